@@ -144,6 +144,8 @@ class ServerConfig:
             ``"allow"`` (default) shows it, ``"warn"`` shows it and logs a warning, ``"block"`` hides it and refuses
             calls until it is approved (`ServerRef.approve_tools`).
         limits: how much the server may list, and how many messages it may send on its own. Default ``Limits()``.
+        refresh_interval: seconds after which a connected server is asked for its tools again, although it has not said
+            that they have changed; for servers that never say so. None (default) relies on their notifications.
         keep_resources: True lists the resources and templates too, after each connect and whenever the server says that
             they have changed: `ServerRef.resources`, `ServerRef.resource_templates`. If that fails, it is logged and
             tried again; the server serves. Default False.
@@ -212,6 +214,7 @@ class ServerConfig:
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
     )
     limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
+    refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, kw_only=True

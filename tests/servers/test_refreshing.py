@@ -169,8 +169,8 @@ async def test_a_refresh_that_fails_keeps_the_old_list_and_is_tried_again(
         assert 1 + 2 + 4 + 8 + 16 < trio.current_time() < 45
     [line] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert line.startswith(
-        "server 'here': its tools have changed, but tools/list failed: the list is lost; the catalogue keeps the last "
-        "list, and the request is repeated in 1"
+        "server 'here': its tools may have changed, but tools/list failed: the list is lost; the catalogue keeps the "
+        "last list, and the request is repeated in 1"
     )
 
 
@@ -343,3 +343,50 @@ async def test_a_server_whose_list_takes_long_has_half_of_the_time_at_most(era: 
         await here.notify()
         await trio.sleep(600)
         assert here.asked <= 101
+
+
+async def test_a_server_with_a_refresh_interval_is_asked_without_a_notice(era: Era, autojump_clock: MockClock) -> None:
+    """S2-22: once per interval, from the last request on."""
+    here = Changing(era)
+    async with open_servers(here.config(refresh_interval=300)) as group:
+        here.version = 2  # and no notice
+        await trio.sleep(299)
+        assert (shown(group), here.asked) == (["v1", "same"], 1)
+        await trio.sleep(2)
+        assert (shown(group), here.asked) == (["v2", "same"], 2)
+        await here.change()
+        await trio.sleep(299)
+        assert (shown(group), here.asked) == (["v3", "same"], 3)
+        await trio.sleep(3000)
+        assert here.asked == 13
+
+
+async def test_a_request_for_the_interval_that_fails_is_repeated_soon(era: Era, autojump_clock: MockClock) -> None:
+    """S2-22."""
+    here = Changing(era)
+    async with open_servers(here.config(refresh_interval=300)) as group:
+        here.version, here.answers = 2, [MCPError(INTERNAL_ERROR, "the list is lost")]
+        await trio.sleep(303)
+        assert (shown(group), here.asked) == (["v2", "same"], 3)
+
+
+async def test_a_refresh_interval_delays_no_notice(era: Era, autojump_clock: MockClock) -> None:
+    """S2-22: however often the server was asked in vain."""
+    here = Changing(era)
+    async with open_servers(here.config(refresh_interval=5)) as group:
+        await trio.sleep(58)
+        await here.change()
+        await wait_shown(group, "v2", "same", within=1)
+
+
+async def test_a_server_whose_list_is_requested_again_becomes_idle_all_the_same(autojump_clock: MockClock) -> None:
+    """S2-22: requests of our own do not count as use, whether for the interval or after a notice."""
+    here = Changing()
+    async with open_servers(here.config(refresh_interval=10, idle_timeout=60)) as group:
+        await trio.sleep(45)
+        await here.change()
+        await trio.sleep(22)
+        assert (group["here"].state, shown(group)) == ("pending", ["v2", "same"])
+        asked = here.asked
+        await trio.sleep(1000)
+        assert here.asked == asked

@@ -135,8 +135,9 @@ class _Manifest:
         if not isinstance(settings, Mapping):
             raise self.wrong("spec.configuration.mcp_actors", settings, "an object with settings")
         settings = dict(settings)
-        if "refreshInterval" in given:  # lists follow the server's notifications and their own lifetimes
-            seconds_of(given["refreshInterval"], f"{self.source}: {path}.refreshInterval")
+        if "refreshInterval" in given:
+            seconds = seconds_of(given["refreshInterval"], f"{self.source}: {path}.refreshInterval")
+            settings.setdefault("refresh_interval", seconds)
         if not self._flag(path, given, "onStartup", default=True):
             settings.setdefault("connect", "lazy")
         declared = list(self._tools(tools))

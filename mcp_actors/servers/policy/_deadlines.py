@@ -116,7 +116,7 @@ class Deadlines:
 
     Attributes:
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
-        quiet_since: the last time at which no request was left.
+        quiet_since: the last time at which a caller's request ended.
         on_timeout: called with the start time and the error of each sent request that times out.
     """
 
@@ -167,7 +167,7 @@ class Deadlines:
             self._idle.pop(deadline, None)
         if self._settled is not None:
             self._settled.set()
-        if self.note_quiet and not self._requests:
+        if self.note_quiet and not deadline.own:
             self.quiet_since = trio.current_time()
 
     def attempt_ended(self) -> None:

@@ -75,6 +75,7 @@ def test_a_manifest_becomes_a_server(write: Write, tmp_path: Path) -> None:
     assert config.transport == Http("https://docs.example.com/mcp", auth="${DOCS_TOKEN}")
     assert config.request_timeout == 20
     assert config.connect == "lazy"
+    assert config.refresh_interval == 1800
     [tool] = config.static_tools
     assert tool.name == "search"
     assert tool.input_schema["properties"]["limit"]["maximum"] == 50

@@ -11,6 +11,9 @@ The delay between a notification and the request (`Pace`) is the longest of thes
 - while results bring no change, twice the previous delay, up to a minute. A server may send a notification after each
   of its results, and would be asked for ever. A real change, or a minute without a notification, resets this;
 - the duration of the last request, up to 10 s, so that refreshing takes at most half of the time of a slow server.
+
+A server with a ``refresh_interval`` is also asked if it has not sent a notification for so long. Such a request has no
+delay and does not count for later ones.
 """
 
 from __future__ import annotations
@@ -101,17 +104,23 @@ async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
 
     def describe(error: Exception, delay: float) -> str:
         return (
-            f"server {record.config.name!r}: its tools have changed, but tools/list failed: {problem_of(error)}; the "
-            f"catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
+            f"server {record.config.name!r}: its tools may have changed, but tools/list failed: {problem_of(error)}; "
+            f"the catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
         )
 
-    attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace())
+    interval = record.config.refresh_interval or math.inf
+    attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace(), interval)
     while await keep_trying(attempt, AFTER_FAILURE, describe):
         pass
 
 
 async def refresh(
-    record: ServerRecord, actor: ActorRef, kept: Kept, request: Callable[[], Request[Any]], pace: Pace
+    record: ServerRecord,
+    actor: ActorRef,
+    kept: Kept,
+    request: Callable[[], Request[Any]],
+    pace: Pace,
+    interval: float = math.inf,
 ) -> None:
     """Wait until a list is stale, and have the server list it once.
 
@@ -120,10 +129,16 @@ async def refresh(
         actor: the server actor.
         kept: the list.
         request: makes the request whose answer replaces the list.
-        pace: the delay before the request.
+        pace: the delay between a notification and the request.
+        interval: seconds after which the list counts as stale without a notification.
     """
     freshness = kept.freshness
-    await freshness.wait_stale()
+    with trio.move_on_after(interval) as silence:
+        await freshness.wait_stale()
+    if silence.cancelled_caught:
+        freshness.mark_stale(trio.current_time())
+        await _list_again(record, actor, request())
+        return
     await trio.sleep(pace.delay(trio.current_time()))
     if freshness.is_stale:  # else a caller has listed it meanwhile
         asked, known = trio.current_time(), kept.answers
