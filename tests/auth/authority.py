@@ -60,7 +60,7 @@ class Authority:
         options.setdefault("restart", RestartPolicy(max_restarts=1))
         return ServerConfig(name, Http(f"{self.url}/mcp", auth=auth), protocol="legacy", **options)
 
-    def _talk(self, body: bytes | None, query: str = "", timeout: float = 10) -> dict[str, Any]:
+    def _talk(self, body: bytes | None, query: str = "", timeout: float = 90) -> dict[str, Any]:
         request = urllib.request.Request(f"{self.url}/control{query}", body)
         with urllib.request.urlopen(request, timeout=timeout) as answer:
             found: dict[str, Any] = json.load(answer)
@@ -98,7 +98,7 @@ class Browser:
     async def show(self, url: str) -> str | None:
         """Open the page; return None, as a browser tells a program nothing."""
         self.pages.append(url)
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(trust_env=False, timeout=90) as client:
             at = httpx2.URL(url)
             here = at.netloc
             while at.netloc == here:

@@ -17,6 +17,7 @@ import uvloop
 
 from mcp_actors.bridge import AsyncioServerRef, Host, open_servers
 from tests.servers.groups import server
+from tests.servers.interruptible import stop_timeout
 
 Main = Coroutine[Any, Any, None]
 
@@ -29,7 +30,7 @@ async def call_for_ever(ref: AsyncioServerRef) -> None:
 
 async def main(host: Host, what: str, *flags: str) -> None:
     """Come to a certain point and stay there."""
-    async with open_servers(server("a", *flags, stop_timeout=0.5), host=host) as servers:
+    async with open_servers(server("a", *flags, stop_timeout=stop_timeout(flags)), host=host) as servers:
         print("ready", flush=True)
         match what:
             case "load":

@@ -16,14 +16,13 @@ from tests.forkserver import run_python
 from tests.messages import Said
 from tests.servers.fleet import wait_calls
 from tests.servers.groups import BOUND, pids_in
-from tests.servers.interruptible import SLOW_TO_STOP
+from tests.servers.interruptible import SLOW_STOP, SLOW_TO_STOP
 from tests.servers.links import MARGIN, wait_for_line
 from tests.servers.processes import wait_ended
 from tests.servers.test_interrupt import Program, program
 from tests.source import ROOT
 
 HOSTS = ["thread", "guest"]
-STOP = 0.5
 
 
 @asynccontextmanager
@@ -65,7 +64,7 @@ async def test_ctrl_c_and_a_server_that_does_not_want_to_stop(host: str, tmp_pat
         began = trio.current_time()
         it.interrupt()
         await it.ends_as_interrupted(short=False)
-        assert trio.current_time() - began < STOP + MARGIN
+        assert trio.current_time() - began < SLOW_STOP + MARGIN
 
 
 @pytest.mark.parametrize("host", HOSTS)

@@ -74,10 +74,21 @@ class TestCheck:
         self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """B-01: the last line of its stderr, again and again, and it waits for it."""
+        from mcp_actors.cli._output import Output
+
+        go, reports, progress = tmp_path / "go", list[str](), Output.progress
+
+        def noted(output: Output, text: str) -> None:
+            progress(output, text)
+            reports.append(text)
+            if sum(report.endswith("unpacking") for report in reports) > 1:
+                go.touch()
+
+        monkeypatch.setattr(Output, "progress", noted)
         monkeypatch.setattr("mcp_actors.cli._session.REPORT_EVERY", 0.2)
         words = " ".join((scripted()["command"], *scripted()["args"]))
-        script = f"echo unpacking >&2; sleep 1; exec {words}"
-        settings = {"connect_timeout": 0.5, "startup_timeout": 60}
+        script = f"echo unpacking >&2; while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"
+        settings = {"connect_timeout": 0.5, "startup_timeout": PATIENCE}
         write(tmp_path, {"slow": {"command": "sh", "args": ["-c", script], "mcp_actors": settings}})
         done = run("check")
         assert done.returncode == 0
@@ -346,8 +357,8 @@ class TestWatch:
 class TestSignals:
     def test_sigterm_cancels_the_call_and_stops_the_server(self, tmp_path: Path) -> None:
         pids, log = tmp_path / "pids", tmp_path / "log"
-        flags = ("--pid-file", str(pids), "--log-file", str(log), "--ignore-eof")
-        write(tmp_path, {"a": scripted(*flags, stop_timeout=0.2)})
+        flags = ("--pid-file", str(pids), "--log-file", str(log))
+        write(tmp_path, {"a": scripted(*flags, stop_timeout=PATIENCE)})
         with started(tmp_path, "call", "a", "mute", *FILE) as calling:
             wait_for_text(log, "tools/call mute")
             calling.send_signal(signal.SIGTERM)

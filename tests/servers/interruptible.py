@@ -6,14 +6,23 @@ It says on stdout when it has come to where it is to be interrupted.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 
 import trio
 
 from mcp_actors import ServerRef, open_servers
 
-from .groups import server
+from .groups import BOUND, server
 
 SLOW_TO_STOP = ("--ignore-eof", "--ignore-sigterm")
+
+SLOW_STOP = 2.0
+"""How long a server that is slow to stop has, of which it needs a moment to note the end of its input."""
+
+
+def stop_timeout(flags: Sequence[str]) -> float:
+    """Return the time for a server with some flags: any other leaves by itself, however busy the machine is."""
+    return SLOW_STOP if set(SLOW_TO_STOP) <= set(flags) else BOUND
 
 
 async def call_for_ever(ref: ServerRef) -> None:
@@ -37,7 +46,7 @@ async def load(ref: ServerRef) -> None:
 
 async def main(what: str, flags: list[str]) -> None:
     """Come to a certain point and stay there."""
-    async with open_servers(server("a", *flags, stop_timeout=0.5)) as servers:
+    async with open_servers(server("a", *flags, stop_timeout=stop_timeout(flags))) as servers:
         print("ready", flush=True)
         match what:
             case "load":

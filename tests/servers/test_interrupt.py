@@ -25,7 +25,7 @@ from tests.source import ROOT
 
 from .fleet import wait_calls
 from .groups import LATER, pids_in, server
-from .interruptible import SLOW_TO_STOP
+from .interruptible import SLOW_STOP, SLOW_TO_STOP
 from .links import MARGIN, wait_for_line
 from .processes import eventually, wait_ended
 from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
@@ -138,7 +138,7 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
         began = trio.current_time()
         it.interrupt()
         await it.ends_as_interrupted()
-        assert trio.current_time() - began < 0.5 + MARGIN
+        assert trio.current_time() - began < SLOW_STOP + MARGIN
 
 
 @pytest.mark.parametrize(
