@@ -62,10 +62,10 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(asked: Asked) -> None
 
 
 async def test_a_call_without_progress_times_out_and_one_with_progress_does_not(everything: ServerConfig) -> None:
-    config = evolve(everything, progress_timeout=0.5, stop_timeout=0.5)
+    config = evolve(everything, progress_timeout=1.5, stop_timeout=0.5)
     async with open_servers(config, strict=True) as servers:
         server = servers["everything"]
-        await server.call_tool(LONG, {"duration": 0.6, "steps": 24})
+        await server.call_tool(LONG, {"duration": 1.8, "steps": 72})
         with pytest.raises(RequestTimedOut, match="'trigger-long-running-operation'"):
             await server.call_tool(LONG, {"duration": 1000, "steps": 1})
         assert text_of(await server.call_tool("echo", {"message": "still here"})) == "Echo: still here"

@@ -226,7 +226,7 @@ async def test_the_time_to_connect_anew_counts_for_an_isolated_retry(tmp_path: P
         "--error-on-call",
         str(INTERNAL_ERROR),
         "busy",
-        request_timeout=1.0,
+        request_timeout=6.0,
         stop_timeout=0.5,
         retry=RetryPolicy(backoff=Backoff(), isolated=True),
     )
@@ -328,7 +328,7 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
     """And none begins after that, because nothing would end its process."""
     pids, calls_file = tmp_path / "pids", tmp_path / "log"
     flags = ("--pid-file", str(pids), "--log-file", str(calls_file), "--die-in", "echo")
-    delay = 0.0 if when == "during the attempt" else 0.3
+    delay = 0.0 if when == "during the attempt" else 30.0
     policy = RetryPolicy(backoff=Backoff(first=delay, initial=delay), isolated=True)
     tool, arguments = "sleep", {"seconds": 600}
     outcome = Outcome()

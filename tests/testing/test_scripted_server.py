@@ -36,6 +36,7 @@ from mcp_actors.testing import (
     ScriptedServer,
 )
 
+from ..idle_clock import IdleClock
 from ..servers.processes import eventually
 
 WAYS: Final = ["in_process", "stdio", "http", "sse"]
@@ -88,9 +89,11 @@ async def test_a_crash_while_idle_is_noticed(server: ScriptedServer, way: str) -
 
 
 @every_way
-async def test_a_hanging_call_times_out_and_is_cancelled(server: ScriptedServer, way: str, era: str) -> None:
+async def test_a_hanging_call_times_out_and_is_cancelled(
+    server: ScriptedServer, way: str, era: str, idle_clock: IdleClock
+) -> None:
     server.inject(Hang())
-    async with open_servers(config(server, way, era, request_timeout=0.3)) as servers:
+    async with open_servers(config(server, way, era)) as servers:
         with pytest.raises(RequestTimedOut):
             await echo(servers["x"])
         assert await echo(servers["x"], "next") == "next"
@@ -148,10 +151,10 @@ async def test_delays_floods_noise_and_double_answers_do_no_harm(server: Scripte
 
 @every_way
 async def test_a_garbled_answer_fails_or_times_out_and_the_next_is_right(
-    server: ScriptedServer, way: str, era: str
+    server: ScriptedServer, way: str, era: str, idle_clock: IdleClock
 ) -> None:
     server.inject(Garble(b"\xff not json"))
-    async with open_servers(config(server, way, era, request_timeout=0.5)) as servers:
+    async with open_servers(config(server, way, era)) as servers:
         with pytest.raises(ServerError):
             await echo(servers["x"])
         assert await echo(servers["x"]) == "hello"

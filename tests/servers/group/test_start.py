@@ -128,7 +128,7 @@ async def test_a_server_that_fails_to_list_its_tools_has_failed(
     pids = tmp_path / "pids"
     events = Events()
     async with open_servers(
-        server("b", flag, "--pid-file", str(pids), restart=LATER, connect_timeout=1.5 if "hang" in flag else 30),
+        server("b", flag, "--pid-file", str(pids), restart=LATER),
         server("a"),
         observers=[events],
     ) as group:

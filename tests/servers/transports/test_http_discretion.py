@@ -19,7 +19,7 @@ async def test_requests_to_a_loopback_url_use_no_proxy(monkeypatch: pytest.Monke
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with faulty_server() as running:
-        config = ServerConfig("web", Http(running.url(), auth="t0ken"), restart=NEVER, connect_timeout=5)
+        config = ServerConfig("web", Http(running.url(), auth="t0ken"), restart=NEVER)
         async with open_servers(config) as servers:
             assert servers["web"].state == "ready"
 
