@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import trio
 
-from mcp_actors import ServerRef, open_servers
+from mcp_actors import HealthPolicy, ServerRef, open_servers
 
 from .authority import Authority
 
@@ -28,8 +29,13 @@ async def play(server: ServerRef, number: int) -> None:
 async def main(*words: str) -> None:
     """Call the tool in some tasks."""
     url, folder = words
-    # Without time-outs of calls, because a hundred processes may start slowly.
-    config = Authority(url).config(Path(folder), connect_timeout=None, request_timeout=None)
+    # Without time-outs, because a hundred processes may take long on a machine with two cores.
+    patient: dict[str, Any] = {
+        "connect_timeout": None,
+        "request_timeout": None,
+        "health": HealthPolicy(interval=None, silence=None),
+    }
+    config = Authority(url).config(Path(folder), **patient)
     async with open_servers(config, strict=True) as servers, trio.open_nursery() as nursery:
         for number in range(TASKS):
             nursery.start_soon(play, servers["guarded"], number)
