@@ -166,7 +166,7 @@ def load(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def compare(session: nox.Session) -> None:
-    """Commit forty faults to this client and nine others, in an hour: ``nox -s compare -- --clients strands``."""
+    """Commit dozens of faults to this client and nine others, in an hour: ``nox -s compare -- --clients strands``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.compare", *session.posargs)
 

@@ -37,11 +37,10 @@ def main() -> int:
     mutmut("run", "--max-children", str(os.cpu_count()))
     results = dict(re.findall(r"^\s*(\S+): (.+)$", mutmut("results", "--all", "true"), re.MULTILINE))
     survivors = {survivor(name) for name, status in results.items() if status not in CAUGHT}
-    explained = {
-        Survivor(row["place"], row["was"], row["now"])
-        for row in tomllib.loads(EXPLAINED.read_text())["survivor"]
-        if row["why"]
-    }
+    rows = tomllib.loads(EXPLAINED.read_text())["survivor"]
+    out_of_reach = {row["place"] for row in rows if "was" not in row}
+    survivors = {each for each in survivors if each.place not in out_of_reach}
+    explained = {Survivor(row["place"], row["was"], row["now"]) for row in rows if "was" in row and row["why"]}
     for each in sorted(survivors - explained):
         print(f"# Not caught; add a test, or explain it in {EXPLAINED.name}:\n{each}\n")
     for each in sorted(explained - survivors):
