@@ -7,8 +7,9 @@ imports the standard library only; the modules in ``drivers`` import the clients
 ``{"id": 1, "do": "open"}``                                             connect to all servers
 ``{"id": 2, "do": "list", "server": "a"}``                              the names of the tools of a server
 ``{"id": 3, "do": "call", "server": "a", "tool": …, "arguments": {…}}`` the text of the result of a tool
-``{"id": 4, "do": "cancel", "of": 3}``                                  cancel the task that waits for a call
-``{"id": 5, "do": "close"}``                                            disconnect, and end
+``{"id": 4, "do": "follow", "server": "a", "tool": …}``                 the reports of progress of a tool, as a list
+``{"id": 5, "do": "cancel", "of": 3}``                                  cancel the task that waits for a call
+``{"id": 6, "do": "close"}``                                            disconnect, and end
 ======================================================================  ======================================
 
 Each is answered by ``{"id": …, "ok": …}`` or ``{"id": …, "error": "…"}``, a cancelled call by ``"error": "cancelled"``.
@@ -25,7 +26,7 @@ import sys
 from collections.abc import Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 Servers = dict[str, dict[str, Any]]
 """By name: ``command`` and ``args``, or ``url``; and ``timeout``, the seconds for a call, or None for the default."""
@@ -45,6 +46,20 @@ class Connected(Protocol):
         """Return the text of a result; raise what the client raises, or `ToolFailed` for a result that is an error."""
 
 
+class Report(Protocol):
+    """A function for the progress of a tool."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """Take one report."""
+
+
+class Reporting(Connected, Protocol):
+    """A client with progress."""
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool without arguments, and let the client report its progress."""
+
+
 class Driver(Protocol):
     """A module in ``drivers``."""
 
@@ -54,6 +69,19 @@ class Driver(Protocol):
 
 class ToolFailed(Exception):
     """The client reports a failure as a result."""
+
+
+_reports: list[Report] = []
+
+
+def report_to(report: Report) -> None:
+    """Let `pass_on` report to a function from now on."""
+    _reports.append(report)
+
+
+async def pass_on(progress: float, total: float | None, message: str | None) -> None:
+    """Report progress; for clients that take a function when they are made, before the program has one."""
+    await _reports[-1](progress, total, message)
 
 
 def say(number: int, **answer: object) -> None:
@@ -80,10 +108,23 @@ def text_of(result: Any) -> str:
     return text
 
 
+async def follow(client: Reporting, command: dict[str, Any]) -> list[float]:
+    """Call a tool; return the progress that was reported before its result."""
+    seen: list[float] = []
+
+    async def report(progress: float, total: float | None, message: str | None) -> None:
+        seen.append(progress)
+
+    await client.follow_tool(command["server"], command["tool"], report)
+    return list(seen)
+
+
 def carry_out(client: Connected, command: dict[str, Any]) -> Coroutine[Any, Any, object]:
     """Return what a command asks for."""
     if command["do"] == "list":
         return client.list_tools(command["server"])
+    if command["do"] == "follow":
+        return follow(cast("Reporting", client), command)
     return client.call_tool(command["server"], command["tool"], command["arguments"])
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from types import TracebackType
 from typing import Any, Final, Literal, Self
+from uuid import uuid4
 
 from attrs import frozen
 
@@ -194,6 +195,12 @@ class Cell:
     def add_command(self, *command: str, name: str = "a") -> None:
         """Add a server that is this command."""
         self._servers[name] = {"command": command[0], "args": command[1:], "timeout": None}
+
+    def add_odd(self, *tools: str) -> None:
+        """Add a server with the tools of ``odd_server.py``."""
+        token = uuid4().hex
+        self._tokens.append(token)
+        self.add_command(sys.executable, str(HERE / "odd_server.py"), token, *tools)
 
     # --- the client -------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import re
@@ -126,6 +127,12 @@ def chatty_stderr(cell: Cell) -> Verdict:
 @scenario
 def never_starts(cell: Cell) -> Verdict:
     cell.add("stdio", ["never"])
+    return start_fails(cell, NAMED, STUCK)
+
+
+@scenario
+def http_never_answers(cell: Cell) -> Verdict:
+    cell.add("http").inject(Hang(), "connect", times=math.inf)
     return start_fails(cell, NAMED, STUCK)
 
 
@@ -375,6 +382,44 @@ def broken_answer(cell: Cell) -> Verdict:
     cell.connect()
     server.inject(Garble())
     return then_recovers(cell, judge_error(cell.call(limit=TIMED), r"json|parse|invalid|not a message|" + NAMED, TIMED))
+
+
+@scenario
+def breaks_its_schema(cell: Cell) -> Verdict:
+    cell.add_odd("echo", "forecast")
+    cell.connect()
+    cell.client.ask("list", server="a")
+    outcome = cell.call("forecast", limit=10)
+    if outcome.kind == "ok":
+        return then_recovers(cell, Verdict("passed on", outcome.seconds, outcome.text))
+    return then_recovers(cell, judge_error(outcome, r"schema|structured|not of type|output", 10))
+
+
+@scenario
+def progress(cell: Cell) -> Verdict:
+    cell.add_odd("echo", "count")
+    cell.connect()
+    outcome = cell.client.ask("follow", 10, server="a", tool="count")
+    if outcome.kind == "ok":
+        seen = [float(number) for number in json.loads(outcome.text)]
+        word = "reported" if seen == [1, 2, 3] else "not reported"
+        return then_recovers(cell, Verdict(word, outcome.seconds, "" if word == "reported" else str(seen)))
+    return then_recovers(cell, works(outcome))
+
+
+@scenario
+def two_of_one_name(cell: Cell) -> Verdict:
+    cell.add_odd("echo", "search", "search")
+    cell.start()
+    outcome = cell.client.ask("open", 10)
+    if outcome.kind == "ok":
+        outcome = cell.call(limit=10)
+    if outcome.kind != "ok":
+        return judge_error(outcome, "search", 10)
+    listed = cell.client.ask("list", 10, server="a")
+    if listed.kind != "ok":
+        return judge_error(listed, "search", 10)
+    return Verdict("listed twice" if listed.text.count("'search'") > 1 else "works", outcome.seconds + listed.seconds)
 
 
 @scenario

@@ -9,7 +9,7 @@ from typing import Any
 from fastmcp import Client, ClientGroup
 from fastmcp.client.transports import StdioTransport
 
-from ..driver import Servers, text_of
+from ..driver import Report, Servers, text_of
 
 
 class Clients:
@@ -25,6 +25,10 @@ class Clients:
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool."""
         return text_of(await self._clients[server].call_tool(tool, arguments))
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress."""
+        text_of(await self._clients[server].call_tool(tool, {}, progress_handler=report))
 
 
 @asynccontextmanager

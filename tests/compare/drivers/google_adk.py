@@ -14,7 +14,7 @@ from google.adk.tools.mcp_tool.mcp_toolset import McpToolset
 from google.adk.tools.tool_context import ToolContext
 from mcp import StdioServerParameters
 
-from ..driver import Servers, ToolFailed
+from ..driver import Report, Servers, ToolFailed, pass_on, report_to
 
 
 class Tools:
@@ -33,7 +33,7 @@ class Tools:
         toolsets: list[Any] = self._agent.tools
         tools = await (self._agent.canonical_tools() if len(toolsets) > 1 else toolsets[0].get_tools())
         self._tools = {tool.name: tool for tool in tools}
-        return list(self._tools)
+        return [tool.name for tool in tools]
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool, which was asked for before."""
@@ -44,14 +44,22 @@ class Tools:
             raise ToolFailed(str(result.get("error") or result["content"]))
         return "".join(each.get("text", "") for each in result["content"])
 
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress to the function of its toolset."""
+        report_to(report)
+        await self.call_tool(server, tool, {})
+
 
 def make(each: dict[str, Any]) -> McpToolset:
     """Return the toolset of a server."""
     options = {} if each["timeout"] is None else {"timeout": float(each["timeout"])}
+    params: Any
     if "url" in each:
-        return McpToolset(connection_params=StreamableHTTPConnectionParams(url=each["url"], **options))
-    command = StdioServerParameters(command=each["command"], args=each["args"])
-    return McpToolset(connection_params=StdioConnectionParams(server_params=command, **options))
+        params = StreamableHTTPConnectionParams(url=each["url"], **options)
+    else:
+        command = StdioServerParameters(command=each["command"], args=each["args"])
+        params = StdioConnectionParams(server_params=command, **options)
+    return McpToolset(connection_params=params, progress_callback=pass_on)
 
 
 @asynccontextmanager

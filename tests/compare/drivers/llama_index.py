@@ -8,7 +8,7 @@ from typing import Any
 
 from llama_index.tools.mcp import BasicMCPClient, McpToolSpec
 
-from ..driver import Servers, text_of
+from ..driver import Report, Servers, text_of
 
 
 class Specs:
@@ -20,14 +20,18 @@ class Specs:
 
     async def list_tools(self, server: str) -> list[str]:
         """Ask for the tools."""
-        tools = {(server, tool.metadata.name): tool for tool in await self._specs[server].to_tool_list_async()}
-        self._tools |= tools
-        return [name for _, name in tools]
+        tools = await self._specs[server].to_tool_list_async()
+        self._tools |= {(server, tool.metadata.get_name()): tool for tool in tools}
+        return [tool.metadata.get_name() for tool in tools]
 
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool that the agent was given."""
         output = await self._tools[server, tool].acall(**arguments)
         return text_of(output.raw_output)
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress."""
+        text_of(await self._specs[server].client.call_tool(tool, {}, progress_callback=report))
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ import trio
 
 from mcp_actors import Http, ServerConfig, Stdio, open_servers
 
-from ..driver import Servers, carry_out, describe, say, text_of
+from ..driver import Report, Servers, carry_out, describe, say, text_of
 
 
 def configure(servers: Servers) -> list[ServerConfig]:
@@ -40,6 +40,10 @@ class Group:
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool."""
         return text_of(await self._servers[server].call_tool(tool, arguments))
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress."""
+        text_of(await self._servers[server].call_tool(tool, {}, progress=report))
 
 
 async def answer(group: Group, command: dict[str, Any], scope: trio.CancelScope) -> None:

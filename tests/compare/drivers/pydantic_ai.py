@@ -10,7 +10,7 @@ from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent
 from pydantic_ai.mcp import MCPToolset
 
-from ..driver import Servers
+from ..driver import Report, Servers, pass_on, report_to
 
 
 class Toolsets:
@@ -27,6 +27,11 @@ class Toolsets:
         """Call a tool."""
         return str(await self._toolsets[server].direct_call_tool(tool, arguments))
 
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress to the function of its toolset."""
+        report_to(report)
+        await self._toolsets[server].direct_call_tool(tool, {})
+
 
 @asynccontextmanager
 async def connect(servers: Servers) -> AsyncIterator[Toolsets]:
@@ -34,7 +39,8 @@ async def connect(servers: Servers) -> AsyncIterator[Toolsets]:
     toolsets = {}
     for name, each in servers.items():
         options = {} if each["timeout"] is None else {"read_timeout": each["timeout"]}
-        toolsets[name] = MCPToolset(each.get("url") or StdioTransport(each["command"], each["args"]), **options)
+        server = each.get("url") or StdioTransport(each["command"], each["args"])
+        toolsets[name] = MCPToolset(server, progress_handler=pass_on, **options)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(Agent("test", toolsets=list(toolsets.values())))
         yield Toolsets(toolsets)

@@ -9,7 +9,7 @@ from typing import Any
 from mcp import ClientSessionGroup, StdioServerParameters
 from mcp.client.session_group import ClientSessionParameters, StreamableHttpParameters
 
-from ..driver import Servers, text_of
+from ..driver import Report, Servers, text_of
 
 
 class Group:
@@ -25,6 +25,10 @@ class Group:
     async def call_tool(self, server: str, tool: str, arguments: dict[str, Any]) -> str:
         """Call a tool."""
         return text_of(await self._group.call_tool(tool, arguments))
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress."""
+        text_of(await self._group.call_tool(tool, {}, progress_callback=report))
 
 
 @asynccontextmanager

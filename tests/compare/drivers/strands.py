@@ -13,7 +13,7 @@ from mcp import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from strands.tools.mcp import MCPClient
 
-from ..driver import Servers, ToolFailed
+from ..driver import Report, Servers, ToolFailed
 
 
 class Clients:
@@ -36,6 +36,10 @@ class Clients:
         if result["status"] != "success":
             raise ToolFailed(text)
         return text
+
+    async def follow_tool(self, server: str, tool: str, report: Report) -> None:
+        """Call a tool that reports its progress."""
+        await self._clients[server].call_tool_async("1", tool, {}, progress_callback=report)
 
 
 def transport_of(each: dict[str, Any]) -> Any:
