@@ -413,3 +413,45 @@ async def test_a_caller_that_leaves_as_its_stream_is_handed_over_cancels_it_once
         await wait_all_tasks_blocked()
         assert stream.closed
         assert server.cancelled == [server.calls[0][1]["id"]]
+
+
+@define(slots=False)
+class SlowHandshake(WebServer):
+    """A server without tools that takes ``notifications/initialized`` only when it may; it notes what it has taken."""
+
+    go: trio.Event = field(factory=trio.Event)
+    taken: list[str] = field(factory=list)
+
+    def client(self) -> httpx2.AsyncClient:
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self.take))
+
+    async def take(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer one HTTP request."""
+        method = json.loads(request.content or b"{}").get("method", request.method)
+        if method == "notifications/initialized":
+            await self.go.wait()
+        self.taken.append(method)
+        return self.handle(request)
+
+    def answer(self, message: Json) -> Json:
+        if message["method"] == "resources/read":
+            return {"result": {"contents": [{"uri": "test:it", "text": "read"}]}}
+        answer = super().answer(message)
+        if message["method"] == "initialize":
+            answer["result"]["capabilities"] = {"resources": {}}
+        return answer
+
+
+async def test_no_request_overtakes_the_end_of_a_legacy_handshake() -> None:
+    """The first request of such a connection is one of a caller, as there are no tools to list."""
+    server = SlowHandshake("legacy")
+    async with open_servers(server.config) as servers, trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(servers["a"].read_resource, "test:it")
+        await wait_all_tasks_blocked()
+        assert [servers["a"].state, "resources/read" in server.taken] == ["ready", False]
+        server.go.set()
+    assert [method for method in server.taken if "/" in method and "discover" not in method] == [
+        "notifications/initialized",
+        *["resources/read"] * 3,
+    ]
