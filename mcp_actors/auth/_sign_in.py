@@ -19,6 +19,7 @@ from mcp.client.auth.utils import extract_field_from_www_auth, validate_authoriz
 from mcp.shared.auth import AuthorizationCodeResult
 
 from .._collapse import collapse
+from .._errors import ConfigError
 from .._plain_text import plain_text
 from ..config import is_loopback
 from ._callbacks import call_back
@@ -30,7 +31,7 @@ from ._sign_in_record import SignedIn, key_of
 from ._tokens import TIMEOUT, store_of
 
 if TYPE_CHECKING:
-    from ..config import SignInCallback
+    from ..config import SignInCallback, TokenStore
 
 __all__ = ["open_browser", "sign_in", "sign_out", "signed_in"]
 
@@ -81,18 +82,29 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
             granted = old.tokens.scope if old is not None and refusal.status_code == HTTPStatus.FORBIDDEN else None
             with trio.fail_after(oauth.sign_in_timeout):
                 new = await _with_person(exchange, show, refusal, granted)
+        stored = await _store(store, key, new)
     except trio.TooSlowError:
         why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout) without an answer of the person"
-        failure = SignInFailed.because(server, "timed_out", why)
+        failure: Exception = SignInFailed.because(server, "timed_out", why)
     except Refused as error:
         failure = SignInFailed.because(server, error.reason, str(error))
     except Unreachable as error:
         failure = SignInFailed.because(server, "unreachable", str(error))
     else:
+        if stored is None:
+            return new
+        failure = stored
+    raise failure
+
+
+async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
+    """Store the tokens. Return the failure, without its traceback: the tokens are in the frames of that."""
+    try:
         async with store.lock(key):
             await store.save(key, new.to_text())
-        return new
-    raise failure
+    except ConfigError as error:
+        return error.with_traceback(None)
+    return None
 
 
 async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response:
@@ -161,13 +173,15 @@ class _Visit:
             raise Refused("no_code", "the sign-in callback returned no code, and the redirect is not to this machine")
         if "error" in found:
             self._refuse(found)
+        if code := found.get("code"):
+            self.exchange.learn(code)  # the authorization server may quote it
         try:
             validate_authorization_response_iss(found.get("iss"), provider.context.oauth_metadata)
         except OAuthFlowError:
             raise Refused(
                 "issuer_mismatch", "the redirect is not from the authorization server that was asked"
             ) from None
-        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
+        return AuthorizationCodeResult(code=code or "", state=self._state, iss=found.get("iss"))
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(found["error"], limit=60)

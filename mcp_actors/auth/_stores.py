@@ -94,8 +94,9 @@ async def _in_thread(path: Path, done: str, fn: Callable[..., T], *args: object)
         return await trio.to_thread.run_sync(fn, *args)
     except OSError as error:
         problem = f"{path} cannot be {done} ({error.strerror})"
-        remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
-        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
+    remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+    # Outside of the except block, because the value is in the frames of the error.
+    raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
 
 
 def _read(path: Path) -> str | None:
@@ -179,9 +180,9 @@ class KeyringTokenStore:
         try:
             return await trio.to_thread.run_sync(fn, self.service, *args)
         except Exception as error:
-            # Not its text: it may quote the value.
+            # Not its text, nor the error as the context: they may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
-            raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+        raise ConfigError(f"token store: {problem}", source="TokenStore")
 
 
 def _usable_keyring() -> Any:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
@@ -15,8 +18,8 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock
 
-from mcp_actors import ConnectFailed
-from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _lock
+from mcp_actors import ConfigError, ConnectFailed
+from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _lock, _stores
 from mcp_actors.auth._exchange import Exchange
 from mcp_actors.auth._sign_in import sign_in
 from mcp_actors.auth._sign_in_record import key_of
@@ -55,12 +58,16 @@ class Servers:
         metadata: changes of the metadata.
         challenge: what the MCP server answers to a request without a token.
         refreshes: how many requests the token endpoint got.
+        registered: the client that it registers.
     """
 
     token: tuple[int, object] = (200, NEW)
     metadata: dict[str, object] = field(factory=dict)
     challenge: bytes = b"Bearer"
     refreshes: int = 0
+    registered: dict[str, object] = field(
+        factory=lambda: {"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]}
+    )
 
     async def __call__(self, request: httpx2.Request) -> httpx2.Response:
         """Answer a request."""
@@ -76,7 +83,7 @@ class Servers:
             return httpx2.Response(200, json={"resource": URL, "authorization_servers": [ISSUER]})
         if "well-known" in path:
             return httpx2.Response(200, json=METADATA | self.metadata)
-        return httpx2.Response(201, json={"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]})
+        return httpx2.Response(201, json=self.registered)
 
     def exchange(self, folder: Path, **options: Any) -> Exchange:
         """Return what talks to them."""
@@ -252,3 +259,55 @@ async def test_an_assertion_of_a_wrong_type_is_named(tmp_path: Path, assertion: 
     with pytest.raises(SignInFailed, match=problem) as caught:
         await sign_in("guarded", exchange, pasted)
     assert caught.value.reason == "invalid_callback"
+
+
+SECRETS: Final = ("new access token", "new refresh token", "secret of the client", "code of the redirect")
+
+
+def shown_by(error: BaseException | None) -> str:
+    """Return all that an error, its causes and its contexts show, with the locals of the library."""
+    if error is None:
+        return ""
+    frames = traceback.TracebackException(type(error), error, error.__traceback__, capture_locals=True)
+    of_library = [frame for frame in frames.stack if "/tests/" not in frame.filename]
+    text = "".join([str(error), repr(error), *(str(frame.locals) for frame in of_library)])
+    return text + shown_by(error.__cause__) + shown_by(error.__context__)
+
+
+def full(*args: object, **options: object) -> None:
+    """Fail as a full disk does."""
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("failure", ["store", "state", "issuer", "token", "quoted", "client", "callback"])
+async def test_no_failure_of_a_sign_in_shows_a_secret(
+    tmp_path: Path, failure: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    access, renewal, secret, code = (each.replace(" ", "-") for each in SECRETS)
+    granted = {"access_token": access, "refresh_token": renewal, "token_type": "Bearer", "expires_in": 60}
+    quoted = {"error": "invalid_grant", "error_description": f"not good: {code}"}
+    unusable = granted | {"expires_in": "soon"}
+    answer = {"token": (200, unusable), "quoted": (400, quoted), "client": (401, quoted)}.get(failure, (200, granted))
+    client: dict[str, object] = {
+        "client_id": "me",
+        "redirect_uris": ["http://127.0.0.1/callback"],
+        "client_secret": secret,
+    }
+    servers = Servers(token=answer, registered=client | {"token_endpoint_auth_method": "client_secret_post"})
+    exchange, known = servers.exchange(tmp_path), list[str]()
+    exchange.learn = known.append
+    exchange.mask = lambda text: reduce(lambda shown, each: shown.replace(each, "<token>"), known, text)
+
+    async def show(url: str) -> str:
+        if failure == "callback":
+            raise ValueError("a defect")
+        state = "another" if failure == "state" else parse_qs(urlsplit(url).query)["state"][0]
+        return f"http://127.0.0.1/callback?code={code}&state={state}" + ("&iss=x" if failure == "issuer" else "")
+
+    if failure == "store":
+        monkeypatch.setattr(_stores, "replace_file", full)
+    with pytest.raises((SignInFailed, ConfigError, ValueError)) as caught:
+        await sign_in("guarded", exchange, show)
+    text = shown_by(caught.value) + caplog.text
+    assert [each for each in (access, renewal, secret, code) if each in text] == []
