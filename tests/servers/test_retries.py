@@ -333,7 +333,8 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
     tool, arguments = "sleep", {"seconds": 600}
     outcome = Outcome()
     async with trio.open_nursery() as nursery:
-        async with open_servers(server("a", *flags, restart=AT_ONCE, retry=policy, stop_timeout=0.5)) as servers:
+        config = server("a", *flags, restart=AT_ONCE, retry=policy, stop_timeout=0.5)
+        async with open_servers(config, drain_timeout=0) as servers:
             ref = servers["a"]
             nursery.start_soon(outcome.of, partial(ref.call_tool, tool, arguments, idempotent=True))
             await wait_calls(calls_file, 1)
