@@ -28,9 +28,10 @@ def freeze(value: Any) -> Any:
     if type(value) in _LEAVES or isinstance(value, (FrozenDict, FrozenList)):
         return value
     if isinstance(value, (dict, Mapping)):
-        return FrozenDict((key, freeze(each)) for key, each in value.items())
+        # Not from a generator: a start freezes the schemas of thousands of tools.
+        return FrozenDict({key: each if type(each) in _LEAVES else freeze(each) for key, each in value.items()})
     if isinstance(value, (list, tuple)):
-        return FrozenList(freeze(each) for each in value)
+        return FrozenList([freeze(each) for each in value])
     return value
 
 

@@ -140,11 +140,7 @@ class ServerRecord:
             config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
         )
         self.resources: KeptResources = KeptResources(lambda: self.life.emit(ResourcesChanged))
-        self.listeners.add(ToolListChangedNotification, self.catalog.mark_stale)
-        self.listeners.add(NotificationsMissed, self.catalog.mark_stale)
-        self.listeners.add(ResourceListChangedNotification, lambda _: self._resources_may_have_changed())
-        self.listeners.add(PromptListChangedNotification, lambda _: self.life.emit(PromptsChanged))
-        self.listeners.add(NotificationsMissed, lambda _: self._lists_may_have_changed())
+        self.listeners.add(object, self._heard)
 
     def configure(
         self,
@@ -185,6 +181,19 @@ class ServerRecord:
         """Note that the ``open_servers`` block has exited."""
         self.life.leave()
         self.subscriptions.close()
+
+    def _heard(self, message: object) -> None:
+        """Note which lists may have changed. One listener for all kinds, because there may be a thousand servers."""
+        match message:
+            case ToolListChangedNotification():
+                self.catalog.mark_stale()
+            case ResourceListChangedNotification():
+                self._resources_may_have_changed()
+            case PromptListChangedNotification():
+                self.life.emit(PromptsChanged)
+            case NotificationsMissed():
+                self.catalog.mark_stale()
+                self._lists_may_have_changed()
 
     def _lists_may_have_changed(self) -> None:
         """Emit the events for lists whose notifications may have been missed, unless it never was connected."""

@@ -231,7 +231,7 @@ class ServerCatalog:
 
     # --- staleness --------------------------------------------------------------------------------------------------
 
-    def mark_stale(self, _: object = None) -> None:
+    def mark_stale(self) -> None:
         """Mark the shown tools as outdated: the server has notified a change, or may have, unheard."""
         self.freshness.mark_stale(trio.current_time())
 
