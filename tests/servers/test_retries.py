@@ -334,7 +334,7 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
     outcome = Outcome()
     async with trio.open_nursery() as nursery:
         config = server("a", *flags, restart=AT_ONCE, retry=policy, stop_timeout=0.5)
-        async with open_servers(config, drain_timeout=0) as servers:
+        async with open_servers(config, drain_timeout=30 if delay else 0) as servers:
             ref = servers["a"]
             nursery.start_soon(outcome.of, partial(ref.call_tool, tool, arguments, idempotent=True))
             await wait_calls(calls_file, 1)

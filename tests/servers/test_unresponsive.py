@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConfig, Stdio, open_servers
-from mcp_actors.kernel import Started
 from tests.idle_clock import IdleClock
 
 from .fleet import calls, http_config, http_server, kill, pid_of
@@ -58,7 +57,8 @@ async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_
     async with open_servers(config, observers=[events]) as servers:
         pid = pid_of(servers["a"])
         os.kill(pid, signal.SIGKILL)
-        await eventually(lambda: len(events.of(Started, "a")) == 2)
+        for states in (("unhealthy",), ("backoff", "connecting"), ("ready",)):
+            await reach(servers, "a", *states)
         assert events.states("a")[2:] == ["unhealthy", "backoff", "connecting", "ready"]
         assert isinstance(servers["a"].statistics().last_error, ConnectionLost)
         assert "killed by SIGKILL" in str(servers["a"].statistics().last_error)
