@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConfig, Stdio, open_servers
+from mcp_actors.kernel import Started
 from tests.idle_clock import IdleClock
 
 from .fleet import calls, http_config, http_server, kill, pid_of
@@ -56,9 +57,11 @@ async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_
     config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config, observers=[events]) as servers:
         pid = pid_of(servers["a"])
-        os.kill(pid, signal.SIGKILL)
-        for states in (("unhealthy",), ("backoff", "connecting"), ("ready",)):
-            await reach(servers, "a", *states)
+        async with servers.watch_events() as stream:
+            os.kill(pid, signal.SIGKILL)
+            with trio.fail_after(BOUND):
+                while not (isinstance(event := await anext(stream), Started) and event.actor == "a"):
+                    pass
         assert events.states("a")[2:] == ["unhealthy", "backoff", "connecting", "ready"]
         assert isinstance(servers["a"].statistics().last_error, ConnectionLost)
         assert "killed by SIGKILL" in str(servers["a"].statistics().last_error)
