@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any, Final, get_args
 
 import pytest
@@ -40,19 +42,7 @@ MAPPING: Final[dict[str, ServerState]] = {
 }
 """The states that manager guides speak of, and ours."""
 
-EDGES: Final = """
-pending     connecting  stopped
-connecting  ready  degraded  backoff  failed  needs_auth  stopped
-ready       degraded  unhealthy  backoff  failed  needs_auth  stopping
-degraded    ready  unhealthy  backoff  failed  needs_auth  stopping
-unhealthy   ready  degraded  backoff  failed  needs_auth  stopping
-backoff     connecting  failed  needs_auth  stopping  stopped  pending
-failed      connecting  stopped
-needs_auth  connecting  stopped
-stopping    stopped  backoff  pending
-stopped     connecting
-"""
-"""Which states may follow which, written down a second time."""
+DOCS: Final = Path(__file__).parents[2] / "docs"
 
 MEANING: Final[list[tuple[type[Event], dict[str, Any], ServerState]]] = [
     (Starting, {}, "connecting"),
@@ -75,6 +65,12 @@ WITHOUT_MEANING: Final[list[tuple[type[Event], dict[str, Any]]]] = [
 ]
 
 
+def rows(page: str, header: str) -> list[list[str]]:
+    """Return the states in each row of the table with this text in its header."""
+    table = next(part for part in (DOCS / page).read_text().split("\n\n") if header in part.splitlines()[0])
+    return [re.findall(r"`([a-z_]+)`", line) for line in table.splitlines()[2:]]
+
+
 def make(kind: type[Event], fields: dict[str, Any]) -> Event:
     return kind(actor="a", incarnation=1, time=0.0, **fields)
 
@@ -95,10 +91,23 @@ def test_the_states_of_the_guides_have_their_counterparts_here() -> None:
     assert {*MAPPING.values()} | {"stopping", "degraded", "needs_auth"} == {*STATES} == {*TRANSITIONS}
 
 
-def test_the_table_of_transitions() -> None:
+def test_the_page_has_the_table_of_transitions() -> None:
     """S2-03: exactly these."""
-    written = {line.split()[0]: frozenset(line.split()[1:]) for line in EDGES.strip().splitlines()}
+    written = {state: frozenset(others) for state, *others in rows("design/index.md", "may be followed by")}
     assert written == TRANSITIONS
+
+
+def test_the_drawing_has_the_states_and_no_other_transition() -> None:
+    page = (DOCS / "design" / "index.md").read_text()
+    drawing = page.partition("## The states of a server")[2].split("```")[1]
+    assert {*re.findall(r"[a-z_]+", drawing)} == {*STATES} - {"unhealthy"}
+    for before, after in re.findall(r"([a-z_]+) ─*► (?=([a-z_]+))", drawing):
+        assert after in TRANSITIONS[before]
+
+
+def test_the_table_of_views_has_every_state() -> None:
+    named = {word for line in rows("howto/states.md", "`connected`") for word in line}
+    assert named >= {*STATES}
 
 
 def test_every_state_can_be_reached_and_left() -> None:
