@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,6 +11,7 @@ from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
+from mcp_actors.auth import SignInRequired
 from mcp_actors.kernel.actor._requests import Requests
 from mcp_actors.kernel.mailbox._mailbox import Mailbox
 from mcp_actors.kernel.supervisor._recovery import Recovery
@@ -17,11 +19,15 @@ from mcp_actors.kernel.supervisor._restart import RestartBudget
 from mcp_actors.servers.connection._direct import CancelNotice
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
-from mcp_actors.servers.group import _leaving
+from mcp_actors.servers.group import _leaving, _tree
+from mcp_actors.servers.group._lifecycle import LifecycleActor
+from mcp_actors.servers.policy import seconds_to_retry
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
+from mcp_actors.servers.record._record import ServerRecord
 from mcp_actors.servers.tools._catalog import ServerCatalog
 from mcp_actors.servers.transports.credentials._renewal import Renewal
+from mcp_actors.servers.transports.http import _bodies
 from mcp_actors.servers.transports.http.streamable._notification_stream import NotificationStream
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
 from mcp_actors.servers.transports.wire._request_table import RequestTable
@@ -78,6 +84,10 @@ async def listen_at_once(self: ChangeStream) -> None:
         pass
 
 
+def never_for_a_person(policy: Any, error: Any) -> float | None:
+    return None if isinstance(error, SignInRequired) else seconds_to_retry(policy, error)
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -113,7 +123,11 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a drain that does not wait": defect(_leaving, "_drain", no_wait),
     "a credential that is not renewed": defect(Renewal, "_renew", same_as_before),
     "a gap in the notifications that is not reported": defect(NotificationStream, "_report_gap", no_wait),
-    # The simulation has found it.
+    "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),
+    "a sign-in elsewhere that is not noticed": defect(_tree, "seconds_to_retry", never_for_a_person),
+    "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
+    # The simulation has found these.
+    "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
 }
 """The defects, and how each is put in."""

@@ -8,22 +8,59 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
 import httpx2
 import trio
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from mcp_actors import Http
+from mcp_actors.auth import OAuth
+from mcp_actors.auth._sign_in_record import SignedIn
 
 from .worker import SUBSCRIPTION, Json, Worker
 
 if TYPE_CHECKING:
     from .servers import House
 
+URL: Final = "http://127.0.0.1/mcp"
 SESSION: Final = "mcp-session-id"
 EVENTS: Final = {"content-type": "text/event-stream"}
 FORGOTTEN: Final = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Session not found"}}
+
+
+class Tokens:
+    """The store of the tokens of one server."""
+
+    def __init__(self) -> None:
+        self._lock = trio.Lock()
+        self._value: str | None = None
+
+    def note(self, token: str) -> None:
+        """Store the tokens of a new sign-in."""
+        tokens = OAuthToken(access_token=token, refresh_token="refresh")
+        client = OAuthClientInformationFull(client_id="program", redirect_uris=None)
+        self._value = SignedIn(resource=URL, client=client, tokens=tokens, expires_at=None, since=0.0).to_text()
+
+    async def load(self, key: str) -> str | None:
+        await trio.lowlevel.checkpoint()
+        return self._value
+
+    async def save(self, key: str, value: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self._value = value
+
+    async def delete(self, key: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self._value = None
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        async with self._lock:
+            yield
 
 
 class HttpMachine:
@@ -42,15 +79,26 @@ class HttpMachine:
         self.process = HttpProcess(self)
         self.thawed = trio.Event()
         self.thawed.set()
+        self._tokens = Tokens()
+        self._tokens.note(house.token)
 
     def transport(self) -> Http:
-        return Http("http://127.0.0.1/mcp", http_client=self._client, auth=self._token)
+        auth = OAuth(store=self._tokens) if self.house.plan.signs_in else self._token
+        return Http(URL, http_client=self._client, auth=auth)
 
     def _client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=Connection(self), trust_env=False)
 
     def _token(self) -> str:
         return self.house.token
+
+    def sign_in(self) -> None:
+        trio.lowlevel.spawn_system_task(self._sign_in)
+
+    async def _sign_in(self) -> None:
+        """Have a person sign in with another program."""
+        async with self._tokens.lock(""):
+            self._tokens.note(self.house.token)
 
     def crash(self) -> None:
         process, self.process = self.process, HttpProcess(self)
@@ -122,11 +170,8 @@ class Connection(httpx2.AsyncBaseTransport):
         await self._machine.thawed.wait()
         if process.ended:
             raise httpx2.ReadError("it has crashed")
-        if request.headers.get("authorization") != f"Bearer {self._machine.house.token}":
-            return httpx2.Response(401)
-        session = request.headers.get(SESSION)
-        if session is not None and session not in process.sessions:
-            return httpx2.Response(404, json=FORGOTTEN)
+        if (refusal := self._refused(request, process)) is not None:
+            return refusal
         worker = process.worker(self)
         match request.method:
             case "GET" if worker.modern:
@@ -135,9 +180,25 @@ class Connection(httpx2.AsyncBaseTransport):
                 worker.notifications = Answers(worker, None)
                 return httpx2.Response(200, headers=EVENTS, stream=worker.notifications)
             case "DELETE":
-                process.sessions.remove(str(session))
+                process.sessions.remove(request.headers[SESSION])
                 return httpx2.Response(200)
         return await self._post(worker, json.loads(body))
+
+    def _refused(self, request: httpx2.Request, process: HttpProcess) -> httpx2.Response | None:
+        """Return the answer to a request for a token, or to one whose credentials or session are not known."""
+        session = request.headers.get(SESSION)
+        if request.url.path == "/token":
+            return self._new_token()
+        if request.headers.get("authorization") != f"Bearer {self._machine.house.token}":
+            return httpx2.Response(401)
+        return httpx2.Response(404, json=FORGOTTEN) if session not in (None, *process.sessions) else None
+
+    def _new_token(self) -> httpx2.Response:
+        """Answer the request for a new token."""
+        house = self._machine.house
+        if not house.signed_in:
+            return httpx2.Response(400, json={"error": "invalid_grant"})
+        return httpx2.Response(200, json={"access_token": house.token, "token_type": "Bearer", "refresh_token": "next"})
 
     async def _post(self, worker: HttpWorker, message: Json) -> httpx2.Response:
         if "id" not in message:

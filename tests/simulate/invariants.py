@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from mcp_actors.auth import SignInRequired
 from mcp_actors.kernel import (
     Crashed,
     Event,
@@ -33,6 +34,7 @@ OUTCOMES = {
     "MCPError",
     "RequestTimedOut",
     "ServerUnavailable",
+    "SignInRequired",
 }
 
 
@@ -46,6 +48,7 @@ def broken(world: World) -> list[str]:
         *catalogs(world),
         *(problem for drain in world.drains for problem in drained(world, drain)),
         *(problem for server in world.plan.servers for problem in budget(world, server)),
+        *(problem for server in world.plan.servers for problem in lifetimes(world, server)),
         *(problem for server in world.plan.servers for problem in order(world, server.name)),
     ]
 
@@ -97,7 +100,8 @@ def states(world: World) -> Iterator[str]:
     for name, state in world.states.items():
         restart = world.houses[name].plan.options["restart"]
         comes_back = restart.park_retry is not None and restart.max_restarts > 0
-        if state not in ("ready", "failed", "stopped", "pending") or (state == "failed" and comes_back):
+        parked = state in ("failed", "needs_auth")
+        if state not in ("ready", "stopped", "pending") and (comes_back or not parked):
             yield f"{name} is {state}, long after everything is healthy"
 
 
@@ -135,7 +139,9 @@ def budget(world: World, server: SimulatedServer) -> Iterator[str]:
             continue
         lasted = policy.reset_after is not None and event.time - served_since >= policy.reset_after
         ended = isinstance(event, Crashed | Stopping)
-        if (ended and lasted) or any(begin <= event.time <= end for begin, end in commands):
+        # One that was parked, has come back and is idle starts anew when it is used.
+        rested = parked and isinstance(event, Stopping)
+        if (ended and lasted) or rested or any(begin <= event.time <= end for begin, end in commands):
             spent, parked = 0, False
         if isinstance(event, Started):
             served_since = event.time
@@ -146,9 +152,24 @@ def budget(world: World, server: SimulatedServer) -> Iterator[str]:
             if spent > policy.max_restarts or parked:
                 yield f"{server.name} was restarted at {event.time:g} s, for the {spent}th time, {parked=}"
         elif isinstance(event, GaveUp):
-            if spent < policy.max_restarts and not parked and not any(begin <= event.time for begin, _ in commands):
+            too_soon = spent < policy.max_restarts and not isinstance(event.error, SignInRequired)
+            if too_soon and not parked and not any(begin <= event.time for begin, _ in commands):
                 yield f"{server.name} was given up at {event.time:g} s after {spent} restarts"
             parked = True
+
+
+def lifetimes(world: World, server: SimulatedServer) -> Iterator[str]:
+    """Yield the connections that lasted for too long."""
+    lifetime, since = server.options["max_lifetime"] or math.inf, math.inf
+    # It may begin to be replaced late, if it is the turn of other changes: then a second time.
+    limit = 2 * lifetime + world.plan.drain_timeout + STOP_TIMEOUT
+    for event in world.trace.events:
+        if event.actor == server.name and isinstance(event, Started):
+            since = event.time
+        elif event.actor == server.name and isinstance(event, Crashed | Stopping):
+            if event.time - since > limit:
+                yield f"{server.name} was connected for {event.time - since:g} s"
+            since = math.inf
 
 
 def commanded(world: World, server: str) -> list[tuple[float, float]]:

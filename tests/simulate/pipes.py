@@ -53,6 +53,12 @@ class PipeMachine:
     def cut(self) -> None:
         """Do nothing: there is no network."""
 
+    def lose(self) -> None:
+        """Do nothing: there is no network."""
+
+    def sign_in(self) -> None:
+        """Do nothing: there are no credentials."""
+
 
 class PipeProcess(WireProcess):
     """One process."""

@@ -22,7 +22,8 @@ DEEDS: Final = {
     "crash": 4,
     "freeze": 2,
     "thaw": 1,
-    "cut": 2,
+    "cut": 3,
+    "lose": 2,
     "go down": 1,
     "come up": 2,
     "add tool": 3,
@@ -35,14 +36,16 @@ DEEDS: Final = {
     "add": 2,
     "reload": 1,
     "expire": 1,
+    "sign out": 2,
+    "sign in": 1,
 }
 """The deeds, and how often each happens."""
 
 FATES: Final = {"answer": 12, "crash": 2, "hang": 2, "refuse": 1, "twice": 2}
 """The fates of calls at their server, and how often each happens."""
 
-WAYS: Final = {"pipe": 2, "memory": 2, "http": 1}
-"""The ways to a server, and how often each is drawn. Over HTTP each request costs three times as much."""
+WAYS: Final = {"pipe": 2, "memory": 1, "http": 1}
+"""The ways to a server, and how often each is drawn. Each request over HTTP costs three times as much as over pipes."""
 
 LONG: Final = 120.0
 """Seconds after which every caller leaves: a call without a timeout may wait for ever for a server that hangs."""
@@ -57,12 +60,21 @@ PATIENCE: Final = (0.0, 0.3, 2.0, LONG, LONG, LONG, LONG)
 
 @frozen
 class SimulatedServer:
-    """A server: how it is reached, its era, and the options of its configuration."""
+    """A server.
+
+    Attributes:
+        name: its name.
+        way: how it is reached.
+        era: its era.
+        options: those of its configuration.
+        signs_in: True if a person signs in to it, over HTTP.
+    """
 
     name: str
     way: str
     era: str
     options: dict[str, Any]
+    signs_in: bool = False
 
 
 @frozen
@@ -135,7 +147,9 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
         "connect_timeout": 10.0,
         "retry": RetryPolicy(attempts=ATTEMPTS, backoff=dice.choice((Backoff(), Backoff(first=1.0, initial=5.0)))),
         "breaker": dice.choice((None, None, None, BreakerPolicy(failures=3))),
-        "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=25.0, timeout=2.0))),
+        "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=60.0, silence=60.0))),
+        "idle_timeout": dice.choice((None, None, None, None, 3.0)),
+        "max_lifetime": dice.choice((None, None, None, None, 50.0)),
         "restart": RestartPolicy(
             max_restarts=dice.choice((0, 1, 3, 10)),
             reset_after=dice.choice((None, 30.0)),
@@ -143,7 +157,8 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
             park_retry=dice.choice((None, 20.0)),
         ),
     }
-    return SimulatedServer(name, weighted(dice, WAYS), dice.choice(("legacy", "modern")), options)
+    way, era = weighted(dice, WAYS), dice.choice(("legacy", "modern"))
+    return SimulatedServer(name, way, era, options, signs_in=dice.random() < 0.5)
 
 
 def draw_deed(dice: random.Random, servers: Sequence[SimulatedServer]) -> Deed:

@@ -29,6 +29,8 @@ class Machine(Protocol):
     def thaw(self) -> None: ...
     def change(self) -> None: ...
     def cut(self) -> None: ...
+    def lose(self) -> None: ...
+    def sign_in(self) -> None: ...
 
 
 @define(eq=False)
@@ -44,6 +46,7 @@ class House:
         frozen: True if it was frozen at any time, so requests may have waited in its pipe.
         down: True while connects are refused.
         token: the credential that it accepts, if it is behind HTTP.
+        signed_in: False while a person has to sign in to get a new one.
     """
 
     plan: SimulatedServer
@@ -53,7 +56,8 @@ class House:
     times: list[float] = field(factory=list)
     frozen: bool = False
     down: bool = False
-    token: str = "token 0"
+    token: str = "token-0"
+    signed_in: bool = True
     machine: Machine = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -68,20 +72,20 @@ class House:
     def do(self, verb: str) -> None:
         """Let something happen to the server."""
         match verb:
-            case "crash":
-                self.machine.crash()
+            case "crash" | "thaw" | "cut" | "lose":
+                getattr(self.machine, verb)()
             case "freeze":
                 self.frozen = True
                 self.machine.freeze()
-            case "thaw":
-                self.machine.thaw()
-            case "cut":
-                self.machine.cut()
             case "go down" | "come up":
                 self.down = verb == "go down"
                 (self.machine.crash if self.down else self.machine.thaw)()
-            case "expire":
-                self.token = f"token {int(self.token.split()[1]) + 1}"
+            case "expire" | "sign out":
+                self.token = f"token-{int(self.token.removeprefix('token-')) + 1}"
+                self.signed_in = self.signed_in and verb == "expire"
+            case "sign in":
+                self.signed_in = True
+                self.machine.sign_in()
             case "add tool":
                 self.tools.append(f"t{len(self.tools)}")
                 self.machine.change()
@@ -143,6 +147,12 @@ class MemoryMachine:
 
     def cut(self) -> None:
         """Do nothing: there is no network."""
+
+    def lose(self) -> None:
+        """Do nothing: there is no network."""
+
+    def sign_in(self) -> None:
+        """Do nothing: there are no credentials."""
 
 
 MACHINES: Final[dict[str, Callable[[House], Machine]]] = {

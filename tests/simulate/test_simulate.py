@@ -25,30 +25,34 @@ from .run import failure, run
 from .trace import Entry
 from .world import World, last_call
 
-SEEDS: Final = 2_000 if FULL_SIZE else 250
+SEEDS: Final = 2_000 if FULL_SIZE else 500
 
 FIRST: Final = SEED if FULL_SIZE else 0
 """The first seed. The ordinary suite takes the same ones each time, and the nightly sessions draw others."""
 PARTS: Final = 5
 
 FOUND: Final[dict[str, int]] = {
-    "a lost wake-up: a sender who waits for room stays outside": 2,
+    "a lost wake-up: a sender who waits for room stays outside": 9,
     "a doubled send: a line is written twice": 0,
-    "a second attempt of a call that was sent": 0,
-    "an answer to the wrong caller": 9,
-    "a stale catalogue": 0,
-    "a budget that is not reset": 94,
-    "a budget without an end": 0,
-    "a leaked slot: of a caller who has left": 9,
-    "a deadline that does not wake the timer": 2,
-    "a call that is forgotten in a crash": 5,
-    "a call that is forgotten in a stop": 5,
-    "a call of a caller who has left": 56,
-    "a queue without a bound": 20,
+    "a second attempt of a call that was sent": 2,
+    "an answer to the wrong caller": 0,
+    "a stale catalogue": 2,
+    "a budget that is not reset": 30,
+    "a budget without an end": 6,
+    "a leaked slot: of a caller who has left": 2,
+    "a deadline that does not wake the timer": 0,
+    "a call that is forgotten in a crash": 0,
+    "a call that is forgotten in a stop": 0,
+    "a call of a caller who has left": 0,
+    "a queue without a bound": 2,
     "a drain that does not wait": 6,
-    "a credential that is not renewed": 49,
-    "a gap in the notifications that is not reported": 387,
-    "a stream that is requested from a session that has ended": 10,
+    "a credential that is not renewed": 387,
+    "a gap in the notifications that is not reported": 240,
+    "an idle stop with a request in flight": 0,
+    "a sign-in elsewhere that is not noticed": 396,
+    "an old connection that is kept": 3,
+    "a catalogue that stays old as its stream has fallen silent": 177,
+    "a stream that is requested from a session that has ended": 534,
 }
 """The defects that are put in, and a seed that finds each."""
 
@@ -64,9 +68,11 @@ def test_the_promises_hold_whatever_happens(part: int, record_property: Callable
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_defect_that_is_put_in_is_found(name: str) -> None:
+    seed = FOUND[name]
     with DEFECTS[name]():
-        assert run(FOUND[name])[1] != []
-    assert run(FOUND[name])[1] == []
+        assert run(seed)[1] != []
+    if seed not in range(FIRST, FIRST + SEEDS):  # else it is one of the seeds above
+        assert run(seed)[1] == []
 
 
 def test_a_defect_has_a_seed_that_finds_it() -> None:
@@ -105,7 +111,9 @@ def test_a_run_is_drawn_with_a_column_for_each_place() -> None:
 def test_the_page_about_requests_shows_a_run_as_it_was_drawn() -> None:
     options = {
         "breaker": None,
+        "idle_timeout": None,
         "mailbox_size": 256,
+        "max_lifetime": None,
         "max_in_flight": 1,
         "request_timeout": 20.0,
         "restart": RestartPolicy(backoff=Backoff(first=1.0)),

@@ -17,6 +17,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, open_servers
 from mcp_actors.kernel import Event, RequestStarted
+from mcp_actors.servers import ServerAdded, StateChanged, ToolsChanged
+from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
 
 from ..servers.fleet import ask_by_function
@@ -32,6 +34,9 @@ ENDLESS: Final = 4_000
 
 SETTLING: Final = 160.0
 """Virtual seconds for all timeouts, back-offs and retries of parked servers to be over."""
+
+SETTLING_UNHEARD: Final = QUIET + 20.0
+"""The same if a network may have dropped a stream without telling either side."""
 
 PROMPT: Final = 30.0
 """Virtual seconds for a call to a healthy and idle server, whatever happened before."""
@@ -58,6 +63,7 @@ class CallEnd:
     outcome: str | None = None
     answer: str | None = None
     error: Exception | None = None
+    done: trio.Event = field(factory=trio.Event)
 
 
 @define(eq=False)
@@ -154,6 +160,8 @@ class World:
             self._all.cancel("there is no end of events")
         if isinstance(event, RequestStarted):
             self._check_bounds(event.actor)
+        if isinstance(event, StateChanged) and event.new == "stopping":
+            self._check_rest(event)
 
     def _check_idleness(self) -> None:
         """Find requests that wait although there is a free slot for them, while nothing is about to happen."""
@@ -172,6 +180,14 @@ class World:
         # What a lost connection has not sent returns to its place, and may exceed the size.
         if (queued := len(record.mailbox._queue)) > options["mailbox_size"] + options["max_in_flight"]:
             self.problems.append(f"{server} has {queued} requests in its mailbox")
+
+    def _check_rest(self, event: StateChanged) -> None:
+        """Find the calls of a server that is disconnected because it is idle."""
+        if event.actor in self._servers and self._servers[event.actor]._record.life.resting:
+            self.trace.note(event.actor, "is idle")
+            for end in self.ends.values():
+                if end.deed.server == event.actor and end.outcome is None and end.asked < event.time:
+                    self.problems.append(f"{event.actor} is disconnected as idle, and call {end.call} is pending")
 
     # --- deeds ------------------------------------------------------------------------------------------------------
 
@@ -243,6 +259,7 @@ class World:
             if end.outcome is not None:
                 self.problems.append(f"call {end.call} has two outcomes: {end.outcome} and {how}")
             end.outcome, end.at = how, trio.current_time()
+            end.done.set()
             self.trace.note(end.deed.server, f"call {end.call}: {how}", "program")
 
     async def _leave_soon(self, scope: trio.CancelScope) -> None:
@@ -263,7 +280,10 @@ class World:
         """Heal everything, wait, and look whether the servers serve as if nothing had happened."""
         for house in self.houses.values():
             house.do("come up")
-        await trio.sleep(SETTLING)
+            if not house.signed_in:
+                house.do("sign in")
+        unheard = any(deed.verb == "lose" and self.houses[deed.server].plan.way == "http" for deed in self.plan.deeds)
+        await trio.sleep(SETTLING_UNHEARD if unheard else SETTLING)
         self.trace.note("program", "everything is healthy and quiet")
         self._no_call_is_pending("all its limits are over")
         for name, house in self.houses.items():
@@ -271,20 +291,36 @@ class World:
                 await self._look(self._servers[name], house, callers)
 
     async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
-        """Look at a healthy server: it is idle, it shows its tools, and it takes as many calls as it should."""
+        """Look at a healthy server: it is idle, it takes as many calls as it should, and it shows its tools."""
         status, options = ref.statistics(), house.plan.options
         self.states[ref.name] = status.state
-        if status.state != "ready":
+        if status.state not in ("ready", "pending"):
             return
         if status.in_flight or status.queued:
             self.problems.append(f"{ref.name} is idle with {status.in_flight} in flight and {status.queued} queued")
-        self.shown[ref.name] = {tool.name for tool in self._servers.tools if tool.server == ref.name}
+        if options["idle_timeout"] is not None:
+            self._look_at_idle(ref)
         for number in (1, min(options["max_in_flight"], 3)):
             calls = [self._begin_call(last_call(ref.name), ref, callers) for _ in range(number)]
-            await trio.sleep(PROMPT)
+            with trio.move_on_after(PROMPT):
+                for call in calls:
+                    await self.ends[call].done.wait()
             for call in calls:
                 if self.ends[call].outcome != "answered" and options["breaker"] is None:
                     self.problems.append(f"call {call} to a healthy and idle server: {self.ends[call].outcome}")
+        if ref.state == "ready":
+            self.shown[ref.name] = self._shown(ref.name)
+
+    def _look_at_idle(self, ref: ServerRef) -> None:
+        if ref.state != "pending":
+            self.problems.append(f"{ref.name} is {ref.state}, and idle for long")
+        about = (event for event in reversed(self.trace.events) if event.actor == ref.name)
+        said = next((event for event in about if isinstance(event, ToolsChanged | ServerAdded)), None)
+        if isinstance(said, ToolsChanged) and self._shown(ref.name) != {*said.tools}:
+            self.problems.append(f"{ref.name} is idle, and does not show the tools that it had")
+
+    def _shown(self, server: str) -> set[str]:
+        return {tool.name for tool in self._servers.tools if tool.server == server}
 
     async def _drain(self, verb: str, callers: trio.Nursery) -> None:
         """Keep healthy servers busy, and then stop, restart, remove or leave them."""
