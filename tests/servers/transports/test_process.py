@@ -101,12 +101,12 @@ async def test_a_server_that_floods_stdout_when_its_stdin_is_closed_stops_at_onc
 
 
 async def test_a_stop_closes_stdin_then_sends_sigterm_then_sigkill_and_logs_each_step(
-    caplog: pytest.LogCaptureFixture, tmp_path: Path, said: Said
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, said: Said, idle_clock: IdleClock
 ) -> None:
     """S2-13."""
     caplog.set_level(logging.INFO, "mcp_actors.servers")
     log = tmp_path / "log"
-    config = scripted("--ignore-eof", "--ignore-sigterm", "--log-file", str(log), stop_timeout=0.5)
+    config = scripted("--ignore-eof", "--ignore-sigterm", "--log-file", str(log), stop_timeout=60.0)
     async with open_link(config, on_lost=never_lost) as link, open_session(link):
         pass
     assert "eof" in log.read_text().splitlines()
@@ -115,13 +115,16 @@ async def test_a_stop_closes_stdin_then_sends_sigterm_then_sigkill_and_logs_each
     said("process still running after SIGTERM", kill, pid=link.pid)
 
 
-async def test_sigterm_goes_to_the_whole_process_group(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+async def test_sigterm_goes_to_the_whole_process_group(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """S2-13: the server exits after its child; both got the signal, and neither had to be killed."""
-    heard = tmp_path / "heard"
-    stay = "echo '{}'; while :; do sleep 0.01; done"
-    child = f"trap 'echo child >> {heard}; exit' TERM; {stay}"
-    leader = f"trap 'while [ ! -s {heard} ]; do sleep 0.01; done; echo leader >> {heard}; exit' TERM; {stay}"
-    config = shell(f"({child}) & {leader}", stop_timeout=2.0)
+    heard, gone = tmp_path / "heard", tmp_path / "gone"
+    os.mkfifo(gone)
+    stay = "echo '{}'; sleep 1000 & wait"
+    child = f"trap 'echo child >> {heard}; echo > {gone}; exit' TERM; {stay}"
+    leader = f"trap 'read line < {gone}; echo leader >> {heard}; exit' TERM; {stay}"
+    config = shell(f"({child}) & {leader}", stop_timeout=60.0)
     async with open_link(config, on_lost=never_lost) as link:
         reader, _ = await streams_of(link)
         async with trio.open_nursery() as nursery:
