@@ -88,6 +88,28 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
         raise check.refused_text(instance, "protocol", f"{value!r} over Sse(…), an older transport,", remedy)
 
 
+def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse replicas of what is not a process, of a server whose requests have an order, and with ``"raise"``."""
+    _check_count(instance, attribute, value)
+    transport = instance.transport
+    kind = transport.kind if isinstance(transport, TransportTemplate) else type(transport).__name__.lower()
+    if value == 1:
+        return
+    if kind not in ("stdio", "script"):
+        what = "a server in this process" if kind == "inprocess" else "a server over HTTP"
+        remedy = (
+            f"replicas are processes, and {what} has none to start; leave it out, and raise max_in_flight if needed"
+        )
+    elif instance.max_in_flight == 1:
+        remedy = "max_in_flight=1 says that requests depend on those before them, which another process does not get; "
+        remedy += "remove one of the two"
+    elif instance.on_failure == "raise":
+        remedy = "on_failure='raise' ends the group with the first process that fails for good; remove one of the two"
+    else:
+        return
+    raise check.refused_value(instance, attribute.name, value, remedy)
+
+
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before the server is used.
@@ -124,6 +146,10 @@ class ServerConfig:
             (default) disables the limit.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
         max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
+        replicas: how many processes of this server run. They share its name, its tools and its queue: each request goes
+            to the one with the fewest in flight, up to `max_in_flight` each. Not for a server that keeps anything
+            between requests. Needs `Stdio`, and cannot be combined with ``max_in_flight=1`` or ``on_failure="raise"``.
+            Default 1.
         mailbox_size: further requests that may wait in the queue. Default 256.
         overflow: what a request does if the queue is full: ``"wait"`` (default) for room, or ``"fail"`` at once.
         restart: how often and how soon the server is restarted. Default ``RestartPolicy()``.
@@ -194,6 +220,7 @@ class ServerConfig:
     max_lifetime: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
     max_in_flight: int = attrs.field(default=64, validator=_check_count, kw_only=True)
+    replicas: int = attrs.field(default=1, validator=_check_replicas, kw_only=True)
     mailbox_size: int = attrs.field(default=256, validator=_check_count, kw_only=True)
     overflow: Literal["wait", "fail"] = attrs.field(
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True

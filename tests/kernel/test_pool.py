@@ -490,6 +490,8 @@ async def test_a_control_message_to_the_pool_is_not_given_to_a_member() -> None:
         ("pool: size=(1, 8) and key", {"size": (1, 8), "key": id}),
         ("pool: shrink_after=0", {"shrink_after": 0}),
         ("pool: shrink_after=inf", {"shrink_after": float("inf")}),
+        ("pool: budget_per_member=2", {"budget_per_member": 2}),
+        ("pool: separator=None", {"separator": None}),
     ],
 )
 def test_invalid_arguments_are_named(row: str, options: dict[str, Any], said: Said) -> None:

@@ -169,11 +169,18 @@ def test_the_attempts_of_one_child_can_be_forgotten() -> None:
     assert [budget.spend(1, "b"), budget.spend(1, "b")] == [True, False]
 
 
-def test_a_cleared_budget_is_as_new() -> None:
+def test_a_renewed_budget_is_as_new_for_all_who_share_it() -> None:
     budget = RestartBudget(1, 5.0)
     assert budget.spend(0, "a")
-    budget.clear()
+    budget.renew("b")
     assert budget.spend(0, "a")
+
+
+def test_children_with_budgets_of_their_own_do_not_spend_those_of_others() -> None:
+    budget = RestartBudget(1, 5.0, per_child=True)
+    assert [budget.spend(0, "a"), budget.spend(0, "b"), budget.spend(1, "a")] == [True, True, False]
+    budget.renew("a")
+    assert [budget.spend(2, "a"), budget.spend(2, "b")] == [True, False]
 
 
 @given(

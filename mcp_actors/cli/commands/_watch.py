@@ -114,12 +114,13 @@ def _table(group: ServerGroup) -> Group:
 
 
 def _row(status: ServerStatus, now: float) -> list[Any]:
-    style = _STYLES.get(status.state, "")
+    style, replicas = _STYLES.get(status.state, ""), status.replicas
+    state = status.state if replicas.total == 1 else f"{status.state} {replicas.serving}/{replicas.total}"
     return [
         status.name,
-        f"[{style}]{status.state}[/]" if style else status.state,
+        f"[{style}]{state}[/]" if style else state,
         str(status.incarnation),
-        "" if status.pid is None else str(status.pid),
+        " ".join(str(each.pid) for each in replicas.each if each.pid is not None),
         f"{now - status.since:.0f} s",
         str(status.in_flight),
         str(status.queued),

@@ -166,7 +166,7 @@ class Incarnation(Sender):
                 actor=name,
             )
         actor._incarnation = self
-        self.record.mailbox.accepts = actor._accepts
+        self.record.adopt(actor._accepts, has_children=actor.kind == "supervisor")
         return actor
 
     @trio.lowlevel.enable_ki_protection

@@ -64,6 +64,11 @@ class Envelope(Reply[Any], Sender):
     busy = handed_over
 
     @property
+    def actor(self) -> str:
+        """The name of the actor that has it, or has handled it: of a pool, the member that has taken it."""
+        return self.holder.name
+
+    @property
     def caller_left(self) -> bool:
         """True if its caller has left, or has an answer. The sender of a ``tell`` never leaves."""
         return self.is_call and not self.open

@@ -180,7 +180,9 @@ class Crew:
     def closed(self, refusal: Callable[[], ActorError]) -> None:
         """Answer what waits, and refuse messages from now on, if no member is left that handles any."""
         self.change()
-        if self.mailbox.closed or self._record.state == "backoff" or not all(lane.closed for lane in self._lanes):
+        is_over = self.mailbox.taker is not self  # another incarnation, perhaps of one actor, has the mailbox
+        waits = self._record.state == "backoff"
+        if is_over or waits or self.mailbox.closed or not all(lane.closed for lane in self._lanes):
             return
 
         def none_left() -> ActorStopped:

@@ -72,6 +72,8 @@ class Pool(Supervisor):
         shrink_after: seconds after which an idle member is stopped, if the pool has more than the smallest number.
         max_restarts: the restart attempts allowed within ``window``, for all members together. None allows one for each
             member: a database that restarts breaks all connections at once.
+        budget_per_member: True allows each member ``max_restarts`` attempts, whatever the others need.
+        separator: the text between the name of the pool and the number of a member.
         window, reset_after, backoff, on_limit, park_retry, strict, await_start: as for `Supervisor`.
         start_timeout, shutdown: as for `ChildSpec`, for each member.
 
@@ -87,6 +89,8 @@ class Pool(Supervisor):
         key: Callable[[Any], Hashable] | None = None,
         shrink_after: float = 60.0,
         max_restarts: int | None = None,
+        budget_per_member: bool = False,
+        separator: str = "-",
         window: float = 5.0,
         reset_after: float | None = None,
         backoff: Backoff | None = None,
@@ -109,11 +113,14 @@ class Pool(Supervisor):
             raise ValueError(f"Pool: shrink_after must be positive seconds, not {shrink_after!r}")
         self._key = key
         self._shrink_after = shrink_after
+        _check_kind("budget_per_member", budget_per_member, bool, "True or False")
+        _check_kind("separator", separator, str, "a str")
+        self._budget_per_child, self._separator = budget_per_member, separator
         self._factory = factory
         self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
         self._resume_at = -math.inf
         super().__init__(
-            max_restarts=self._most if max_restarts is None else max_restarts,
+            max_restarts=(1 if budget_per_member else self._most) if max_restarts is None else max_restarts,
             window=window,
             reset_after=reset_after,
             backoff=backoff,
@@ -153,7 +160,8 @@ class Pool(Supervisor):
             record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
 
     def _spec(self, number: int) -> ChildSpec:
-        id, mailbox = f"{self._life.record.name}-{number}", self._life.record.mailbox
+        pool, mailbox = self._life.record.name, self._life.record.mailbox
+        id = f"{pool}{self._separator}{number}"
         return evolve(self._member, id=id, factory=self._make, mailbox_size=mailbox.size, overflow=mailbox.policy)
 
     def _make(self) -> Actor:
@@ -309,3 +317,8 @@ def _bounds(size: object) -> tuple[int, int]:
     raise ValueError(
         f"Pool: size must be an int of at least 1, or the smallest and the greatest number, as in (1, 8), not {size!r}"
     )
+
+
+def _check_kind(name: str, given: object, kind: type, shown: str) -> None:
+    if not isinstance(given, kind):
+        raise ValueError(f"Pool: {name} must be {shown}, not {given!r}")

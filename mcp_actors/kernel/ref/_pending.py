@@ -20,6 +20,10 @@ class PendingCall(Protocol[T_co]):
     def handed_over(self) -> bool:
         """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
 
+    @property
+    def actor(self) -> str:
+        """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
+
     async def wait(self) -> T_co:
         """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once.
 

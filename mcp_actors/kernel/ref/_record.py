@@ -15,7 +15,7 @@ from ._end import failure_summary, stopped
 
 if TYPE_CHECKING:
     from .._events import Event, EventHub
-    from ..mailbox import Envelope, Mailbox
+    from ..mailbox import Accepts, Envelope, Mailbox
     from ._end import End
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
@@ -190,6 +190,23 @@ class Record:
         watchers, self._watchers = self._watchers, {}
         for report in watchers:
             report(reason, error, comes_back)
+
+    # --- incarnations -----------------------------------------------------------------------------------------------
+
+    def adopt(self, accepts: Accepts | None, *, has_children: bool) -> None:
+        """Prepare for an incarnation: the one before it may have been an actor of another class."""
+        self.mailbox.accepts = accepts
+        self.is_pool = False
+        if self.children is not None and not has_children:
+            self._end_children(f"{self.name!r} was started again without it")
+
+    def _end_children(self, why: str) -> None:
+        """Forget the actors that an earlier incarnation, a supervisor, expected to start again."""
+        children, self.children = self.children or {}, None
+        for child in children.values():
+            child._end_children(why)
+            child.close(why)
+            child.become("stopped")
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -41,10 +41,12 @@ if TYPE_CHECKING:
 class Recovery(Children):
     """Brings failed children back, as long as the budget lasts. See the top of the file."""
 
-    def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery, *, budget_per_child: bool
+    ) -> None:
         super().__init__(life, policy, nursery)
         self._parks = policy.on_limit == "park"
-        self._budget = RestartBudget(policy.max_restarts, policy.window)
+        self._budget = RestartBudget(policy.max_restarts, policy.window, budget_per_child)
         self._undecided: list[tuple[Group, End]] = []
 
     def forgive(self, *children: Child) -> None:
@@ -57,7 +59,7 @@ class Recovery(Children):
     def revive(self, child: Child) -> None:
         """Reset the back-off of a child that is started explicitly, and the budget if the child was parked."""
         if self._parks and (child.record.state == "failed" or child.probation):
-            self._budget.clear()
+            self._budget.renew(child.spec.id)
         self.leave(child)
         child.failures = 0
         child.probation = None

@@ -157,10 +157,12 @@ class RestartBudget:
     Attributes:
         max_restarts: attempts allowed within ``window``.
         window: seconds, both ends included; `math.inf` never forgets an attempt.
+        per_child: True if each child may make so many.
     """
 
     max_restarts: int
     window: float
+    per_child: bool = False
     _spent: deque[tuple[float, str]] = field(factory=deque, init=False)
 
     def spend(self, now: float, child: str) -> bool:
@@ -168,7 +170,8 @@ class RestartBudget:
         # From the left only: linear in the number of attempts, however many there are in a window.
         while self._spent and now - self._spent[0][0] > self.window:
             self._spent.popleft()
-        if len(self._spent) >= self.max_restarts:
+        spent = sum(each == child for _, each in self._spent) if self.per_child else len(self._spent)
+        if spent >= self.max_restarts:
             return False
         self._spent.append((now, child))
         return True
@@ -181,9 +184,9 @@ class RestartBudget:
         """Forget the attempts of these children."""
         self._spent = deque(entry for entry in self._spent if entry[1] not in children)
 
-    def clear(self) -> None:
-        """Forget all attempts."""
-        self._spent.clear()
+    def renew(self, child: str) -> None:
+        """Forget all attempts that count for a child."""
+        self.forget({child} if self.per_child else self.spenders())
 
 
 def restarts_after(restart: RestartType, reason: EndReason) -> bool:

@@ -92,6 +92,7 @@ class Supervisor(Actor):
 
     default_shutdown: float | Literal["infinity"] = "infinity"
     kind: Literal["worker", "supervisor"] = "supervisor"
+    _budget_per_child = False
 
     @shows_options
     def __init__(self, *specs: ChildSpec, **options: Unpack[SupervisorOptions]) -> None:
@@ -106,7 +107,8 @@ class Supervisor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Start the children, run their manager, and stop them."""
         async with trio.open_nursery() as nursery:
-            self._children = Recovery(self._life, self._policy, nursery)
+            per_child = self._budget_per_child
+            self._children = Recovery(self._life, self._policy, nursery, budget_per_child=per_child)
             try:
                 children = self._children.add_all(self._specs)
                 async with trio.open_nursery() as managing:

@@ -76,7 +76,7 @@ class ServerActor(Actor):
     """One incarnation of one server.
 
     Args:
-        record: the record of the server, which outlives it.
+        record: the record of the server, which outlives it. A replica uses its own.
         closing: the order in which the group closes; None for a server that belongs to no group.
     """
 
@@ -97,8 +97,10 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
-        if not self._record.life.startable:
-            raise IgnoreStart(keep_mailbox=self._record.life.keeps_requests)
+        self._record = self._record.replica(self.ref.name)
+        life = self._record.server.life
+        if not life.startable:
+            raise IgnoreStart(keep_mailbox=life.keeps_requests)
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             async with self._connection(negotiation):

@@ -108,8 +108,8 @@ class Negotiation:
 
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
-        self._remembered = record.session.era
-        self._era = record.session.era or first_era(record.config)
+        self._remembered = record.opening.era
+        self._era = record.opening.era or first_era(record.config)
         self._began = self._asked = trio.current_time()
         self._asked_both = False
         self._hurried = False
@@ -210,13 +210,13 @@ class Negotiation:
     def succeeded(self, client: Client) -> None:
         """Remember the era of the server; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
-            self._record.session.era = None if self._unanswered else era_of(client, self._era)
+            self._record.opening.era = None if self._unanswered else era_of(client, self._era)
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect. Without an `error`, the connect has timed out."""
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
-            self._record.session.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
+            self._record.opening.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
 
 
 @define(eq=False)

@@ -52,7 +52,7 @@ async def drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
         seconds: the limit; 0 does not wait.
         queued: whether it finishes the queued requests too.
     """
-    if _answers(record) and seconds and record.calls.deadlines.pending(queued=queued):
+    if _answers(record) and seconds and record.pending(queued=queued):
         await _drain(record, seconds, queued=queued)
 
 
@@ -61,11 +61,10 @@ def _answers(record: ServerRecord) -> bool:
 
 
 async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
-    deadlines = record.calls.deadlines
-    record.life.begin_to_drain(deadlines.pending(queued=queued), seconds)
+    record.life.begin_to_drain(record.pending(queued=queued), seconds)
     with trio.move_on_after(seconds):
-        await deadlines.wait_settled(queued=queued)
-    record.life.emit(Drained, unfinished=deadlines.pending(queued=queued))
+        await record.calls.deadlines.wait_settled(queued=queued, actor=record.share)
+    record.life.emit(Drained, unfinished=record.pending(queued=queued))
 
 
 class Departure:

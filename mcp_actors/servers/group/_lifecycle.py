@@ -17,7 +17,7 @@ is *held*: its actor has nothing to run. At last it is started as by `ServerRef.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -25,20 +25,21 @@ import trio
 from attrs import frozen
 
 from ..._collapse import collapse, first_of
-from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConfigError, ConnectFailed
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
 from ...kernel import Actor, Call
 from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
-from ..ref import Reconnect, Retire, ServerEntry, Start, Stop
+from ..ref import Reconnect, Retire, ServerEntry, Start, Stop, restart, turns
 from ..sources import changed_fields, compare
 from ._leaving import drain
 from ._tree import server_spec, start_status, supervisor_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
     from ..basics import ClosingOrder
+    from ..record import ServerRecord
     from ..sources import Given, StatusBoard
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
@@ -146,20 +147,19 @@ class LifecycleActor(Actor):
             match message:
                 case Reconnect(servers, failed_only):
                     servers = _due(servers) if failed_only else servers
-                    async with _turns(servers) as servers:
+                    async with turns(servers) as servers:
                         await self._reconnect(_due(servers) if failed_only else servers)
                 case Start(servers):
-                    async with _turns(servers) as servers:
+                    async with turns(servers) as servers:
                         await _start(servers)
                 case Stop(servers):
                     await _each(_stop, servers)
                 case _Resume(server):
                     await _resume(server)
-                case Retire(server, why, incarnation, wishes):
-                    async with _turns((server,)) as servers:
-                        life = server.record.life
-                        if servers and (life.incarnation, life.wishes) == (incarnation, wishes):
-                            await (self._rest if why == "idle" else self._renew)(server)
+                case Retire(server, why, record, incarnation, wishes):
+                    async with turns((server,)) as servers:
+                        if servers and (record.life.incarnation, server.record.life.wishes) == (incarnation, wishes):
+                            await (self._rest(server) if why == "idle" else self._renew(server, record))
                 case Add(config):
                     async with self._turn:
                         return await self._add(config)
@@ -291,42 +291,42 @@ class LifecycleActor(Actor):
             return
         try:
             # In the step of the check: a request that comes from now on waits in the mailbox.
-            life.wanted, life.resting, life.holding = False, True, True
+            life.wanted, life.resting = False, True
+            record.hold(True)
             await _suspend(server)
         finally:
             asked_for = life.resting and record.calls.deadlines.pending(queued=True)
-            life.resting = life.holding = False
+            life.resting = False
+            record.hold(False)
         record.catalog.defer()
         if asked_for:
             life.wanted = True
             await _start_quietly(server)
 
-    async def _renew(self, server: ServerEntry) -> None:
+    async def _renew(self, server: ServerEntry, record: ServerRecord) -> None:
         """Replace an old connection by a new one. If that fails, the state of the server shows it."""
-        if server.record.life.state in CONNECTED:
-            with suppress(ConnectFailed, ActorStopped, ActorCrashed):
-                await self._reconnect((server,))
+        if record.life.state in CONNECTED:
+            with suppress(ConnectFailed, ActorStartError, ActorStopped, ActorCrashed):
+                await (self._reconnect((server,)) if record is server.record else self._replace(server, record))
+
+    async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
+        """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
+        try:
+            replica.hold(True)
+            await drain(replica, self._drain, queued=False)
+            await server.pool.stop_child(replica.actor, keep_mailbox=True)
+        finally:
+            replica.hold(False)
+        await restart(server.pool, replica.actor)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
         try:
-            server.record.life.holding = True
+            server.record.hold(True)
             await drain(server.record, self._drain, queued=False)
             await _suspend(server)
         finally:
-            server.record.life.holding = False
-
-
-@asynccontextmanager
-async def _turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerEntry, ...]]:
-    """Acquire the turn of each server. Yields those that were not removed meanwhile.
-
-    All changes acquire turns in the order of the names, so no two can deadlock.
-    """
-    async with AsyncExitStack() as stack:
-        for server in sorted(servers, key=lambda server: server.name):
-            await stack.enter_async_context(server.turn)
-        yield tuple(server for server in servers if not server.record.life.leaving)
+            server.record.hold(False)
 
 
 def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
@@ -335,7 +335,7 @@ def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
 
 
 async def _resume(server: ServerEntry) -> None:
-    async with _turns((server,)) as servers:
+    async with turns((server,)) as servers:
         try:
             for each in servers:
                 await _start_quietly(each)
@@ -361,18 +361,20 @@ async def _start(servers: tuple[ServerEntry, ...]) -> None:
 async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
     if not server.record.life.wanted:  # stop() was called meanwhile
         return
-    server.record.life.parked = False
-    server.record.life.allow_asking()
-    if server.record.life.state not in CONNECTED:
-        server.record.health.forgive()
+    record = server.record
+    for life in (record.life, *(replica.life for replica in record.replicas)):
+        life.parked = False
+        life.allow_asking()
+    if record.life.state not in CONNECTED:
+        record.health.forgive()
     try:
-        await server.supervisor.restart_child(server.name)
+        await server.start()
     except ActorStartError as exc:
-        if isinstance(exc.__cause__, ConnectFailed):  # else it was stopped while it was starting
-            failures[server.name] = exc.__cause__
-    except ChildError as exc:
-        if exc.reason not in ("running", "restarting"):
-            raise
+        cause: BaseException | None = exc
+        while isinstance(cause, ActorStartError):  # of a replica, in that of their pool
+            cause = cause.__cause__
+        if isinstance(cause, ConnectFailed):  # else it was stopped while it was starting
+            failures[server.name] = cause
 
 
 async def _suspend(server: ServerEntry) -> None:
@@ -384,7 +386,8 @@ async def _stop(server: ServerEntry) -> None:
         async with server.turn:
             pass
     await server.supervisor.stop_child(server.name)
-    server.record.life.note_stopped()
+    for replica in server.record.replicas:
+        replica.life.note_stopped()
 
 
 async def _each(step: Callable[[N], Awaitable[None]], servers: Iterable[N]) -> None:

@@ -159,7 +159,7 @@ class CatalogMemory:
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
             return
         if known.legacy is not None and self._records[server].config.protocol == "auto":
-            self._records[server].session.era = Era("legacy", quirk=known.legacy)
+            self._records[server].opening.era = Era("legacy", quirk=known.legacy)
         if known.listed is None:
             catalog.admission.judge_by(known.accepted or Pins())
         else:
@@ -243,7 +243,7 @@ class CatalogMemory:
 
 
 def _quirk(record: ServerRecord) -> str | None:
-    return None if record.session.era is None else record.session.era.quirk
+    return None if record.opening.era is None else record.opening.era.quirk
 
 
 class MemoryActor(Actor):

@@ -284,13 +284,13 @@ class Follower:
 
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.
-        record = self.roster.records.get(event.actor)
+        record = self.roster.record_of(event.actor)
         if record is not None and record.life.idle:
             return
-        changed = record.follow(event) if record is not None else None
+        changes = record.follow(event) if record is not None else ()
         self.hub.emit(event)
-        if changed is not None:
-            self.hub.emit(changed)
+        for each in changes:
+            self.hub.emit(each)
 
 
 def _store(catalog_store: object) -> CatalogStore | None:

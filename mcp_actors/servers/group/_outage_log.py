@@ -3,7 +3,8 @@
 Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a parking
 are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may flap, so each
 reason is a warning once per outage, up to `MOST_REASONS` of them; all else is at level DEBUG. An outage is over when
-the server has served for its ``reset_after``; a shorter recovery is part of the outage.
+the server has served for its ``reset_after``; a shorter recovery is part of the outage. Each replica of a server has
+outages of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from weakref import WeakKeyDictionary
 from attrs import define, field, frozen
 
 from ..basics import problem_of
-from ..record import CONNECTED, FAILED, PARKED, StateChanged
+from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,9 +70,11 @@ class OutageLog:
 
     def __call__(self, event: Event) -> None:
         """Log a change of state that begins, continues or ends an outage."""
-        if not isinstance(event, StateChanged):
+        if not isinstance(event, StateChanged | ReplicaChanged):
             return
         record = self.roster.records[event.server]
+        if isinstance(event, ReplicaChanged):
+            record = record.replica(event.replica)
         if event.new in _TROUBLE:
             self._trouble(event, record)
         elif event.new == "ready":
@@ -79,7 +82,7 @@ class OutageLog:
         elif event.new == "stopped":
             self._outages.pop(record, None)
 
-    def _trouble(self, event: StateChanged, record: ServerRecord) -> None:
+    def _trouble(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
         outage = self._current(event, record)
         why = _why(event, record)
         level, text = logging.DEBUG, _text(event, record, why)
@@ -91,7 +94,7 @@ class OutageLog:
                 text += " (until it has recovered, further failures are logged at level DEBUG)"
         _log(level, event, text)
 
-    def _current(self, event: StateChanged, record: ServerRecord) -> _Outage:
+    def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> _Outage:
         """Return the outage that a failure belongs to; begin one if there is none."""
         outage = self._outages.get(record)
         lasting = record.config.restart.reset_after or LASTING
@@ -101,7 +104,7 @@ class OutageLog:
             outage.down_at, outage.well_since = event.at, None
         return outage
 
-    def _well(self, event: StateChanged, record: ServerRecord) -> None:
+    def _well(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
         outage = self._outages.get(record)
         if outage is None:
             _log(logging.INFO, event, event.reason)
@@ -111,7 +114,7 @@ class OutageLog:
         outage.well_since, outage.recovery = event.time, logging.DEBUG
 
 
-def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
+def _text(event: StateChanged | ReplicaChanged, record: ServerRecord, why: str) -> str:
     if event.new == "backoff":
         return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
     if event.new != "failed":  # with needs_auth, the reason has the remedy
@@ -124,17 +127,19 @@ def _text(event: StateChanged, record: ServerRecord, why: str) -> str:
     return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
 
 
-def _why(event: StateChanged, record: ServerRecord) -> str:
+def _why(event: StateChanged | ReplicaChanged, record: ServerRecord) -> str:
     """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
     if record.life.error is None or event.new not in PARKED | {"backoff"}:
         return event.reason
     return problem_of(record.life.error)
 
 
-def _is_raised(event: StateChanged, record: ServerRecord) -> bool:
+def _is_raised(event: StateChanged | ReplicaChanged, record: ServerRecord) -> bool:
     """Return True if the group raises the error, so that it need not be logged."""
     return event.new in PARKED and record.config.on_failure == "raise"
 
 
-def _log(level: int, event: StateChanged, text: str) -> None:
+def _log(level: int, event: StateChanged | ReplicaChanged, text: str) -> None:
+    if isinstance(event, ReplicaChanged):
+        text = f"replica {event.replica!r}: {text}"
     logger.log(level, "server %r: %s", event.server, text, extra={"mcp_server": event.server})

@@ -30,7 +30,7 @@ from ..._errors import ActorStopped
 from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
-from ..record import ServerRecord
+from ..record import REPLICA, ServerRecord
 from ..ref import Retire, ServerEntry, ServerRef
 from ._tree import LIFECYCLE, supervisor_id
 
@@ -135,6 +135,11 @@ class Roster:
         self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
         return records
 
+    def record_of(self, actor: str) -> ServerRecord | None:
+        """Return the record of the server that an actor runs, or a replica of it; None for any other actor."""
+        server, _, number = actor.partition(REPLICA)
+        return self.records.get(server) if not number or number.isdecimal() else None
+
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
         """Show servers that the supervisor of the group has started, after the others."""
         lifecycle = supervisor.child(LIFECYCLE)
@@ -142,7 +147,7 @@ class Roster:
         for record in records:
             own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
             entry = ServerEntry(record, own)
-            record.retire = partial(_retire, lifecycle, entry)
+            record.on_retire = partial(_retire, lifecycle, entry)
             members[entry.name] = Member(entry, ServerRef(entry, lifecycle))
         self.members = MappingProxyType(members)
 
@@ -173,10 +178,9 @@ class Roster:
         }
 
 
-def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement) -> None:
-    """Have a server disconnected whose connection is idle or old."""
-    life = server.record.life
-    message = Retire(server, why, life.incarnation, life.wishes)
+def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, record: ServerRecord) -> None:
+    """Have a server disconnected that is idle, or one connection of it that is old."""
+    message = Retire(server, why, record, record.life.incarnation, server.record.life.wishes)
     with suppress(ActorStopped):
         # An empty context: the change is not a part of the connection that asks for it, but ends that.
         Context().run(lifecycle.tell_nowait, message)

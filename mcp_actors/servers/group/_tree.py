@@ -6,6 +6,11 @@
      ├─ time:supervisor           restarts this server by its own policy; parks it when the budget is spent
      │   ├─ time:deadlines        enforces the deadlines of its requests, connected or not
      │   └─ time                  the server actor
+     ├─ docs:supervisor
+     │   ├─ docs:deadlines
+     │   └─ docs                  with replicas=2: their pool, which restarts each of them by itself
+     │       ├─ docs:1            a server actor
+     │       └─ docs:2
      ├─ ...
      ├─ servers:memory            writes listed tools to the catalogue store, for the next run
      ├─ servers:watch             reloads configurations that change
@@ -17,20 +22,21 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from ..._errors import ChildError
-from ...kernel import ChildSpec, Supervisor
+from ...kernel import ChildSpec, Pool, Supervisor
 from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
+from ..record import REPLICA
 from ..sources import LAST_STATUS_WAIT, StatusActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from ...kernel import Actor, SupervisorRef
+    from ...kernel import Actor, Backoff, SupervisorRef
     from ..record import ServerRecord
     from ..sources import StatusBoard
     from ._memory import CatalogMemory
@@ -96,23 +102,45 @@ def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
 
 def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
     """Return a server's own supervisor, which awaits the start of a required server; the gate waits for the others."""
-    config, policy = record.config, record.config.restart
+    config = record.config
+    actor, recovery = partial(ServerActor, record, closing), _recovery(record)
     server = ChildSpec(
         config.name,
-        partial(ServerActor, record, closing),
+        actor if config.replicas == 1 else partial(_pool, actor, config.replicas, recovery),
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )
     deadlines = ChildSpec(f"{config.name}:deadlines", partial(DeadlineActor, record.calls.deadlines))
-    return Supervisor(
-        deadlines,
-        server,
-        max_restarts=policy.max_restarts,
-        window=policy.window,
-        reset_after=policy.reset_after,
-        backoff=policy.backoff,
-        on_limit="park" if config.on_failure == "park" else "end",
-        park_retry=partial(seconds_to_retry, policy) if config.on_failure == "park" else None,
-        strict=record.required,
-        await_start=record.required,
-    )
+    return Supervisor(deadlines, server, **recovery)
+
+
+class Recovery(TypedDict):
+    """How failed connections of a server are restarted, as keyword arguments of a supervisor or a pool."""
+
+    max_restarts: int
+    window: float
+    reset_after: float | None
+    backoff: Backoff
+    on_limit: Literal["end", "park"]
+    park_retry: Callable[[BaseException | None], float | None] | None
+    strict: bool
+    await_start: bool
+
+
+def _recovery(record: ServerRecord) -> Recovery:
+    policy, parks = record.config.restart, record.config.on_failure == "park"
+    return {
+        "max_restarts": policy.max_restarts,
+        "window": policy.window,
+        "reset_after": policy.reset_after,
+        "backoff": policy.backoff,
+        "on_limit": "park" if parks else "end",
+        "park_retry": partial(seconds_to_retry, policy) if parks else None,
+        "strict": record.required,
+        "await_start": record.required,
+    }
+
+
+def _pool(actor: Callable[[], Actor], replicas: int, recovery: Recovery) -> Pool:
+    """Return the replicas of a server. Each may be restarted as often as the only process of a server."""
+    return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)

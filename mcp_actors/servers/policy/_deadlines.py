@@ -38,7 +38,7 @@ __all__ = ["Deadline", "DeadlineActor", "Deadlines"]
 Limit = Literal["request_timeout", "progress_timeout"]
 
 
-def _nobody(asked: float, error: Exception) -> None:
+def _nobody(deadline: Deadline, error: Exception) -> None:
     """Ignore a timeout."""
 
 
@@ -77,9 +77,17 @@ class Deadline:
         """True while an attempt is at the server, or on its way there."""
         return self.call is not None and self.call.handed_over
 
-    def is_pending(self, *, queued: bool) -> bool:
-        """Return True for a caller's request that is in flight; with ``queued``, for any of a caller."""
-        return not self.own and (queued or self.sent)
+    @property
+    def actor(self) -> str | None:
+        """The name of the actor that has the latest attempt; None before the first."""
+        return None if self.call is None else self.call.actor
+
+    def is_pending(self, *, queued: bool, actor: str | None = None) -> bool:
+        """Return True for a caller's request that is in flight, with that actor if one is given.
+
+        With ``queued``, return True for any request of a caller.
+        """
+        return not self.own and (queued or self.sent) and actor in (None, self.actor)
 
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
@@ -117,14 +125,14 @@ class Deadlines:
     Attributes:
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
         quiet_since: the last time at which a caller's request ended.
-        on_timeout: called with the start time and the error of each sent request that times out.
+        on_timeout: called with the deadline and the error of each sent request that times out.
     """
 
     def __init__(self, server: str, request_timeout: float | None, progress_timeout: float | None) -> None:
         self._server = server
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
-        self.on_timeout: Callable[[float, Exception], None] = _nobody
+        self.on_timeout: Callable[[Deadline, Exception], None] = _nobody
         self.note_quiet: bool = False
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
@@ -223,21 +231,24 @@ class Deadlines:
         """The number of entries; a request may have two."""
         return len(self._requests) + len(self._idle)
 
-    def pending(self, *, queued: bool) -> int:
-        """Return the number of callers' requests in flight; with ``queued``, of all without an outcome."""
-        return sum(deadline.is_pending(queued=queued) for deadline in self._requests)
+    def pending(self, *, queued: bool, actor: str | None = None) -> int:
+        """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
 
-    async def wait_settled(self, *, queued: bool) -> None:
+        With the name of an actor, only those count that it has.
+        """
+        return sum(deadline.is_pending(queued=queued, actor=actor) for deadline in self._requests)
+
+    async def wait_settled(self, *, queued: bool, actor: str | None = None) -> None:
         """Wait until no requests are `pending`."""
-        while any(deadline.is_pending(queued=queued) for deadline in self._requests):
+        while any(deadline.is_pending(queued=queued, actor=actor) for deadline in self._requests):
             if self._settled is None or self._settled.is_set():  # else another task waits for the same
                 self._settled = trio.Event()
             await self._settled.wait()
 
-    def any_sent_before(self, time: float) -> bool:
-        """Return True if a request that began by `time` was sent and is within its deadline."""
+    def any_sent_before(self, time: float, actor: str | None = None) -> bool:
+        """Return True if a request that began by `time` was sent, to that actor if given, and has not expired."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
-        return any(deadline.sent for deadline in older)
+        return any(deadline.sent and actor in (None, deadline.actor) for deadline in older)
 
     # --- the task ---------------------------------------------------------------------------------------------------
 
@@ -265,7 +276,7 @@ class Deadlines:
             deadline.expired = True
             if deadline.call is not None:
                 if deadline.sent:
-                    self.on_timeout(deadline.began, self.failure(deadline))
+                    self.on_timeout(deadline, self.failure(deadline))
                 deadline.call.expire(self.failure(deadline))
 
     def _due(self, now: float) -> list[Deadline]:

@@ -13,6 +13,7 @@ from ._events import (
     Flooded as Flooded,
     LimitReached as LimitReached,
     PromptsChanged as PromptsChanged,
+    ReplicaChanged as ReplicaChanged,
     ResourcesChanged as ResourcesChanged,
     ServerAdded as ServerAdded,
     ServerEvent as ServerEvent,
@@ -29,7 +30,7 @@ from ._notifications import (
     NotificationsMissed as NotificationsMissed,
     open_incoming as open_incoming,
 )
-from ._record import Retirement as Retirement, ServerRecord as ServerRecord
+from ._record import REPLICA as REPLICA, Retirement as Retirement, ServerRecord as ServerRecord
 from ._state import (
     ACTIVE as ACTIVE,
     CONNECTED as CONNECTED,
@@ -39,6 +40,8 @@ from ._state import (
     ServerState as ServerState,
 )
 from ._status import (
+    Replicas as Replicas,
+    ReplicaStatus as ReplicaStatus,
     ServerInfo as ServerInfo,
     ServerStatus as ServerStatus,
     Supported as Supported,

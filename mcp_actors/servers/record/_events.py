@@ -21,6 +21,7 @@ __all__ = [
     "LimitReached",
     "PromptsChanged",
     "Recovered",
+    "ReplicaChanged",
     "ResourcesChanged",
     "ServerAdded",
     "ServerEvent",
@@ -45,6 +46,22 @@ class ServerEvent(Event):
 class StateChanged(ServerEvent):
     """The state of a server changed from ``old`` to ``new``, for this ``reason``."""
 
+    old: ServerState
+    new: ServerState
+    reason: str
+
+
+@frozen(kw_only=True)
+class ReplicaChanged(ServerEvent):
+    """The state of one replica of a server changed from ``old`` to ``new``, for this ``reason``.
+
+    `StateChanged` follows if this changes the state of the server, which is that of its best replica.
+
+    Attributes:
+        replica: the name of the actor that runs it, as in the kernel's events: ``"time:2"``.
+    """
+
+    replica: str
     old: ServerState
     new: ServerState
     reason: str

@@ -29,13 +29,13 @@ from ..._suspend import sleep_through_suspend
 from ..policy import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ...config import HealthPolicy
     from ..policy import Deadlines
     from ..transports import Link
 
-__all__ = ["ServerHealth"]
+__all__ = ["ServerHealth", "SharedHealth"]
 
 LAST_WORDS: Final = 0.25
 """Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends
@@ -51,10 +51,26 @@ class ServerHealth:
         last_check: the last check.
         last_error: the last failure.
         pings: whether the server answers a ping; None until that is known.
+
+    Args:
+        server: the name of the server.
+        policy: see above.
+        deadlines: the deadlines of its requests.
+        on_change: called when its condition changes.
+        actor: for a replica, the name of its actor: only what that has taken counts. None counts all requests.
     """
 
-    def __init__(self, server: str, policy: HealthPolicy, deadlines: Deadlines, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        server: str,
+        policy: HealthPolicy,
+        deadlines: Deadlines,
+        on_change: Callable[[], None],
+        *,
+        actor: str | None = None,
+    ) -> None:
         self._server = server
+        self._actor = actor
         self.policy: HealthPolicy = policy
         self._deadlines = deadlines
         self._on_change = on_change
@@ -66,6 +82,11 @@ class ServerHealth:
         self.last_check: Health | None = None
         self.last_error: Exception | None = None
         self.pings: bool | None = None
+
+    @property
+    def connected(self) -> bool:
+        """True while there is a connection to check."""
+        return self._link is not None
 
     @property
     def failing(self) -> bool:
@@ -174,4 +195,41 @@ class ServerHealth:
 
     def _is_busy(self) -> bool:
         """Return True if the server may be working on a request that it got before it fell silent."""
-        return self._deadlines.any_sent_before(self.ladder.since)
+        return self._deadlines.any_sent_before(self.ladder.since, self._actor)
+
+
+class SharedHealth(ServerHealth):
+    """The health of a server with replicas, each of which is checked by itself.
+
+    Args:
+        server: the name of the server.
+        policy: when the replicas are checked.
+        deadlines: the deadlines of the requests to the server.
+        replicas: the health of each replica.
+    """
+
+    def __init__(
+        self, server: str, policy: HealthPolicy, deadlines: Deadlines, replicas: Sequence[ServerHealth]
+    ) -> None:
+        super().__init__(server, policy, deadlines, lambda: None)
+        self._replicas = replicas
+
+    @property
+    def failing(self) -> bool:
+        """True if anything of a replica has failed since its last answer."""
+        return any(each.failing for each in self._replicas)
+
+    @property
+    def doubtful(self) -> bool:
+        """True unless a connected replica answers."""
+        return all(each.doubtful for each in self._replicas if each.connected)
+
+    def status(self, *, connected: bool) -> HealthStatus:
+        """Take a snapshot of the best connected replica."""
+        best = min(self._replicas, key=lambda each: (not each.connected, each.ladder.failures))
+        return best.status(connected=connected)
+
+    def forgive(self) -> None:
+        """Forget all failures, because the server is started explicitly."""
+        for each in self._replicas:
+            each.forgive()

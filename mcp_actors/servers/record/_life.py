@@ -16,12 +16,12 @@ from ..._errors import ServerUnavailable
 from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
-from ._reasons import reason_of
+from ._reasons import reason_of, reason_of_absence
 from ._state import CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
-from ._transitions import next_state
+from ._transitions import next_state, rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ...config import ServerConfig
     from ..tools import ServerCatalog
@@ -113,6 +113,7 @@ class ServerLife:
     _link: Link | None = field(default=None, init=False)
     _retry_at: datetime | None = field(default=None, init=False)
     _change: trio.Event | None = field(default=None, init=False)
+    _shown: ServerLife | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.wanted = self._config.connect == "eager"
@@ -122,7 +123,7 @@ class ServerLife:
         """Take over a changed configuration. A lazy server that was not used yet may be an eager one now."""
         if self.dormant:
             self.wanted = config.connect == "eager"
-        self._config, self._required = config, required
+        self._config, self._required, self._shown = config, required, None
 
     # --- views ------------------------------------------------------------------------------------------------------
 
@@ -180,8 +181,8 @@ class ServerLife:
     @property
     def reason(self) -> str:
         """The reason for the state. While a process starts, that is the last line of its stderr."""
-        if self._link is None:
-            return self._reason
+        if self._shown is not None or self._link is None:
+            return self._reason if self._shown is None else self._shown.reason
         return self._link.obituary().last_line or f"{self._reason}; its process has written nothing to stderr"
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -213,6 +214,29 @@ class ServerLife:
         stopped: ServerState = "pending" if self.resting else "stopped"
         new = next_state(self.state, event, serving=self._serving_state(), parked=parked, stopped=stopped)
         return self._become(new, event) if new != self.state else None
+
+    def reflect(self, replicas: Sequence[ServerLife]) -> ServerLife:
+        """Show what the replicas of the server are like, but for the state. Return the best of them."""
+        best = min(replicas, key=lambda each: rank(each.state))
+        self.incarnation, self.failures, self.error = best.incarnation, best.failures, best.error
+        self.overdue, self._retry_at = best.overdue, best._retry_at
+        self.parked, self.connects = all(each.parked for each in replicas), sum(each.connects for each in replicas)
+        self._wake()
+        return best
+
+    def follow_replicas(self, replicas: Sequence[ServerLife], event: Event) -> StateChanged | None:
+        """Compute the state from those of the replicas. Return the event to emit if it has changed."""
+        self.returning = self.returning and not isinstance(event, Starting)
+        best = self.reflect(replicas)
+        self.draining = self.draining and best.state in CONNECTED
+        rests = best.state == "stopped" and self.resting
+        new: ServerState = "stopping" if self.draining else "pending" if rests else best.state
+        self._shown = best if new == best.state else None
+        if new == self.state:
+            return None
+        changed = self._become(new, event, None if self._shown is None else best._reason)
+        self.overdue = best.overdue
+        return changed
 
     def _serving_state(self) -> ServerState:
         """Return the state of the server while it is connected."""
@@ -254,8 +278,7 @@ class ServerLife:
     def begin_to_drain(self, requests: int, seconds: float) -> None:
         """Note that a connected server only finishes its requests from now on."""
         event = self._event(Draining, requests=requests, seconds=seconds)
-        changed = self.follow(event)
-        for each in (event, changed):
+        for each in (event, self.follow(event)):
             if each is not None:
                 self._emit(each)
 
@@ -267,10 +290,9 @@ class ServerLife:
 
     def note_stopped(self) -> None:
         """Become ``stopped`` if the server is parked or lazy: no actor runs whose end could be followed."""
-        if self.state in PARKED or self.state == "pending":
-            stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
-            if (changed := self.follow(stopped)) is not None:
-                self._emit(changed)
+        stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
+        if (self.state in PARKED or self.state == "pending") and (changed := self.follow(stopped)) is not None:
+            self._emit(changed)
 
     def note_connecting(self, link: Link) -> None:
         """Note the link over which the server is being connected."""
@@ -345,16 +367,8 @@ class ServerLife:
 
     def gone(self) -> ServerUnavailable:
         """Return the error for the use of a server that is no longer in an open group."""
-        name = self._config.name
-        why = "is stopped because its open_servers() block has exited; open it again"
-        if self.leaving == "removal":
-            why = "was removed from its group; to use it again, await servers.add(...)"
-        return ServerUnavailable(
-            f"server {name!r} {why}",
-            server=name,
-            state=self.state,
-            last_error=self.error,
-        )
+        name, why = self._config.name, reason_of_absence(removed=self.leaving == "removal")
+        return ServerUnavailable(f"server {name!r} {why}", server=name, state=self.state, last_error=self.error)
 
     def _wake(self) -> None:
         self._on_change()
@@ -364,23 +378,19 @@ class ServerLife:
 
     # --- changes of the state ---------------------------------------------------------------------------------------
 
-    def _become(self, new: ServerState, event: Event) -> StateChanged:
+    def _become(self, new: ServerState, event: Event, reason: str | None = None) -> StateChanged:
         old, self.state = self.state, new
         self.since, self.changed_at = event.time, event.at
         self.overdue = self._link = None
-        self._reason = reason = reason_of(
-            event,
-            self.error,
-            connects=self.connects,
-            catalog=self._catalog,
-            health=self._health,
-            resting=self.resting,
+        catalog, health, resting = self._catalog, self._health, self.resting
+        self._reason = reason = reason or reason_of(
+            event, self.error, connects=self.connects, catalog=catalog, health=health, resting=resting
         )
         if new in ("stopped", "pending"):
             self.error = None
         self._wake()
         return StateChanged(
-            actor=event.actor,
+            actor=self._config.name,
             incarnation=event.incarnation,
             time=event.time,
             wall=event._wall,

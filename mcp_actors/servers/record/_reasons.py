@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..tools import ServerCatalog
     from ._health import ServerHealth
 
-__all__ = ["reason_of"]
+__all__ = ["reason_of", "reason_of_absence"]
 
 
 def reason_of(
@@ -66,3 +66,10 @@ def reason_of(
 def _tools(catalog: ServerCatalog, error: Exception | None) -> str:
     number = "1 tool" if len(catalog.tools) == 1 else f"{len(catalog.tools)} tools"
     return number if error is None else f"{number}, as it does not list them: {problem_of(error)}"
+
+
+def reason_of_absence(*, removed: bool) -> str:
+    """Describe why a server is in no open group, and the remedy."""
+    if removed:
+        return "was removed from its group; to use it again, await servers.add(...)"
+    return "is stopped because its open_servers() block has exited; open it again"

@@ -1,8 +1,24 @@
-"""The part of one server that outlives its connections."""
+"""The part of one server that outlives its connections.
+
+Theory of operation
+-------------------
+Each part has one writer, and code of a connection writes the parts of the record that its actor was given. Without
+replicas that is the record of the server. With replicas each actor has a record of its own, a copy of that of the
+server, with another `life`, `session` and `health`; all other parts are the same objects.
+
+The state of a server with replicas is not written. It is that of the best replica, and is computed in the step of each
+event of one: kernel events, which come through `ServerRecord.follow`, and events of its own life, such as a change of
+its health, which come through `_emit_for`. Only the wishes of callers (`ServerLife.wanted` and the like) belong to the
+life of the server; replicas ask for them there (`ServerRecord.server`).
+
+The records of replicas are made anew with each configuration (`_divide`), while no actor of the server runs.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from copy import copy
+from functools import partial
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
@@ -14,26 +30,31 @@ from ..basics import Capacity
 from ..policy import Breaker, Deadlines, LatencyCounts, RetryTokens
 from ..tools import ServerCatalog
 from ..transports import Masker
-from ._events import PromptsChanged, ResourcesChanged
-from ._health import ServerHealth
+from ._events import Drained, Draining, PromptsChanged, ReplicaChanged, ResourcesChanged, StateChanged
+from ._health import ServerHealth, SharedHealth
 from ._life import ServerLife
 from ._notifications import Listeners, NotificationsMissed
 from ._reporter import CatalogReporter
 from ._resources import KeptResources
+from ._state import CONNECTED
 from ._subscriptions import Subscriptions
+from ._transitions import ends_with_pool, rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mcp.types import Implementation, LoggingLevel
 
     from ...config import ServerConfig
     from ...kernel import Event
-    from ..policy import Era
-    from ._events import StateChanged
+    from ..policy import Deadline, Era
+    from ._events import ServerEvent
     from ._status import ServerInfo
 
-__all__ = ["Calls", "Retirement", "ServerRecord", "Session"]
+__all__ = ["REPLICA", "Calls", "Opening", "Retirement", "ServerRecord", "Session"]
+
+REPLICA: Final = ":"
+"""The text between the name of a server and the number of a replica. No server has it in its name."""
 
 Retirement: TypeAlias = Literal["idle", "old"]
 
@@ -46,14 +67,23 @@ class Session:
         info: the server's description of itself; None before the first connection.
         pid: the process of the server, while it is connected over stdio.
         masker: masks the credentials of the current connection.
-        era: the era that the next connect begins with; None if that is to be negotiated.
-        log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
     """
 
-    log_level: LoggingLevel | None
     info: ServerInfo | None = None
     pid: int | None = None
     masker: Masker = field(factory=Masker)
+
+
+@define(eq=False)
+class Opening:
+    """Facts from earlier connections that the next connect begins with.
+
+    Attributes:
+        log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
+        era: the era; None if that is to be negotiated. Written by the connection.
+    """
+
+    log_level: LoggingLevel | None
     era: Era | None = None
 
 
@@ -85,20 +115,29 @@ class Calls:
 class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
+    A server with replicas has a record for itself, and one for each replica (`replicas`), from which it differs in
+    `life`, `health` and `session`; all other parts are the same objects. The record of a server without replicas is
+    also that of its only actor.
+
     Attributes:
+        server: the record of the server: itself, except for a replica.
+        actor: the name of its actor; for a server with replicas, that of their pool.
+        replicas: the records of its replicas, or its own if it has none. Replaced by `configure`.
         config: the configuration. Changed by `configure` only, as are the next three.
         required: whether a failed start is an error of the caller that started it.
         callbacks: the user's callbacks.
         client_info: how the client introduces itself to the server; None for the default.
-        life: the state of the server. Follows the events of its actor.
+        life: the state of the server. Follows the events of its actor, or of the actors of its replicas.
         session: facts about the current or last session. Written by the connection.
+        opening: what the next connect begins with. Written by the connection.
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Written by the connection, and by requests that list them.
         listeners: receive what the server sends, over any connection.
         subscriptions: subscriptions to resources, which each connection renews.
         health: consecutive failures and checks. Written by health checks, and by requests that end.
         calls: what all requests share. Written by their callers.
-        retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``). Set by the group.
+        on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with the record of
+            its actor. Set by the group.
         capacity: what all servers of the group share.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
@@ -118,29 +157,34 @@ class ServerRecord:
         self.required: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
-        self.retire: Callable[[Retirement], object] = _nobody
+        self.on_retire: Callable[[Retirement, ServerRecord], object] = _nobody
+        self.server: ServerRecord = self
+        self.actor: str = config.name
         self.capacity: Capacity = capacity or Capacity()
         self.place: int = self.capacity.new_place()
-        self.session: Session = Session(_level_of(self.callbacks))
+        self.session: Session = Session()
+        self.opening: Opening = Opening(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.calls: Calls = Calls(config)
-        self.health: ServerHealth = ServerHealth(
+        self._health = ServerHealth(
             config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed()
         )
-        self.calls.deadlines.on_timeout = self.health.timed_out
+        self.calls.deadlines.on_timeout = self._timed_out
         self._reporter = CatalogReporter(
             config,
             lambda kind, **details: self.life.emit(kind, **details),
-            lambda: self.life.recover(),
-            lambda text: self.session.masker(text),
+            self._recovered,
+            self._mask,
         )
         self.catalog: ServerCatalog = ServerCatalog(config, self._reporter, naming)
         self.life: ServerLife = ServerLife(
-            config, emit, self.catalog, self.health, required=required, on_change=self.subscriptions.wake
+            config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
         self.resources: KeptResources = KeptResources(lambda: self.life.emit(ResourcesChanged))
         self.listeners.add(object, self._heard)
+        self._emit = emit
+        self._divide()
 
     def configure(
         self,
@@ -155,32 +199,168 @@ class ServerRecord:
         Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
         """
         if (level := _level_of(callbacks)) != _level_of(self.callbacks):
-            self.session.log_level = level
-        self.session.era = None  # it may be another program
+            self.opening.log_level = level
+        self.opening.era = None  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self._reporter.config = config
-        self.health.policy = config.health
+        self._health.policy = config.health
         self.calls.configure(config)
         self.catalog.configure(config)
         if not config.keep_resources:
             self.resources.show(self.resources.begin(), (), ())
         self.life.configure(config, required=required)
+        self.session.info = self.info
+        self._divide()
 
     @property
     def is_used(self) -> bool:
         """True while a request has no outcome yet, or a subscription is registered."""
         return bool(self.calls.deadlines.pending(queued=True) or len(self.subscriptions))
 
-    def follow(self, event: Event) -> StateChanged | None:
-        """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
+    def follow(self, event: Event) -> Sequence[ServerEvent]:
+        """Take an event of an actor of this server into account. Return the events to emit if a state has changed."""
         if isinstance(event, Crashed | StartFailed):
-            self.session.pid = None  # at once, and not only when the connection has been left
-        return self.life.follow(event)
+            for each in self.replicas:
+                if each.actor == event.actor:
+                    each.session.pid = None  # at once, and not only when the connection has been left
+        if len(self.replicas) > 1:
+            return self._follow_replicas(event)
+        changed = self.life.follow(event)
+        return () if changed is None else (changed,)
+
+    def hold(self, holding: bool) -> None:
+        """Let requests wait for the next connection, because this one is being closed; or end that."""
+        for life in (self.life, *(each.life for each in self.replicas)):
+            life.holding = holding
+
+    def retire(self, why: Retirement) -> None:
+        """Ask the group to disconnect the connection of this actor."""
+        self.server.on_retire(why, self)
 
     def leave(self) -> None:
         """Note that the ``open_servers`` block has exited."""
         self.life.leave()
         self.subscriptions.close()
+
+    # --- replicas ---------------------------------------------------------------------------------------------------
+
+    def _divide(self) -> None:
+        """Make the records of the replicas, while none of them runs."""
+        self.replicas: tuple[ServerRecord, ...] = (self,)
+        self.health: ServerHealth = self._health
+        if self.config.replicas > 1:
+            self.replicas = tuple(self._replica(number) for number in range(1, self.config.replicas + 1))
+            healths = [each.health for each in self.replicas]
+            self.health = SharedHealth(self.config.name, self.config.health, self.calls.deadlines, healths)
+
+    def _replica(self, number: int) -> ServerRecord:
+        """Return the record of a replica: a copy of this one, with parts of its own."""
+        replica, config = copy(self), self.config
+        replica.actor = f"{config.name}{REPLICA}{number}"
+        replica.replicas = (replica,)
+        replica.session = Session()
+        replica.health = ServerHealth(
+            config.name,
+            config.health,
+            self.calls.deadlines,
+            lambda: replica.life.health_changed(),
+            actor=replica.actor,
+        )
+        replica.life = ServerLife(
+            config,
+            partial(self._emit_for, replica),
+            self.catalog,
+            replica.health,
+            required=self.required,
+            on_change=self._reflect,
+        )
+        replica.life.wanted = True  # its server decides
+        return replica
+
+    def _reflect(self) -> None:
+        self.life.reflect([each.life for each in self.replicas])
+
+    def replica(self, actor: str | None) -> ServerRecord:
+        """Return the record of an actor of this server; its own if that is not a replica."""
+        return next((each for each in self.replicas if each.actor == actor), self)
+
+    @property
+    def share(self) -> str | None:
+        """For a replica, the name of its actor, whose requests are its own; None for a server, which has all."""
+        return None if self.server is self else self.actor
+
+    def pending(self, *, queued: bool) -> int:
+        """Return the number of callers' requests that it has; with ``queued``, also of those that wait."""
+        return self.calls.deadlines.pending(queued=queued, actor=self.share)
+
+    def has_actor(self, actor: str | None) -> bool:
+        """Return True for the name of its actor, or of one of its replicas."""
+        return actor == self.actor or self.replica(actor) is not self
+
+    @property
+    def info(self) -> ServerInfo | None:
+        """The server's description of itself: of the best replica that has been connected; None before that."""
+        best_first = sorted(self.replicas, key=lambda each: rank(each.life.state))
+        return next((each.session.info for each in best_first if each.session.info is not None), self.session.info)
+
+    @property
+    def connected(self) -> list[ServerRecord]:
+        """The records of its connected replicas; its own if it has none and is connected."""
+        return [each for each in self.replicas if each.life.state in CONNECTED]
+
+    def _follow_replicas(self, event: Event) -> Sequence[ServerEvent]:
+        """Take an event of a replica into account, or one of their pool, with which they end."""
+        changes: list[ServerEvent] = []
+        of_pool = event.actor == self.actor
+        for replica in self.replicas:
+            if event.actor == replica.actor or (of_pool and ends_with_pool(replica.life.state, event)):
+                if (changed := replica.life.follow(event)) is not None:
+                    changes.append(self._changed(replica, changed))
+                self.life.last_error = replica.life.error or self.life.last_error
+        return [*changes, *self._shown(event)] if changes or not of_pool else []
+
+    def _shown(self, event: Event) -> Sequence[ServerEvent]:
+        """Compute the state of the server after an event of a replica; return the event to emit if it has changed."""
+        changed = self.life.follow_replicas([each.life for each in self.replicas], event)
+        return () if changed is None else (changed,)
+
+    def _changed(self, replica: ServerRecord, changed: StateChanged) -> ReplicaChanged:
+        return ReplicaChanged(
+            actor=self.config.name,
+            incarnation=changed.incarnation,
+            time=changed.time,
+            wall=changed._wall,
+            replica=replica.actor,
+            old=changed.old,
+            new=changed.new,
+            reason=changed.reason,
+        )
+
+    def _emit_for(self, replica: ServerRecord, event: Event) -> None:
+        """Emit an event of a replica as one of the server."""
+        if isinstance(event, StateChanged):
+            for each in (self._changed(replica, event), *self._shown(event)):
+                self._emit(each)
+        elif not isinstance(event, Draining | Drained):  # only the replica is about to be disconnected
+            self._emit(event)
+
+    def _recovered(self) -> None:
+        for each in self.replicas:
+            each.life.recover()
+
+    def _mask(self, text: str) -> str:
+        for each in self.replicas:
+            text = each.session.masker(text)
+        return text
+
+    def _timed_out(self, deadline: Deadline, error: Exception) -> None:
+        self.replica(deadline.actor).health.timed_out(deadline.began, error)
+
+    def answered(self, deadline: Deadline) -> None:
+        """Note an answer, after failures."""
+        self.replica(deadline.actor).health.answered()
+
+    # --- lists ------------------------------------------------------------------------------------------------------
 
     def _heard(self, message: object) -> None:
         """Note which lists may have changed. One listener for all kinds, because there may be a thousand servers."""
@@ -197,7 +377,7 @@ class ServerRecord:
 
     def _lists_may_have_changed(self) -> None:
         """Emit the events for lists whose notifications may have been missed, unless it never was connected."""
-        info = self.session.info
+        info = self.info
         if info is not None and info.supports.resources:
             self._resources_may_have_changed()
         if info is not None and info.supports.prompts:
@@ -211,7 +391,7 @@ class ServerRecord:
             self.life.emit(ResourcesChanged)
 
 
-def _nobody(why: Retirement) -> None:
+def _nobody(why: Retirement, record: ServerRecord) -> None:
     """Leave the connection as it is."""
 
 

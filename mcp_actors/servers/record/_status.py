@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from ..._errors import NotSupported
+from ._state import ACTIVE
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from ..policy import HealthStatus, Latency
     from ._state import ServerState
 
-__all__ = ["ServerInfo", "ServerStatus", "Supported", "require"]
+__all__ = ["ReplicaStatus", "Replicas", "ServerInfo", "ServerStatus", "Supported", "require"]
 
 
 @frozen(kw_only=True)
@@ -88,28 +89,83 @@ class ServerInfo:
 
 
 @frozen(kw_only=True)
+class ReplicaStatus:
+    """A snapshot of one process of a server, or of one connection if it runs elsewhere.
+
+    Attributes:
+        name: the name of the actor that runs it, as in events: ``"time:2"``, or that of the server if it has only one.
+        state: its state.
+        pid: its process, while it is connected over stdio.
+        incarnation: the number of the current or last incarnation of its actor.
+        restarts: connects beyond the first.
+        in_flight: the number of callers' requests that it has and that have no answer yet.
+        last_error: the last failure, kept after it has recovered.
+    """
+
+    name: str
+    state: ServerState
+    pid: int | None
+    incarnation: int
+    restarts: int
+    in_flight: int
+    last_error: Exception | None
+
+
+@frozen
+class Replicas:
+    """A snapshot of all processes of a server (``ServerConfig.replicas``).
+
+    Attributes:
+        each: one entry for each, also for a server that has only one.
+    """
+
+    each: tuple[ReplicaStatus, ...]
+
+    @property
+    def total(self) -> int:
+        """How many there are."""
+        return len(self.each)
+
+    @property
+    def active(self) -> int:
+        """How many have requests in flight."""
+        return sum(each.in_flight > 0 for each in self.each)
+
+    @property
+    def idle(self) -> int:
+        """How many serve, and have no requests in flight."""
+        return sum(each.state in ACTIVE and not each.in_flight for each in self.each)
+
+    @property
+    def serving(self) -> int:
+        """How many serve."""
+        return sum(each.state in ACTIVE for each in self.each)
+
+
+@frozen(kw_only=True)
 class ServerStatus:
     """A snapshot of one server.
 
     Attributes:
         name: its configured name.
         source: where its configuration is written: the path of a file, or the name of a table; None for Python code.
-        state: its state.
+        state: its state; with replicas, that of the best one.
         since: `trio.current_time` at the last change of the state, in seconds.
         changed_at: the wall-clock time of that change, in UTC.
         retry_at: the time at which a ``failed`` server is retried (``RestartPolicy.park_retry``), in UTC; None if it is
             not retried.
         reason: the reason for the state. While a process starts, that is the last line of its stderr.
         incarnation: the number of the current or last incarnation of its actor, as in events; 0 before the first.
-        pid: its process, while it is connected over stdio.
+        pid: its process, while it is connected over stdio. None with replicas; see these.
         last_error: the last failure, kept after the server has recovered.
         failures: failed connects and lost connections since it last served.
-        restarts: connects beyond the first.
+        restarts: connects beyond the first; with replicas, of all together.
         queued: the number of requests in its mailbox.
         in_flight: the number of requests that were sent and have no answer yet.
         tools: the number of its shown tools, including tools remembered from an earlier run.
         health: the result of its health checks.
         latency: counts of answered and failed requests, and the durations of the answers.
+        replicas: its processes, and how many of them are busy.
     """
 
     name: str
@@ -129,6 +185,7 @@ class ServerStatus:
     tools: int
     health: HealthStatus
     latency: Latency
+    replicas: Replicas
 
 
 def require(capability: str, client: Client, server: str, operation: str) -> None:

@@ -13,6 +13,7 @@ them later. So once a subscription is renewed, all its resources count as change
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import trio
@@ -20,7 +21,7 @@ from attrs import frozen
 from mcp.types import ResourceUpdatedNotification
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..._errors import ServerUnavailable
     from ._notifications import Listeners
@@ -156,6 +157,9 @@ class Subscriber(Protocol):
     def modern(self) -> bool:
         """True if each subscription has a stream of its own, over which its changes come."""
 
+    def begin(self) -> None:
+        """Renew all subscriptions of earlier connections."""
+
     async def establish(self, subscription: Subscription, operation: str) -> None:
         """Subscribe to the resources of a subscription."""
 
@@ -171,17 +175,38 @@ class Subscriptions:
 
     Attributes:
         ended_at: the time at which the last one ended.
-        connection: the current connection, which renews them. Written by the owner task of the server's actor.
 
     Args:
         listeners: the listeners of the server.
     """
 
     def __init__(self, listeners: Listeners) -> None:
-        self.connection: Subscriber | None = None
+        self._connections: list[Subscriber] = []
         self.ended_at: float = -math.inf
         self._subscriptions: dict[Subscription, None] = {}
         listeners.add(ResourceUpdatedNotification, self._updated)
+
+    @property
+    def connection(self) -> Subscriber | None:
+        """The connection that has the subscriptions: of several replicas, the one that has served the longest."""
+        return self._connections[0] if self._connections else None
+
+    @contextmanager
+    def connected(self, connection: Subscriber) -> Iterator[None]:
+        """Renew the subscriptions over this connection, unless another one does; then, once that has ended."""
+        self._connections.append(connection)
+        try:
+            self._renew_over(connection)
+            yield
+        finally:
+            had_them = self.connection is connection
+            self._connections.remove(connection)
+            if had_them and self.connection is not None:
+                self._renew_over(self.connection)
+
+    def _renew_over(self, connection: Subscriber) -> None:
+        if connection is self.connection:
+            connection.begin()
 
     def add(self, subscription: Subscription) -> None:
         """Register a subscription."""

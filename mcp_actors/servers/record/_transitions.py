@@ -1,6 +1,7 @@
 """Compute the state of a server after an event.
 
 A server's state is the fold of the events of its actor, and `next_state` is one step of it. Nothing else sets a state.
+With replicas this holds for each of them, and the state of the server is that of the best one (`rank`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ...kernel import Event
     from ._state import ServerState
 
-__all__ = ["TRANSITIONS", "next_state"]
+__all__ = ["TRANSITIONS", "ends_with_pool", "next_state", "rank"]
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),
@@ -44,6 +45,22 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Stopping: "stopping",
     Stopped: "stopped",
 }
+
+
+_FROM_BEST: Final[tuple[ServerState, ...]] = (
+    *("ready", "degraded", "unhealthy", "stopping", "connecting"),
+    *("backoff", "needs_auth", "failed", "pending", "stopped"),
+)
+
+
+def rank(state: ServerState) -> int:
+    """Return the rank of a state, 0 for the best. The best state of its replicas is that of a server."""
+    return _FROM_BEST.index(state)
+
+
+def ends_with_pool(state: ServerState, event: Event) -> bool:
+    """Return True if an event of a pool of replicas is one of a replica too: it ends with the pool."""
+    return isinstance(event, Stopped | GaveUp) and _STATE_AFTER[type(event)] in TRANSITIONS[state]
 
 
 def next_state(

@@ -12,6 +12,8 @@ from ._lifecycle import (
     Start as Start,
     Stop as Stop,
     change as change,
+    restart as restart,
+    turns as turns,
 )
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef

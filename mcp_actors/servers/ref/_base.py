@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
+import trio
+
+from ..._collapse import collapse
 from ._caller import Caller
 from ._pending import PendingRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...kernel import ActorRef
     from ..requests import Request
     from ._lifecycle import ServerEntry
@@ -40,6 +45,31 @@ class ServerRequests:
         with self._record.calls.deadlines.begin(request.operation) as deadline:
             request.deadline = deadline
             return await self._caller.ask(request, deadline)
+
+    async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
+        """Send a request about the session to each connected replica; if the server has none, to the server.
+
+        **Cancellation**: leaves at once.
+
+        Raises:
+            ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from any of them.
+        """
+        replicas = self._record.connected if len(self._record.replicas) > 1 else ()
+        if not replicas:
+            await self._ask(make())
+            return
+        try:
+            async with trio.open_nursery() as nursery:
+                for replica in replicas:
+                    name = f"{replica.actor}:{make().operation}"
+                    nursery.start_soon(self._ask_replica, replica.actor, make(), name=name)
+        except BaseExceptionGroup as group:
+            raise collapse(group) from None
+
+    async def _ask_replica(self, actor: str, request: Request[None]) -> None:
+        with self._record.calls.deadlines.begin(request.operation) as deadline:
+            request.deadline = deadline
+            await self._caller.at(actor).ask(request, deadline)
 
     def _prepare(self, request: Request[T]) -> PendingRequest[T]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""

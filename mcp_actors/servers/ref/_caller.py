@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import random
 from contextlib import suppress
+from copy import copy
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,6 +65,12 @@ class Caller:
         self._calls = server.record.calls
         self._actor = server.supervisor.child(server.name)
         self._lifecycle = lifecycle
+
+    def at(self, replica: str) -> Caller:
+        """Return one that sends requests to a replica, and to no other."""
+        other = copy(self)
+        other._actor = self._server.pool.child(replica)
+        return other
 
     @property
     def _config(self) -> ServerConfig:
@@ -126,7 +133,7 @@ class Caller:
         """Count the result of a request."""
         self._calls.tokens.succeeded()
         if self._record.health.failing:
-            self._record.health.answered()
+            self._record.answered(deadline)
         self._calls.latency.done(trio.current_time() - deadline.began)
 
     async def _wait_to_retry(self, retries: Retries, deadline: Deadline, failure: Exception) -> None:
@@ -151,7 +158,7 @@ class Caller:
         except Exception as exc:
             self._calls.latency.failed()
             if isinstance(exc, MCPError) and self._record.health.failing:
-                self._record.health.answered()
+                self._record.answered(deadline)
             raise
         finally:
             del failure  # breaks the reference cycle: its traceback refers to this frame
@@ -206,7 +213,7 @@ class Caller:
 
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
-        if not isinstance(exc, ActorError) or exc.actor != self._actor.name:
+        if not isinstance(exc, ActorError) or not self._record.has_actor(exc.actor):
             return exc  # an ActorError about another actor comes from a middleware that has called it
         reason: BaseException | None = self._life.error
         failure: ServerError
@@ -233,10 +240,10 @@ class Caller:
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
         callbacks, client_info = self._record.callbacks, self._record.client_info
-        config = evolve(self._config, keep_resources=False)
+        config = evolve(self._config, keep_resources=False, replicas=1)
         record = ServerRecord(config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
         record.life.wanted, record.life.asks_left = True, 0  # the connection of the server asks a person, once for all
-        record.session.era, record.session.log_level = self._record.session.era, self._record.session.log_level
+        record.opening = evolve(self._record.opening)
         record.calls.deadlines = self._calls.deadlines
         record.catalog = self._record.catalog.copy_for_isolated()
         name = f"{self._config.name}:isolated"

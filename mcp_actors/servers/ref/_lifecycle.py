@@ -7,21 +7,23 @@ forever.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
 from attrs import field, frozen
 
-from ..._errors import ActorCrashed, ActorStopped, ServerUnavailable
-from ...kernel import Call
+from ..._errors import ActorCrashed, ActorStopped, ChildError, ServerUnavailable
+from ...kernel import Call, SupervisorRef
 from ..basics import open_background
 
 if TYPE_CHECKING:
-    from ...kernel import ActorRef, SupervisorRef
+    from collections.abc import AsyncIterator
+
+    from ...kernel import ActorRef
     from ..record import Retirement, ServerRecord
 
-__all__ = ["Reconnect", "Retire", "ServerEntry", "Start", "Stop", "change"]
+__all__ = ["Reconnect", "Retire", "ServerEntry", "Start", "Stop", "change", "restart", "turns"]
 
 
 @frozen
@@ -37,6 +39,48 @@ class ServerEntry:
     def name(self) -> str:
         """The server's name."""
         return self.record.config.name
+
+    @property
+    def pool(self) -> SupervisorRef:
+        """The pool of its replicas."""
+        return self.supervisor.child(self.name, SupervisorRef)
+
+    async def start(self) -> None:
+        """Start its actor if that does not run; of replicas, those that do not run.
+
+        Raises:
+            ActorStartError: it is required and did not start, or it was stopped meanwhile.
+        """
+        if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
+            for replica in self.record.replicas:
+                await restart(self.pool, replica.actor)
+
+
+async def restart(supervisor: SupervisorRef, child: str) -> bool:
+    """Start an actor; return False, and do nothing, if it runs or is about to.
+
+    Raises:
+        ActorStartError: as for `ServerEntry.start`.
+    """
+    try:
+        await supervisor.restart_child(child)
+    except ChildError as exc:
+        if exc.reason not in ("running", "restarting"):
+            raise
+        return False
+    return True
+
+
+@asynccontextmanager
+async def turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerEntry, ...]]:
+    """Acquire the turn of each server. Yields those that were not removed meanwhile.
+
+    All changes acquire turns in the order of the names, so no two can deadlock.
+    """
+    async with AsyncExitStack() as stack:
+        for server in sorted(servers, key=lambda server: server.name):
+            await stack.enter_async_context(server.turn)
+        yield tuple(server for server in servers if not server.record.life.leaving)
 
 
 @frozen
@@ -68,13 +112,14 @@ class Stop(Call[None]):
 
 @frozen
 class Retire(Call[None]):
-    """Disconnect a server whose connection is idle or old; an old one is connected again.
+    """Disconnect a server that is idle; or a connection of it that is old, and connect it again.
 
     It is left alone if it has been started, stopped or connected anew since: then this was about another connection.
     """
 
     server: ServerEntry
     why: Retirement
+    record: ServerRecord
     incarnation: int
     wishes: int
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -9,8 +10,17 @@ import trio
 from ..._errors import ServerUnavailable
 from ..._states import check_states
 from ..connection import sign_in_to
-from ..record import ACTIVE, CONNECTED, STATES, ServerStatus
-from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, members_of_call
+from ..record import ACTIVE, CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
+from ..requests import (
+    CallTool,
+    ListTools,
+    SetLogLevel,
+    TellRootsChanged,
+    check_each,
+    check_health,
+    given_level,
+    members_of_call,
+)
 from ._lifecycle import Reconnect, Start, Stop, change
 from ._pending import PendingRequest
 from ._prompts import PromptFunctions
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig, SignInCallback
     from ...kernel import ActorRef
     from ..policy import Deadline, Health
-    from ..record import ServerInfo, ServerState
+    from ..record import ServerInfo, ServerRecord, ServerState
     from ..tools import ToolChanges
     from ._lifecycle import ServerEntry
 
@@ -70,7 +80,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ServerUnavailable: the server has never been connected.
         """
-        if self._record.session.info is None:
+        info = self._record.info
+        if info is None:
             raise ServerUnavailable(
                 f"server {self.name!r} has no info because it has never been connected (it is {self.state}); "
                 "await wait_state('ready') first",
@@ -78,7 +89,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 state=self.state,
                 last_error=self._record.life.error,
             )
-        return self._record.session.info
+        return info
 
     def statistics(self) -> ServerStatus:
         """Return a frozen snapshot of the server's state and counters."""
@@ -95,12 +106,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             pid=record.session.pid,
             last_error=record.life.last_error,
             failures=record.life.failures,
-            restarts=max(0, record.life.connects - 1),
+            restarts=max(0, record.life.connects - len(record.replicas)),
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.catalog.tools),
             health=record.health.status(connected=record.life.state in CONNECTED),
             latency=record.calls.latency.snapshot(),
+            replicas=Replicas(tuple(map(_status_of, record.replicas))),
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
@@ -258,7 +270,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
                 `call_tool`.
         """
-        await self._ask(SetLogLevel(given_level(self.name, level)))
+        await self._ask_each(partial(SetLogLevel, given_level(self.name, level)))
 
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the result of ``Callbacks.roots`` has changed, so that it asks again.
@@ -273,7 +285,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
         """
         if self._record.life.state in CONNECTED:
-            await self._ask(TellRootsChanged())
+            await self._ask_each(TellRootsChanged)
         else:
             await trio.lowlevel.checkpoint()
 
@@ -281,14 +293,18 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Check the server now. The check overtakes queued requests and takes no slot of ``max_in_flight``.
 
         The result counts like that of a periodic check (``ServerConfig.health``). Nothing is sent to a server that is
-        not connected.
+        not connected. Of replicas, all that are connected are checked.
 
         **Cancellation**: leaves at once.
 
         Returns:
-            ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason.
+            ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
+            of several replicas, the worst result.
         """
-        return await check_health(self._record, self._actor)
+        replicas = self._record.connected if len(self._record.replicas) > 1 else ()
+        if not replicas:
+            return await check_health(self._record, self._actor)
+        return await check_each((replica, self._server.pool.child(replica.actor)) for replica in replicas)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -366,3 +382,16 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             self._caller.wake()
         if await self._record.life.wait_connected() not in ACTIVE:
             raise self._caller.unavailable() from self._record.life.error
+
+
+def _status_of(replica: ServerRecord) -> ReplicaStatus:
+    """Take a snapshot of a replica, or of a server that has none."""
+    return ReplicaStatus(
+        name=replica.actor,
+        state=replica.life.state,
+        pid=replica.session.pid,
+        incarnation=replica.life.incarnation,
+        restarts=max(0, replica.life.connects - 1),
+        in_flight=replica.pending(queued=False),
+        last_error=replica.life.last_error,
+    )

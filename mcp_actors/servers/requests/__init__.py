@@ -6,7 +6,11 @@ Connections and refs come in. It may touch the record and everything below.
 from __future__ import annotations
 
 from ._arguments import given_text as given_text, given_texts as given_texts, refused as refused
-from ._health_checks import check_health as check_health, keep_checking as keep_checking
+from ._health_checks import (
+    check_each as check_each,
+    check_health as check_health,
+    keep_checking as keep_checking,
+)
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
 from ._pages import Kind as Kind, ListAll as ListAll, ListRequest as ListRequest, PastSession as PastSession

@@ -50,19 +50,19 @@ class SetLogLevel(Request[None]):
 
     async def send(self, client: Client, record: ServerRecord) -> None:
         """Remember the level, and send it to a server of the legacy era."""
-        before = record.session.log_level
+        before = record.opening.log_level
         level = self.level or before
         if level is None:
             return
         # Set before sending: of two concurrent calls, the one that is sent last also wins here.
-        record.session.log_level = level
+        record.opening.log_level = level
         try:
             if not is_modern(client.protocol_version):
                 require("logging", client, record.config.name, self.operation)
                 await send_log_level(client, level)
         except (MCPError, NotSupported):
-            if record.session.log_level == level:  # unless a later call has replaced it meanwhile
-                record.session.log_level = before
+            if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
+                record.opening.log_level = before
             raise
 
 
@@ -78,7 +78,7 @@ async def send_log_level(client: Client, level: LoggingLevel) -> None:
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
     """Send the configured or latest level on a new connection; log a failure."""
-    if record.session.log_level is None:
+    if record.opening.log_level is None:
         return
     try:
         await request_internally(record, actor, SetLogLevel())

@@ -75,13 +75,13 @@ class Request(Call[T]):
 
 def needs_meta(client: Client, record: ServerRecord) -> bool:
     """Return True if a request needs a ``_meta`` besides that of its session: the log level, since 2026-07-28."""
-    return record.session.log_level is not None and is_modern(client.protocol_version)
+    return record.opening.log_level is not None and is_modern(client.protocol_version)
 
 
 def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
     if needs_meta(client, record):
-        meta = {LOG_LEVEL_META_KEY: record.session.log_level, **(meta or {})}
+        meta = {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
     return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
 
 

@@ -37,9 +37,11 @@ class Freshness:
 
     Attributes:
         stale_since: when it was first known to be outdated; None while it is the newest one known.
+        turn: held by the task that lists again: of several replicas, by that of one.
     """
 
     stale_since: float | None = field(default=None, init=False)
+    turn: trio.Lock = field(factory=trio.Lock, init=False)
     _notifications: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
     _begun_when_shown: int = field(default=0, init=False)

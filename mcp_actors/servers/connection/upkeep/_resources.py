@@ -41,5 +41,6 @@ async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: 
             raise failures.pop()
         await refresh(record, actor, record.resources, KeepResources, pace)
 
-    while await keep_trying(attempt, AFTER_FAILURE, describe):
-        pass
+    async with record.resources.freshness.turn:
+        while await keep_trying(attempt, AFTER_FAILURE, describe):
+            pass

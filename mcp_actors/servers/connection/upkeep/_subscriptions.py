@@ -28,7 +28,7 @@ from mcp.types import (
 )
 
 from ...._backoff import Backoff
-from ...._errors import ActorError, LimitExceeded, MailboxFull, NotSupported
+from ...._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, NotSupported
 from ....config import mask_url
 from ...basics import problem_of
 from ...policy import is_modern, is_transient
@@ -97,7 +97,10 @@ class Subscribe(Request[None]):
             return  # the subscription has ended while this request waited
         require("resources_subscribe", client, record.config.name, self.operation)
         connection = record.subscriptions.connection
-        assert connection is not None  # requests are handled only while there is one
+        assert isinstance(connection, Connection)  # requests are handled only while there is one
+        if connection.client is not client:
+            await connection.pass_on(self.subscription)  # another replica has the subscriptions
+            return
         await connection.establish(self.subscription, self.operation)
         self.subscription.established()
 
@@ -147,6 +150,21 @@ class Connection:
     def modern(self) -> bool:
         """True if each subscription has a stream."""
         return is_modern(self.client.protocol_version)
+
+    async def pass_on(self, subscription: Subscription) -> None:
+        """Have a subscription established that another replica was asked for.
+
+        Raises:
+            ConnectionLost: that replica is lost; another one has the subscriptions from now on.
+            LimitExceeded, NotSupported, mcp.MCPError: as for `establish`.
+        """
+        request = Subscribe(subscription)
+        try:
+            await request_internally(self.record, self.actor, request)
+        except (ActorCrashed, ActorStopped) as exc:
+            name = self.record.config.name
+            problem = f"server {name!r}: {request.operation}: connection of replica {self.actor.name!r} lost"
+            raise ConnectionLost(f"{problem}; subscribe again", server=name, outcome="unknown") from exc.__cause__
 
     async def establish(self, subscription: Subscription, operation: str) -> None:
         """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""
@@ -314,9 +332,5 @@ def renew_subscriptions(
     client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
 ) -> Iterator[None]:
     """Keep subscriptions renewed during a connection."""
-    record.subscriptions.connection = connection = Connection(client, link, tasks, record, actor)
-    try:
-        connection.begin()
+    with record.subscriptions.connected(Connection(client, link, tasks, record, actor)):
         yield
-    finally:
-        record.subscriptions.connection = None

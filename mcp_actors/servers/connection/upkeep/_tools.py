@@ -3,7 +3,8 @@
 One task per connection, in the tree of the actor's owner. It does not use the session but sends a request through the
 mailbox of the actor, as any caller does. So a refresh is one of the ``max_in_flight`` requests and has a
 ``request_timeout``, and an observer of the change may call the server. While a server is not connected there is no
-refresh, and none is needed: each connect lists the tools.
+refresh, and none is needed: each connect lists the tools. Of the replicas of a server one lists them for all
+(`Freshness.turn`); when its connection ends, the next one takes over.
 
 The delay between a notification and the request (`Pace`) is the longest of these:
 
@@ -110,8 +111,9 @@ async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
 
     interval = record.config.refresh_interval or math.inf
     attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace(), interval)
-    while await keep_trying(attempt, AFTER_FAILURE, describe):
-        pass
+    async with record.catalog.freshness.turn:
+        while await keep_trying(attempt, AFTER_FAILURE, describe):
+            pass
 
 
 async def refresh(

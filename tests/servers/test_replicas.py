@@ -1,0 +1,394 @@
+"""A server with replicas: one ref, one queue, one catalogue, and several connections."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors import ConnectFailed, ConnectionLost, HealthPolicy, RestartPolicy, ServerUnavailable, open_servers
+from mcp_actors.kernel import Crashed, Started
+from mcp_actors.servers import (
+    Drained,
+    Draining,
+    ReplicaChanged,
+    ToolsChanged,
+    ToolsDiffer,
+)
+
+from .groups import AT_ONCE, FOR_A_WHILE, LATER, NEVER, Events
+from .links import text_of
+from .replicated import Shop, begin, replica_states, server_states, who
+
+NAMES = ("shop:1", "shop:2", "shop:3")
+
+
+async def test_replicas_share_a_ref_a_catalogue_and_the_calls(autojump_clock: MockClock) -> None:
+    """S2-30: each call goes to the one with the fewest in flight. S2-33: total, active, idle."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(), observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        assert [(tool.server, tool.name) for tool in group.tools] == [("shop", "who"), ("shop", "hold")]
+        assert len(events.of(ToolsChanged)) == 1
+        counts = ref.statistics().replicas
+        assert (counts.total, counts.active, counts.idle, counts.serving) == (3, 0, 3, 3)
+        calls = begin(nursery, 2, ref.call_tool, "hold")
+        await settle()
+        assert sorted(shop.held) == [0, 1, 1]
+        counts = ref.statistics().replicas
+        assert (counts.total, counts.active, counts.idle) == (3, 2, 1)
+        assert [each.name for each in counts.each] == list(NAMES)
+        calls += begin(nursery, 4, ref.call_tool, "hold")
+        await settle()
+        assert shop.held == [2, 2, 2]
+        assert (ref.statistics().in_flight, ref.statistics().replicas.idle) == (6, 0)
+        shop.let_go()
+        assert sorted([text_of(await call.result()) for call in calls]) == ["1", "1", "2", "2", "3", "3"]
+
+
+async def test_calls_wait_while_all_replicas_are_busy(autojump_clock: MockClock) -> None:
+    """S2-32: a full pool waits, in one queue, and takes the next call wherever a place becomes free."""
+    shop = Shop()
+    async with open_servers(shop.config(2, max_in_flight=2)) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 7, ref.call_tool, "hold")
+        await settle()
+        assert (shop.held, ref.statistics().queued, ref.statistics().in_flight) == ([2, 2], 3, 4)
+        shop.sessions[1].let_go.set()
+        await settle()
+        assert (shop.held, ref.statistics().queued) == ([2, 0], 0)
+        assert sum(call.over for call in calls) == 5
+        shop.let_go()
+
+
+async def test_a_replica_that_crashes_takes_its_own_calls_and_no_others(autojump_clock: MockClock) -> None:
+    """S2-30: the others serve, the server stays ready, and the replica comes back by the restart policy."""
+    shop, events = Shop(), Events()
+    config = shop.config(restart=RestartPolicy(), max_in_flight=2)
+    async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 8, ref.call_tool, "hold")
+        await settle()
+        assert (shop.held, ref.statistics().queued) == ([2, 2, 2], 2)
+        shop.sessions[0].break_down.set()
+        await settle()
+        assert (ref.state, group.errors, group.active) == ("ready", {}, (ref,))
+        lost = [call.error for call in calls if call.over]
+        assert [(type(each), each.outcome) for each in lost if isinstance(each, ConnectionLost)] == [
+            (ConnectionLost, "unknown")
+        ] * 2
+        await trio.sleep(1)
+        assert shop.held == [0, 2, 2, 2]
+        status = ref.statistics()
+        assert (status.queued, status.restarts, status.replicas.serving) == (0, 1, 3)
+        shop.let_go()
+        await settle()
+        assert [call.error for call in calls if call.error is not None] == lost
+        assert len(lost) == 2
+    [crashed] = events.of(Crashed)
+    assert crashed.actor in NAMES
+    assert replica_states(events, crashed.actor)[:4] == ["connecting", "ready", "backoff", "connecting"]
+    assert server_states(events) == ["connecting", "ready", "stopping", "stopped"]
+
+
+async def test_a_lost_replica_is_logged_by_its_name(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=LATER)) as group:
+        await trio.sleep(1)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="mcp_actors.servers"):
+            shop.sessions[0].break_down.set()
+            await trio.sleep(1)
+        [text] = [each.getMessage() for each in caplog.records if each.name == "mcp_actors.servers"]
+        lost = next(each.name for each in group["shop"].statistics().replicas.each if each.state == "backoff")
+        assert text.startswith(f"server 'shop': replica '{lost}': connection lost: ")
+
+
+async def test_a_server_is_lost_with_its_last_replica(autojump_clock: MockClock) -> None:
+    """S2-30: only then is it in `errors`; calls wait, and the first replica that is back serves them."""
+    shop, events = Shop(), Events()
+    config = shop.config(2, restart=RestartPolicy(), health=HealthPolicy(interval=None))
+    async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        shop.open = trio.Event()
+        for session in shop.sessions:
+            session.break_down.set()
+        await settle()
+        assert ref.state == "connecting"
+        assert list(group.errors) == ["shop"]
+        [call] = begin(nursery, 1, ref.call_tool, "who")
+        await settle()
+        assert (call.over, ref.statistics().queued) == (False, 1)
+        shop.open.set()
+        assert text_of(await call.result()) in ("3", "4")
+        await ref.wait_state("ready")
+        assert not group.errors
+    states = server_states(events)
+    assert states[:2] == ["connecting", "ready"]
+    assert states[-3:] == ["ready", "stopping", "stopped"]
+    assert set(states[2:-3]) <= {"backoff", "connecting"}
+
+
+async def test_each_replica_has_the_whole_restart_budget(autojump_clock: MockClock) -> None:
+    """S2-30: one that cannot be restarted any more is parked alone, and `start` tries it again."""
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=FOR_A_WHILE)) as group:
+        ref = group["shop"]
+        await trio.sleep(1)
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        shop.sessions[2].break_down.set()
+        await trio.sleep(1)
+        each = ref.statistics().replicas.each
+        assert sorted(replica.state for replica in each) == ["failed", "ready"]
+        assert (ref.state, group.errors) == ("ready", {})
+        assert await who(group) == "2"
+        shop.sessions[1].break_down.set()
+        await trio.sleep(1)
+        assert (ref.state, await who(group)) == ("ready", "4")
+        shop.sessions[3].break_down.set()
+        await trio.sleep(1)
+        assert (ref.state, list(group.errors)) == ("failed", ["shop"])
+        assert ref.statistics().retry_at is not None
+        with pytest.raises(ServerUnavailable, match="has failed"):
+            await who(group)
+        await ref.start()
+        await ref.wait_ready()
+        await trio.sleep(1)
+        assert ref.statistics().replicas.serving == 2
+
+
+async def test_a_start_revives_the_parked_replica_of_a_server_that_serves(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=NEVER)) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        assert ref.statistics().replicas.serving == 1
+        [call] = begin(nursery, 1, ref.call_tool, "hold")
+        await settle()
+        await ref.start()
+        await trio.sleep(1)
+        assert ref.statistics().replicas.serving == 2
+        shop.let_go()
+        assert text_of(await call.result()) == "2"
+
+
+async def test_stop_and_start_concern_all_replicas(autojump_clock: MockClock) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(), observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 3, ref.call_tool, "hold")
+        await settle()
+        await ref.stop()
+        assert (ref.state, ref.statistics().replicas.serving) == ("stopped", 0)
+        assert [type(call.error) for call in calls] == [ServerUnavailable] * 3
+        with pytest.raises(ServerUnavailable, match="is stopped"):
+            await who(group)
+        await ref.start()
+        await ref.wait_ready()
+        await trio.sleep(1)
+        assert (ref.state, ref.statistics().replicas.serving, len(shop.sessions)) == ("ready", 3, 6)
+    assert server_states(events) == ["connecting", "ready", "stopping", "stopped"] * 2
+
+
+async def test_a_restart_finishes_what_all_replicas_have_in_flight(autojump_clock: MockClock) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2), observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 2, ref.call_tool, "hold")
+        await settle()
+        nursery.start_soon(ref.restart)
+        await settle()
+        [late] = begin(nursery, 1, ref.call_tool, "who")
+        await settle()
+        assert (ref.state, ref.statistics().queued, shop.held) == ("stopping", 1, [1, 1])
+        shop.let_go()
+        assert sorted([text_of(await call.result()) for call in calls]) == ["1", "2"]
+        assert text_of(await late.result()) in ("3", "4")
+        await ref.wait_ready()
+    assert [(event.requests, event.server) for event in events.of(Draining)] == [(2, "shop")]
+    assert [event.unfinished for event in events.of(Drained)] == [0]
+    assert server_states(events)[:5] == ["connecting", "ready", "stopping", "stopped", "connecting"]
+
+
+async def test_an_old_replica_is_replaced_while_the_others_serve(autojump_clock: MockClock) -> None:
+    """S2-31: one after the other, each after what it has in flight; the server is ready all the time."""
+    shop, events = Shop(), Events()
+    config = shop.config(2, max_lifetime=1000, request_timeout=None, health=HealthPolicy(interval=None))
+    async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 2, ref.call_tool, "hold")
+        await settle()
+        # Between 900 s and 1 000 s, for each of them; they have 30 s for what is in flight.
+        await trio.sleep(895)
+        while len(shop.sessions) < 4:
+            assert ref.state == "ready" or all(each.state != "ready" for each in ref.statistics().replicas.each)
+            await trio.sleep(1)
+        await trio.sleep(5)
+        assert ref.statistics().replicas.serving == 2
+        assert [type(call.error) for call in calls] == [ConnectionLost] * 2
+        await who(group)
+    assert not events.of(Draining)
+    for name in NAMES[:2]:
+        assert replica_states(events, name)[:5] == ["connecting", "ready", "stopping", "stopped", "connecting"]
+
+
+async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(autojump_clock: MockClock) -> None:
+    """S2-31: the others serve meanwhile."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2), observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 2, ref.call_tool, "hold")
+        await settle()
+        [old, _] = group._roster.records["shop"].replicas
+        old.retire("old")
+        await settle()
+        states = {each.name: each.state for each in ref.statistics().replicas.each}
+        assert (states, ref.state) == ({"shop:1": "stopping", "shop:2": "ready"}, "ready")
+        [other] = {await who(group) for _ in range(5)}
+        shop.sessions[2 - int(other)].let_go.set()
+        await trio.sleep(1)
+        assert ref.statistics().replicas.serving == 2
+        assert sorted(call.over for call in calls) == [False, True]
+        assert (len(shop.sessions), len(events.of(Draining))) == (3, 0)
+        shop.let_go()
+        assert sorted([text_of(await call.result()) for call in calls]) == ["1", "2"]
+    assert server_states(events) == ["connecting", "ready", "stopping", "stopped"]
+
+
+async def test_an_idle_server_disconnects_all_replicas_until_it_is_used(autojump_clock: MockClock) -> None:
+    """S2-31: all of them rest, and all come back."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, idle_timeout=100), observers=[events]) as group:
+        ref = group["shop"]
+        await trio.sleep(120)
+        assert (ref.state, ref.statistics().replicas.serving) == ("pending", 0)
+        assert [tool.deferred for tool in group.tools] == [True, True]
+        assert await who(group) in ("3", "4")
+        assert ref.state == "ready"
+    assert server_states(events)[:5] == ["connecting", "ready", "stopping", "pending", "connecting"]
+
+
+async def test_a_lazy_server_starts_its_replicas_at_the_first_call(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2, connect="lazy")) as group:
+        await trio.sleep(10)
+        assert (group["shop"].state, shop.sessions) == ("pending", [])
+        assert await who(group) in ("1", "2")
+        await trio.sleep(1)
+        assert group["shop"].statistics().replicas.serving == 2
+
+
+async def test_a_required_server_needs_all_its_replicas_at_the_start() -> None:
+    shop = Shop()
+    shop.refuses = 1
+    with pytest.raises(ConnectFailed):
+        async with open_servers(shop.config(2, required=True)):
+            raise AssertionError("unreachable")
+
+
+async def test_an_optional_server_begins_with_the_replicas_that_start(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    shop.refuses = 1
+    async with open_servers(shop.config(2, restart=LATER)) as group:
+        ref = group["shop"]
+        await ref.wait_ready()
+        await trio.sleep(1)
+        assert (ref.state, ref.statistics().replicas.serving, group.errors) == ("ready", 1, {})
+        assert await who(group) == "1"
+
+
+async def test_the_number_of_replicas_can_be_changed_while_calls_wait(autojump_clock: MockClock) -> None:
+    """S2-44: the ref and its queue stay."""
+    shop = Shop()
+    async with open_servers(shop.config(1)) as group, trio.open_nursery() as nursery:
+        ref, number = group["shop"], 1
+        for replicas in (3, 2, 1, 2):
+            await trio.sleep(1)
+            shop.open = trio.Event()
+            await group.reload(shop.config(replicas))
+            [call] = begin(nursery, 1, ref.call_tool, "who")
+            await settle()
+            assert not call.over
+            shop.open.set()
+            assert int(text_of(await call.result())) > number
+            await trio.sleep(1)
+            number = len(shop.sessions)
+            status = ref.statistics()
+            assert (status.replicas.total, status.replicas.serving, ref.state) == (replicas, replicas, "ready")
+            assert (status.queued, status.in_flight) == (0, 0)
+            assert str(group._supervisor.tree()).count("shop:1") == (replicas > 1)
+
+
+async def test_a_check_asks_every_replica(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=LATER)) as group:
+        ref = group["shop"]
+        await trio.sleep(1)
+        assert (await ref.check_health()).status == "healthy"
+        records = group._roster.records["shop"].replicas
+        assert all(record.health.last_check is not None for record in records)
+        for session in shop.sessions:
+            session.break_down.set()
+        await trio.sleep(1)
+        assert (await ref.check_health()).status == "unhealthy"
+
+
+async def test_a_timeout_counts_for_the_replica_that_had_the_request(autojump_clock: MockClock) -> None:
+    """Only such a one is checked at once."""
+    shop = Shop()
+    config = shop.config(3, request_timeout=10, health=HealthPolicy(interval=3600))
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        begin(nursery, 2, ref.call_tool, "hold")
+        await settle()
+        busy = [each.name for each in ref.statistics().replicas.each if each.in_flight]
+        await trio.sleep(20)
+        records = group._roster.records["shop"].replicas
+        assert [each.actor for each in records if each.health.last_check is not None] == busy
+        assert len(busy) == 2
+        assert ref.statistics().health.failures == 0
+
+
+async def test_all_replicas_are_drained_when_the_block_ends(autojump_clock: MockClock) -> None:
+    shop, events, calls = Shop(), Events(), []
+    async with trio.open_nursery() as nursery:
+        async with open_servers(shop.config(2, max_in_flight=2), observers=[events]) as group:
+            await trio.sleep(1)
+            calls = begin(nursery, 5, group["shop"].call_tool, "hold")
+            await settle()
+            nursery.start_soon(_later, shop)
+        assert [text_of(await call.result()) for call in calls] != []
+    assert [event.requests for event in events.of(Draining)] == [5]
+    assert [event.unfinished for event in events.of(Drained)] == [0]
+
+
+async def _later(shop: Shop) -> None:
+    await trio.sleep(1)
+    shop.let_go()
+
+
+async def test_a_crash_of_a_replica_is_named_in_the_kernels_events(autojump_clock: MockClock) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, restart=AT_ONCE), observers=[events]):
+        await trio.sleep(1)
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+    assert {event.actor for event in events.of(Started) if event.actor.startswith("shop:")} >= {"shop:1", "shop:2"}
+    assert {event.server for event in events.of(ReplicaChanged)} == {"shop"}
+    assert not events.of(ToolsDiffer)

@@ -1,0 +1,205 @@
+"""Parts that the replicas of a server share: subscriptions, listings, approvals, the log level. And real processes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from functools import partial
+from typing import Any
+
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors import ConnectionLost, bridge, open_servers
+from mcp_actors.cli.commands._watch import _row
+from mcp_actors.kernel import SupervisorRef
+from mcp_actors.servers import (
+    ResourceUpdated,
+    ServerGroup,
+    ToolsDiffer,
+)
+
+from .changing import Changing, wait_shown
+from .groups import AT_ONCE, BOUND, LATER, Events, server
+from .library import TOOL, Library
+from .links import text_of
+from .processes import eventually
+from .replicated import Shop, begin, replicated
+
+# --- once for all replicas --------------------------------------------------------------------------------------------
+
+
+def pool_of(group: ServerGroup, name: str) -> SupervisorRef:
+    return group._supervisor.child(f"{name}:supervisor", SupervisorRef).child(name, SupervisorRef)
+
+
+def owner(group: ServerGroup, name: str) -> str:
+    """Return the name of the replica that has the subscriptions of a server."""
+    connection: Any = group._roster.records[name].subscriptions.connection
+    found: str = connection.actor.name
+    return found
+
+
+async def test_one_replica_has_the_subscriptions_and_another_takes_over(autojump_clock: MockClock) -> None:
+    """S2-30: the server is subscribed to once; whichever replica is asked, and with a gap when it is lost."""
+    library, uri = Library(), "file:///a"
+    config = replicated(library.config(protocol="legacy"), 3)
+    async with open_servers(config) as group:
+        await trio.sleep(1)
+        ref = group["library"]
+        async with ref.subscribe(uri) as changes, ref.subscribe("file:///b"):
+            assert [method for method in library.methods() if "subscribe" in method] == ["resources/subscribe"] * 2
+            await library.change(uri)
+            assert await anext(changes) == ResourceUpdated(uri)
+            await pool_of(group, "library").stop_child(owner(group, "library"), keep_mailbox=True)
+            assert await anext(changes) == ResourceUpdated(uri, missed=True)
+            await trio.sleep(1)  # the other subscription is renewed too
+            assert [method for method in library.methods() if "subscribe" in method] == ["resources/subscribe"] * 4
+            await library.change(uri)
+            assert await anext(changes) == ResourceUpdated(uri)
+        await trio.sleep(1)
+        assert library.subscribed == {}
+
+
+async def test_a_subscription_is_asked_for_again_if_the_replica_is_lost_meanwhile(autojump_clock: MockClock) -> None:
+    asked: list[object] = []
+
+    async def hang_once(ctx: Any, params: Any) -> Any:
+        asked.append(ctx.session)
+        if len(asked) == 1:
+            await trio.sleep_forever()
+        return await library.subscribe(ctx, params)
+
+    library = Library(on_subscribe_resource=hang_once)
+    config = replicated(library.config(protocol="legacy"), 2)
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        await trio.sleep(1)
+        pool = pool_of(group, "library")
+        first = owner(group, "library")
+        [other] = {"library:1", "library:2"} - {first}
+        await pool.stop_child(other, keep_mailbox=True)
+        await pool.restart_child(other)  # so it is next: the pool gives a message to the one that was used last
+        await trio.sleep(1)
+
+        async def subscribe() -> None:
+            async with group["library"].subscribe("file:///a"):
+                pass
+
+        [outcome] = begin(nursery, 1, subscribe)
+        await settle()
+        assert [pool.child(name).statistics().in_flight for name in (first, other)] == [1, 1]
+        nursery.start_soon(partial(pool.stop_child, first, keep_mailbox=True))
+        with trio.fail_after(30):
+            await outcome.result()
+        assert len(asked) == 2
+        assert asked[0] is not asked[1]
+
+
+async def test_changed_tools_are_listed_once_for_all_replicas(autojump_clock: MockClock) -> None:
+    """S2-30: one of them lists, and another one when that is lost."""
+    changing = Changing("legacy")
+    async with open_servers(replicated(changing.config(), 3)) as group:
+        await trio.sleep(60)
+        for lost in ("here:1", "here:2", None):
+            await group["here"].list_tools()
+            before = changing.asked
+            await changing.change(notices=3)
+            await wait_shown(group, f"v{changing.version}", "same")
+            await trio.sleep(60)
+            assert changing.asked == before + 1
+            if lost is not None:
+                await pool_of(group, "here").stop_child(lost)
+
+
+async def test_tools_are_accepted_once(autojump_clock: MockClock) -> None:
+    """S2-30: one difference for all replicas that list the same tools, and one approval."""
+    library, events = Library(), Events()
+    config = replicated(library.config(protocol="legacy", on_tool_change="block"), 2)
+    async with open_servers(config, observers=[events]) as group:
+        await trio.sleep(1)
+        ref = group["library"]
+        library.tools = [TOOL, TOOL.model_copy(update={"name": "new"})]
+        await ref.list_tools()
+        assert len(events.of(ToolsDiffer)) == 1
+        assert [tool.name for tool in group.tools] == ["search"]
+        await ref.approve_tools(ref.tool_changes, "new")
+        assert [tool.name for tool in group.tools] == ["search", "new"]
+        await ref.restart()
+        await trio.sleep(1)
+        assert [tool.name for tool in group.tools] == ["search", "new"]
+
+
+async def test_the_log_level_is_set_at_every_replica(autojump_clock: MockClock) -> None:
+    """S4-23: at those that are connected, and at each that connects later."""
+    library = Library()
+    config = replicated(library.config(protocol="legacy"), 3)
+    async with open_servers(config) as group:
+        await trio.sleep(1)
+        await group["library"].set_log_level("error")
+        assert [about for method, about in library.asked if method == "logging/setLevel"] == ["error"] * 3
+        await pool_of(group, "library").stop_child("library:2", keep_mailbox=True)
+        await pool_of(group, "library").restart_child("library:2")
+        await trio.sleep(1)
+        assert [about for method, about in library.asked if method == "logging/setLevel"] == ["error"] * 4
+
+
+# --- other views ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_table_of_the_command_line_shows_how_many_replicas_serve(autojump_clock: MockClock) -> None:
+    """S2-33: in the column of the state."""
+    shop = Shop()
+    async with open_servers(shop.config(restart=LATER)) as group:
+        await trio.sleep(1)
+        assert _row(group["shop"].statistics(), trio.current_time())[1] == "[green]ready 3/3[/]"
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        assert _row(group["shop"].statistics(), trio.current_time())[1] == "[green]ready 2/3[/]"
+
+
+# --- processes --------------------------------------------------------------------------------------------------------
+
+
+async def test_kill_minus_9_of_one_process_of_three_takes_only_its_own_calls() -> None:
+    """S2-30, S2-33: with calls in flight in each; another process replaces it, and the others never notice."""
+    config = server("a", replicas=3, restart=AT_ONCE, request_timeout=None)
+    async with open_servers(config) as group:
+        ref = group["a"]
+        with trio.fail_after(BOUND):
+            await eventually(lambda: ref.statistics().replicas.serving == 3)
+            async with trio.open_nursery() as nursery:
+                calls = begin(nursery, 6, ref.call_tool, "sleep", {"seconds": 3600})
+                await eventually(lambda: ref.statistics().in_flight == 6)
+                before = ref.statistics().replicas
+                assert (before.total, before.active, before.idle) == (3, 3, 0)
+                victim = max(before.each, key=lambda each: each.in_flight)
+                others = {each.pid for each in before.each} - {victim.pid}
+                assert victim.pid is not None
+                os.kill(victim.pid, signal.SIGKILL)
+                await eventually(lambda: sum(call.over for call in calls) == victim.in_flight)
+                assert ref.state == "ready"
+                await eventually(lambda: ref.statistics().replicas.serving == 3)
+                after = ref.statistics().replicas
+                assert {each.pid for each in after.each} - {victim.pid} > others
+                lost = [call.error for call in calls if call.over]
+                assert [type(error) for error in lost] == [ConnectionLost] * victim.in_flight
+                assert "SIGKILL" in str(lost[0])
+                answers = {int(text_of(await ref.call_tool("pid"))) for _ in range(3)}
+                assert answers <= {each.pid for each in after.each}
+                assert sum(call.over for call in calls) == victim.in_flight
+                nursery.cancel_scope.cancel()
+
+
+def test_asyncio_has_the_same_replicas() -> None:
+    """S2-30, S2-33: with the same statistics."""
+
+    async def main() -> None:
+        async with bridge.open_servers(server("a", replicas=2, required=True)) as group:
+            ref = group["a"]
+            answers = await asyncio.gather(*(ref.call_tool("pid") for _ in range(4)))
+            replicas = ref.statistics().replicas
+            assert (replicas.total, replicas.active, replicas.idle) == (2, 0, 2)
+            assert {int(text_of(each)) for each in answers} <= {each.pid for each in replicas.each}
+
+    asyncio.run(main())
