@@ -2,7 +2,7 @@
 
 It is for tests of time-outs with real servers. Work takes its time, however slow the machine is; the rest of a time-out
 takes milliseconds. The clock does not know what other processes wait for, so it is neither for servers that sleep for a
-while nor for servers that another process has started.
+while nor for servers that another process has started. Nor does it see bytes that a socket holds back: set TCP_NODELAY.
 """
 
 from __future__ import annotations
@@ -68,8 +68,11 @@ def _states() -> Iterator[str]:
     """Read the states of all threads of this process but this one, and of all processes below it."""
     pids = [os.getpid()]
     for pid in pids:
-        with suppress(OSError):  # a process, or a thread, that has just ended
-            for thread in Path(f"/proc/{pid}/task").iterdir():
+        threads: list[Path] = []
+        with suppress(OSError):  # a process that has just ended
+            threads += Path(f"/proc/{pid}/task").iterdir()
+        for thread in threads:
+            with suppress(OSError):  # a thread that has just ended
                 pids.extend(map(int, (thread / "children").read_text().split()))
                 if thread.name != str(os.getpid()):
                     yield (thread / "stat").read_text().rpartition(")")[2].split()[0]

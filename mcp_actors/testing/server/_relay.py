@@ -16,6 +16,8 @@ def main() -> None:
     """Pass bytes on in both directions until either side ends."""
     port, token = sys.argv[1:]
     server = socket.create_connection(("127.0.0.1", int(port)))
+    # Otherwise the second of two messages in a row would wait for the delayed acknowledgement of the first, 40 ms.
+    server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
     server.sendall(f"{token} {os.getpid()}\n".encode())
     threading.Thread(target=pass_stdin_on, args=(server,), daemon=True).start()
     while data := server.recv(65536):
