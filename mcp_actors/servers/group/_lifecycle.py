@@ -311,13 +311,14 @@ class LifecycleActor(Actor):
 
     async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
         """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
-        try:
-            replica.hold(True)
-            await drain(replica, self._drain, queued=False)
-            await server.pool.stop_child(replica.actor, keep_mailbox=True)
-        finally:
-            replica.hold(False)
-        await restart(server.pool, replica.actor)
+        async with server.open_pool() as pool:
+            try:
+                replica.hold(True)
+                await drain(replica, self._drain, queued=False)
+                await pool.stop_child(replica.actor, keep_mailbox=True)
+            finally:
+                replica.hold(False)
+            await restart(pool, replica.actor)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""

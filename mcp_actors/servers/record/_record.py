@@ -317,7 +317,7 @@ class ServerRecord:
                 if (changed := replica.life.follow(event)) is not None:
                     changes.append(self._changed(replica, changed))
                 self.life.last_error = replica.life.error or self.life.last_error
-        return [*changes, *self._shown(event)] if changes or not of_pool else []
+        return [*changes, *self._shown(event)] if changes or self.replica(event.actor) is not self else []
 
     def _shown(self, event: Event) -> Sequence[ServerEvent]:
         """Compute the state of the server after an event of a replica; return the event to emit if it has changed."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
-from ..._collapse import collapse
 from ._caller import Caller
 from ._pending import PendingRequest
 
@@ -52,24 +51,29 @@ class ServerRequests:
         **Cancellation**: leaves at once.
 
         Raises:
-            ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from any of them.
+            ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from the first that fails. The others are asked
+                nevertheless.
         """
         replicas = self._record.connected if len(self._record.replicas) > 1 else ()
         if not replicas:
             await self._ask(make())
             return
-        try:
-            async with trio.open_nursery() as nursery:
-                for replica in replicas:
-                    name = f"{replica.actor}:{make().operation}"
-                    nursery.start_soon(self._ask_replica, replica.actor, make(), name=name)
-        except BaseExceptionGroup as group:
-            raise collapse(group) from None
+        failures: list[Exception] = []
 
-    async def _ask_replica(self, actor: str, request: Request[None]) -> None:
-        with self._record.calls.deadlines.begin(request.operation) as deadline:
-            request.deadline = deadline
-            await self._caller.at(actor).ask(request, deadline)
+        async def ask(replica: str, request: Request[None]) -> None:
+            with self._record.calls.deadlines.begin(request.operation) as deadline:
+                request.deadline = deadline
+                try:
+                    await self._caller.at(replica).ask(request, deadline)
+                except Exception as exc:
+                    failures.append(exc)
+
+        async with trio.open_nursery() as nursery:
+            for replica in replicas:
+                request = make()
+                nursery.start_soon(ask, replica.actor, request, name=f"{replica.actor}:{request.operation}")
+        if failures:
+            raise failures[0]
 
     def _prepare(self, request: Request[T]) -> PendingRequest[T]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""

@@ -213,7 +213,7 @@ class Caller:
 
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
-        if not isinstance(exc, ActorError) or not self._record.has_actor(exc.actor):
+        if not isinstance(exc, ActorError) or not (exc.actor == self._actor.name or self._record.has_actor(exc.actor)):
             return exc  # an ActorError about another actor comes from a middleware that has called it
         reason: BaseException | None = self._life.error
         failure: ServerError

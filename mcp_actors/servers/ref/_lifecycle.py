@@ -52,8 +52,25 @@ class ServerEntry:
             ActorStartError: it is required and did not start, or it was stopped meanwhile.
         """
         if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
-            for replica in self.record.replicas:
-                await restart(self.pool, replica.actor)
+            async with self.open_pool() as pool:
+                for replica in self.record.replicas:
+                    await restart(pool, replica.actor)
+
+    @asynccontextmanager
+    async def open_pool(self) -> AsyncIterator[SupervisorRef]:
+        """Change replicas in a block, which ends early, without an error, when their pool does not run (any more)."""
+        pool = self.pool
+        with trio.CancelScope() as scope, suppress(ActorCrashed, ActorStopped):
+            async with open_background() as background:
+                # The mailbox of a stopped pool may stay open for its next incarnation. That starts all replicas, so the
+                # change is not needed; and it may have to wait for the turn of this change, so waiting is a deadlock.
+                background.start_soon(_cancel_unless_running, pool, scope, name=f"{self.name}:pool")
+                yield pool
+
+
+async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -> None:
+    await pool.wait_state("starting", "backoff", "stopping", "stopped", "failed")
+    scope.cancel("the pool of replicas does not run")
 
 
 async def restart(supervisor: SupervisorRef, child: str) -> bool:

@@ -1,0 +1,91 @@
+"""Changes of a server with replicas that overlap, or that concern each of its connections."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
+
+from mcp_actors import ServerUnavailable, open_servers
+from mcp_actors.kernel import Unhandled
+from mcp_actors.servers import NotSupported
+
+from .groups import NEVER, Events
+from .replicated import Shop, begin, server_states, who
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 3])
+async def test_a_start_during_a_reload_does_not_wait_for_the_pool_that_the_reload_stops(
+    autojump_clock: MockClock, replicas: int
+) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(3, max_in_flight=4), drain_timeout=0) as group:
+        await trio.sleep(1)
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(group.reload, shop.config(replicas))
+                for _ in range(5):
+                    nursery.start_soon(group["shop"].start)
+            await group["shop"].stop()
+            await group["shop"].start()
+            await trio.sleep(1)
+        assert group["shop"].statistics().replicas.serving == replicas
+
+
+@pytest.mark.parametrize("change", ["stop", "reload"])
+async def test_the_start_of_a_replica_ends_quietly_when_its_server_is_changed(
+    autojump_clock: MockClock, change: str
+) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, restart=NEVER, required=True), observers=[events]) as group:
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        shop.open = trio.Event()
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                starts = begin(nursery, 1, group["shop"].start)
+                await settle()
+                assert [each.over for each in starts] == [False]
+                begin(nursery, 1, *([group["shop"].stop] if change == "stop" else [group.reload, shop.config(3)]))
+                await settle()
+                shop.open.set()
+                await settle()
+                assert [(each.over, each.error) for each in starts] == [(True, None)]
+            await group["shop"].start()
+            await trio.sleep(1)
+        assert group["shop"].statistics().replicas.serving == (2 if change == "stop" else 3)
+    assert not events.of(Unhandled)
+
+
+async def test_a_replica_that_is_no_longer_configured_does_not_change_the_state(autojump_clock: MockClock) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(3), observers=[events]) as group:
+        await trio.sleep(1)
+        await group.reload(shop.config(2))
+        await trio.sleep(1)
+        assert await who(group) in ("4", "5")
+    assert server_states(events) == ["connecting", "ready", "stopping", "stopped"] * 2
+
+
+async def test_a_request_to_each_replica_raises_one_error(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(3)) as group:
+        await trio.sleep(1)
+        with pytest.raises(NotSupported, match="logging"):
+            await group["shop"].set_log_level("info")
+
+
+async def test_a_request_to_a_replica_that_is_no_longer_configured_is_refused(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    config = shop.config(3, max_in_flight=2)
+    async with open_servers(config, drain_timeout=0) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        begin(nursery, 6, ref.call_tool, "hold")
+        await settle()
+        [level] = begin(nursery, 1, ref.set_log_level, "info")
+        await settle()
+        assert not level.over
+        await group.reload(shop.config(2, max_in_flight=2))
+        await trio.sleep(1)
+        assert isinstance(level.error, ServerUnavailable)
