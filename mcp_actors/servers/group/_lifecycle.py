@@ -362,12 +362,11 @@ async def _start(servers: tuple[ServerEntry, ...]) -> None:
 async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
     if not server.record.life.wanted:  # stop() was called meanwhile
         return
-    record = server.record
-    for life in (record.life, *(replica.life for replica in record.replicas)):
+    for life in (server.record.life, *(replica.life for replica in server.record.replicas)):
         life.parked = False
         life.allow_asking()
-    if record.life.state not in CONNECTED:
-        record.health.forgive()
+    if server.record.life.state not in CONNECTED:
+        server.record.health.forgive()
     try:
         await server.start()
     except ActorStartError as exc:
