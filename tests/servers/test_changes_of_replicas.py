@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import ServerUnavailable, open_servers
+from mcp_actors import ConnectFailed, ServerUnavailable, open_servers
 from mcp_actors.kernel import Unhandled
 from mcp_actors.servers import NotSupported
 
@@ -89,3 +89,35 @@ async def test_a_request_to_a_replica_that_is_no_longer_configured_is_refused(au
         await group.reload(shop.config(2, max_in_flight=2))
         await trio.sleep(1)
         assert isinstance(level.error, ServerUnavailable)
+
+
+@pytest.mark.parametrize("method", ["check_health", "send_roots_list_changed"])
+async def test_a_request_to_each_replica_can_be_cancelled(autojump_clock: MockClock, method: str) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2)) as group:
+        await trio.sleep(1)
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            with pytest.raises(trio.Cancelled):
+                await getattr(group["shop"], method)()
+
+
+async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: MockClock) -> None:
+    """The first one does not hold up the others, and one that fails does not keep the others from being tried."""
+    shop = Shop()
+    config = shop.config(3, restart=NEVER, required=True, connect_timeout=30)
+    async with open_servers(config) as group:
+        for session in shop.sessions[:2]:
+            session.break_down.set()
+        await trio.sleep(1)
+        shop.refuses, begun = 1, trio.current_time()
+        with pytest.raises(ConnectFailed, match="it refuses"):
+            await group["shop"].start()
+        assert (trio.current_time(), len(shop.sessions)) == (begun, 4)
+        shop.open = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(group.reload, shop.config(3, required=True))
+            await settle()
+            assert [each.state for each in group["shop"].statistics().replicas.each] == ["connecting"] * 3
+            shop.open.set()
+        assert group["shop"].statistics().replicas.serving == 3

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
+from ..._collapse import collapse
 from ._caller import Caller
 from ._pending import PendingRequest
 
@@ -68,10 +69,13 @@ class ServerRequests:
                 except Exception as exc:
                     failures.append(exc)
 
-        async with trio.open_nursery() as nursery:
-            for replica in replicas:
-                request = make()
-                nursery.start_soon(ask, replica.actor, request, name=f"{replica.actor}:{request.operation}")
+        try:
+            async with trio.open_nursery() as nursery:
+                for replica in replicas:
+                    request = make()
+                    nursery.start_soon(ask, replica.actor, request, name=f"{replica.actor}:{request.operation}")
+        except BaseExceptionGroup as group:
+            raise collapse(group) from None
         if failures:
             raise failures[0]
 

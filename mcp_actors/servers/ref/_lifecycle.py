@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 import trio
 from attrs import field, frozen
 
-from ..._errors import ActorCrashed, ActorStopped, ChildError, ServerUnavailable
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ...kernel import Call, SupervisorRef
 from ..basics import open_background
 
@@ -51,10 +51,21 @@ class ServerEntry:
         Raises:
             ActorStartError: it is required and did not start, or it was stopped meanwhile.
         """
-        if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
-            async with self.open_pool() as pool:
-                for replica in self.record.replicas:
-                    await restart(pool, replica.actor)
+        if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
+            return
+        failures: list[ActorStartError] = []
+        async with trio.open_nursery() as nursery:
+            for replica in self.record.replicas:
+                nursery.start_soon(self._start_replica, replica.actor, failures, name=f"{replica.actor}:start")
+        if failures:
+            raise failures[0]
+
+    async def _start_replica(self, actor: str, failures: list[ActorStartError]) -> None:
+        async with self.open_pool() as pool:
+            try:
+                await restart(pool, actor)
+            except ActorStartError as exc:
+                failures.append(exc)
 
     @asynccontextmanager
     async def open_pool(self) -> AsyncIterator[SupervisorRef]:

@@ -12,6 +12,7 @@ from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from pydantic_core import ValidationError
 
+from ..._collapse import collapse
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
 from ..basics import current_trace, problem_of
 from ..policy import Health, is_modern
@@ -103,9 +104,12 @@ async def check_each(replicas: Iterable[tuple[ServerRecord, ActorRef]]) -> Healt
     async def check(record: ServerRecord, actor: ActorRef) -> None:
         results.append(await check_health(record, actor))
 
-    async with trio.open_nursery() as nursery:
-        for record, actor in replicas:
-            nursery.start_soon(check, record, actor, name=f"{actor.name}:check")
+    try:
+        async with trio.open_nursery() as nursery:
+            for record, actor in replicas:
+                nursery.start_soon(check, record, actor, name=f"{actor.name}:check")
+    except BaseExceptionGroup as group:
+        raise collapse(group) from None
     return min(results, key=lambda result: (result.status == "healthy", -(result.latency or 0.0)))
 
 
