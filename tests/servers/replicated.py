@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import trio
 from mcp.server.mcpserver import Context, MCPServer
 
+import mcp_actors
 from mcp_actors import InProcess, ServerConfig, ServerGroup
 from mcp_actors.servers import ReplicaChanged, StateChanged
 
 from .fleet import Outcome
 from .groups import Events
 from .links import text_of
+
+LONG_ENOUGH: Final = 7200.0
+"""Seconds of the simulated clock, after which a test fails that waits for something that does not happen."""
+
+
+@asynccontextmanager
+async def open_servers(*configs: ServerConfig, **options: Any) -> AsyncIterator[ServerGroup]:
+    """Open servers, for `LONG_ENOUGH` at most: health checks would keep a test that waits forever busy."""
+    with trio.fail_after(LONG_ENOUGH):
+        async with mcp_actors.open_servers(*configs, **options) as group:
+            yield group
 
 
 def replicated(config: ServerConfig, replicas: int) -> ServerConfig:

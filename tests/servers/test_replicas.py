@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import ConnectFailed, ConnectionLost, HealthPolicy, RestartPolicy, ServerUnavailable, open_servers
+from mcp_actors import Backoff, ConnectFailed, ConnectionLost, HealthPolicy, RestartPolicy, ServerUnavailable
 from mcp_actors.kernel import Crashed, Started
 from mcp_actors.servers import (
     Drained,
@@ -20,7 +20,7 @@ from mcp_actors.servers import (
 
 from .groups import AT_ONCE, FOR_A_WHILE, LATER, NEVER, Events
 from .links import text_of
-from .replicated import Shop, begin, replica_states, server_states, who
+from .replicated import Shop, begin, open_servers, replica_states, server_states, who
 
 NAMES = ("shop:1", "shop:2", "shop:3")
 
@@ -96,9 +96,10 @@ async def test_a_replica_that_crashes_takes_its_own_calls_and_no_others(autojump
     assert server_states(events) == ["connecting", "ready", "stopping", "stopped"]
 
 
-async def test_a_lost_replica_is_logged_by_its_name(
+async def test_each_lost_replica_is_logged_by_its_name(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """S2-30: each has outages of its own, so the same reason is a warning for each."""
     shop = Shop()
     async with open_servers(shop.config(2, restart=LATER)) as group:
         await trio.sleep(1)
@@ -106,9 +107,16 @@ async def test_a_lost_replica_is_logged_by_its_name(
         with caplog.at_level(logging.WARNING, logger="mcp_actors.servers"):
             shop.sessions[0].break_down.set()
             await trio.sleep(1)
-        [text] = [each.getMessage() for each in caplog.records if each.name == "mcp_actors.servers"]
-        lost = next(each.name for each in group["shop"].statistics().replicas.each if each.state == "backoff")
-        assert text.startswith(f"server 'shop': replica '{lost}': connection lost: ")
+            [lost] = [each.name for each in group["shop"].statistics().replicas.each if each.state == "backoff"]
+            shop.sessions[1].break_down.set()
+            await trio.sleep(1)
+        texts = [each.getMessage() for each in caplog.records if each.name == "mcp_actors.servers"]
+        [other] = {"shop:1", "shop:2"} - {lost}
+        assert [text.split(": ")[:3] for text in texts] == [
+            ["server 'shop'", f"replica '{lost}'", "connection lost"],
+            ["server 'shop'", f"replica '{other}'", "connection lost"],
+            ["server 'shop'", "connection lost", texts[2].split(": ")[2]],
+        ]
 
 
 async def test_a_server_is_lost_with_its_last_replica(autojump_clock: MockClock) -> None:
@@ -247,26 +255,29 @@ async def test_an_old_replica_is_replaced_while_the_others_serve(autojump_clock:
 
 
 async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(autojump_clock: MockClock) -> None:
-    """S2-31: the others serve meanwhile."""
+    """S2-31: the others serve meanwhile, though they have more in flight."""
     shop, events = Shop(), Events()
     async with open_servers(shop.config(2), observers=[events]) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
-        calls = begin(nursery, 2, ref.call_tool, "hold")
+        calls = begin(nursery, 3, ref.call_tool, "hold")
         await settle()
-        [old, _] = group._roster.records["shop"].replicas
+        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False) == 1]
+        [other] = {"shop:1", "shop:2"} - {old.actor}
         old.retire("old")
         await settle()
         states = {each.name: each.state for each in ref.statistics().replicas.each}
-        assert (states, ref.state) == ({"shop:1": "stopping", "shop:2": "ready"}, "ready")
-        [other] = {await who(group) for _ in range(5)}
-        shop.sessions[2 - int(other)].let_go.set()
+        assert (states, ref.state) == ({old.actor: "stopping", other: "ready"}, "ready")
+        busy = shop.held.index(2)
+        assert {await who(group) for _ in range(5)} == {str(busy + 1)}
+        shop.sessions[1 - busy].let_go.set()
         await trio.sleep(1)
         assert ref.statistics().replicas.serving == 2
-        assert sorted(call.over for call in calls) == [False, True]
+        assert sorted(call.over for call in calls) == [False, False, True]
         assert (len(shop.sessions), len(events.of(Draining))) == (3, 0)
         shop.let_go()
-        assert sorted([text_of(await call.result()) for call in calls]) == ["1", "2"]
+        answers = [int(text_of(await call.result())) for call in calls]
+        assert sorted(answers) == sorted([busy + 1, busy + 1, 2 - busy])
     assert server_states(events) == ["connecting", "ready", "stopping", "stopped"]
 
 
@@ -291,6 +302,67 @@ async def test_a_lazy_server_starts_its_replicas_at_the_first_call(autojump_cloc
         assert await who(group) in ("1", "2")
         await trio.sleep(1)
         assert group["shop"].statistics().replicas.serving == 2
+
+
+async def test_a_lazy_server_that_is_stopped_stops_its_replicas_too(autojump_clock: MockClock) -> None:
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, connect="lazy"), observers=[events]) as group:
+        ref = group["shop"]
+        await ref.stop()
+        assert (ref.state, {each.state for each in ref.statistics().replicas.each}) == ("stopped", {"stopped"})
+    assert (server_states(events), replica_states(events, "shop:2")) == (["stopped"], ["stopped"])
+
+
+async def test_a_stop_leaves_the_numbers_of_the_incarnations_of_replicas_as_they_are(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=AT_ONCE)) as group:
+        await trio.sleep(1)
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        await group["shop"].stop()
+        assert sorted(each.incarnation for each in group["shop"].statistics().replicas.each) == [1, 2]
+
+
+async def test_a_required_server_has_failed_if_a_replica_cannot_be_started(autojump_clock: MockClock) -> None:
+    """S2-30: with the error of that replica, as without replicas."""
+    shop = Shop()
+    async with open_servers(shop.config(2, required=True, restart=NEVER)) as group:
+        ref = group["shop"]
+        await ref.stop()
+        shop.refuses = 1
+        with pytest.raises(ConnectFailed, match="it refuses"):
+            await ref.start()
+        await trio.sleep(1)
+        assert (ref.state, list(group.errors)) == ("failed", ["shop"])
+
+
+async def test_tools_are_shown_while_a_replica_serves_and_hidden_while_all_are_retried(
+    autojump_clock: MockClock,
+) -> None:
+    """S2-30: parked is a server whose replicas are all parked, until it is started explicitly."""
+    shop = Shop()
+    config = shop.config(
+        2, restart=RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=60), connect_timeout=600
+    )
+    async with open_servers(config) as group:
+        ref = group["shop"]
+        await trio.sleep(1)
+        for session in list(shop.sessions):
+            assert (ref.state, len(group.tools)) == ("ready", 2)
+            shop.refuses = 1
+            session.break_down.set()
+            await trio.sleep(1)
+        assert (ref.state, len(group.tools)) == ("failed", 0)
+        shop.open = trio.Event()
+        await ref.wait_state("connecting")
+        assert not group.tools
+        await ref.stop()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ref.start)
+            await settle()
+            assert (ref.state, len(group.tools)) == ("connecting", 2)
+            shop.open.set()
+        await ref.wait_ready()
 
 
 async def test_a_required_server_needs_all_its_replicas_at_the_start() -> None:

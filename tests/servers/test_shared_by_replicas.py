@@ -11,10 +11,11 @@ from typing import Any
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import ConnectionLost, bridge, open_servers
+from mcp_actors import ConnectionLost, bridge
 from mcp_actors.cli.commands._watch import _row
-from mcp_actors.kernel import SupervisorRef
+from mcp_actors.kernel import Event, SupervisorRef
 from mcp_actors.servers import (
+    ReplicaChanged,
     ResourceUpdated,
     ServerGroup,
     ToolsDiffer,
@@ -25,7 +26,7 @@ from .groups import AT_ONCE, BOUND, LATER, Events, server
 from .library import TOOL, Library
 from .links import text_of
 from .processes import eventually
-from .replicated import Shop, begin, replicated
+from .replicated import Shop, begin, open_servers, replicated
 
 # --- once for all replicas --------------------------------------------------------------------------------------------
 
@@ -164,7 +165,13 @@ async def test_the_table_of_the_command_line_shows_how_many_replicas_serve(autoj
 async def test_kill_minus_9_of_one_process_of_three_takes_only_its_own_calls() -> None:
     """S2-30, S2-33: with calls in flight in each; another process replaces it, and the others never notice."""
     config = server("a", replicas=3, restart=AT_ONCE, request_timeout=None)
-    async with open_servers(config) as group:
+    pids: list[int | None] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, ReplicaChanged) and event.new == "backoff":
+            pids.extend(each.pid for each in ref.statistics().replicas.each if each.name == event.replica)
+
+    async with open_servers(config, observers=[note]) as group:
         ref = group["a"]
         with trio.fail_after(BOUND):
             await eventually(lambda: ref.statistics().replicas.serving == 3)
@@ -179,6 +186,7 @@ async def test_kill_minus_9_of_one_process_of_three_takes_only_its_own_calls() -
                 os.kill(victim.pid, signal.SIGKILL)
                 await eventually(lambda: sum(call.over for call in calls) == victim.in_flight)
                 assert ref.state == "ready"
+                assert pids == [None]
                 await eventually(lambda: ref.statistics().replicas.serving == 3)
                 after = ref.statistics().replicas
                 assert {each.pid for each in after.each} - {victim.pid} > others

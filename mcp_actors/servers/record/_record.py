@@ -38,7 +38,7 @@ from ._reporter import CatalogReporter
 from ._resources import KeptResources
 from ._state import CONNECTED
 from ._subscriptions import Subscriptions
-from ._transitions import ends_with_pool, rank
+from ._transitions import is_followed, rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -230,8 +230,8 @@ class ServerRecord:
 
     def hold(self, holding: bool) -> None:
         """Let requests wait for the next connection, because this one is being closed; or end that."""
-        for life in (self.life, *(each.life for each in self.replicas)):
-            life.holding = holding
+        for each in self.replicas:
+            each.life.holding = holding
 
     def retire(self, why: Retirement) -> None:
         """Ask the group to disconnect the connection of this actor."""
@@ -313,7 +313,7 @@ class ServerRecord:
         changes: list[ServerEvent] = []
         of_pool = event.actor == self.actor
         for replica in self.replicas:
-            if event.actor == replica.actor or (of_pool and ends_with_pool(replica.life.state, event)):
+            if event.actor in (self.actor, replica.actor) and is_followed(replica.life.state, event, of_pool=of_pool):
                 if (changed := replica.life.follow(event)) is not None:
                     changes.append(self._changed(replica, changed))
                 self.life.last_error = replica.life.error or self.life.last_error

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...kernel import Crashed, GaveUp, Restarting, Started, Starting, Stopped, Stopping
 from ._events import Draining, HealthChanged, Recovered
+from ._state import PARKED
 
 if TYPE_CHECKING:
     from ...kernel import Event
     from ._state import ServerState
 
-__all__ = ["TRANSITIONS", "ends_with_pool", "next_state", "rank"]
+__all__ = ["TRANSITIONS", "is_followed", "next_state", "rank"]
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),
@@ -58,9 +59,14 @@ def rank(state: ServerState) -> int:
     return _FROM_BEST.index(state)
 
 
-def ends_with_pool(state: ServerState, event: Event) -> bool:
-    """Return True if an event of a pool of replicas is one of a replica too: it ends with the pool."""
-    return isinstance(event, Stopped | GaveUp) and _STATE_AFTER[type(event)] in TRANSITIONS[state]
+def is_followed(state: ServerState, event: Event, *, of_pool: bool) -> bool:
+    """Return True if a replica in this state follows an event: its own, or one of the pool, with which it ends.
+
+    A pool that has given up stops its members. So a parked replica stays parked until the pool itself is stopped.
+    """
+    if of_pool:
+        return isinstance(event, Stopped | GaveUp) and _STATE_AFTER[type(event)] in TRANSITIONS[state]
+    return not (isinstance(event, Stopped) and state in PARKED)
 
 
 def next_state(
