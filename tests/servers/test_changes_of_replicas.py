@@ -91,17 +91,6 @@ async def test_a_request_to_a_replica_that_is_no_longer_configured_is_refused(au
         assert isinstance(level.error, ServerUnavailable)
 
 
-@pytest.mark.parametrize("method", ["check_health", "send_roots_list_changed"])
-async def test_a_request_to_each_replica_can_be_cancelled(autojump_clock: MockClock, method: str) -> None:
-    shop = Shop()
-    async with open_servers(shop.config(2)) as group:
-        await trio.sleep(1)
-        with trio.CancelScope() as scope:
-            scope.cancel()
-            with pytest.raises(trio.Cancelled):
-                await getattr(group["shop"], method)()
-
-
 async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: MockClock) -> None:
     """The first one does not hold up the others, and one that fails does not keep the others from being tried."""
     shop = Shop()
