@@ -437,6 +437,24 @@ async def test_a_timeout_counts_for_the_replica_that_had_the_request(autojump_cl
         assert ref.statistics().health.failures == 0
 
 
+async def test_an_answer_counts_for_the_replica_that_had_the_request(autojump_clock: MockClock) -> None:
+    """A replica without requests is not busy either, whatever the others have in flight."""
+    shop = Shop()
+    async with open_servers(shop.config(3)) as group, trio.open_nursery() as nursery:
+        await trio.sleep(1)
+        begin(nursery, 2, group["shop"].call_tool, "hold")
+        await trio.sleep(1)
+        replicas = group._roster.records["shop"].replicas
+        for each in replicas:
+            each.health.ladder = each.health.ladder.failed(trio.current_time(), trio.current_time())
+        idle = [each.actor for each in replicas if not each.pending(queued=False)]
+        assert [each.actor for each in replicas if not each.health._is_busy()] == idle
+        shop.let_go()
+        await settle()
+        assert [each.actor for each in replicas if each.health.failing] == idle
+        assert len(idle) == 1
+
+
 async def test_all_replicas_are_drained_when_the_block_ends(autojump_clock: MockClock) -> None:
     shop, events, calls = Shop(), Events(), []
     async with trio.open_nursery() as nursery:
