@@ -236,7 +236,8 @@ class Deadlines:
 
         With the name of an actor, only those count that it has.
         """
-        return sum(deadline.is_pending(queued=queued, actor=actor) for deadline in self._requests)
+        requests = tuple(self._requests)  # in one step, because other threads ask too
+        return sum(deadline.is_pending(queued=queued, actor=actor) for deadline in requests)
 
     async def wait_settled(self, *, queued: bool, actor: str | None = None) -> None:
         """Wait until no requests are `pending`."""
