@@ -25,6 +25,8 @@ def main() -> int:
     parser.add_argument("--defect", choices=DEFECTS, help="put this defect into the library first")
     parser.add_argument("--defects", action="store_true", help="count the seeds until each defect is found")
     flags = parser.parse_args()
+    if flags.defect and flags.seed is None:
+        parser.error("--defect needs --seed; --defects looks for a seed for each")
     if flags.seed is not None:
         with DEFECTS[flags.defect]() if flags.defect else DEFECTS["none"]():
             world, problems = run(flags.seed)
