@@ -224,7 +224,8 @@ class TestCall:
     def test_a_pipe_gets_the_text_unchanged(self, tmp_path: Path) -> None:
         write(tmp_path, {"a": scripted()})
         text = "tab\there \x1b[31mred\x1b[0m\nand \u202e"
-        assert piped(tmp_path, "call", "a", "echo", f"text={text}").stdout == f"{text}\n"
+        done = piped(tmp_path, "call", "a", "echo", f"text={text}")
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{text}\n", "")
 
     def test_characters_that_the_output_cannot_encode_are_escaped(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

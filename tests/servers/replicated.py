@@ -1,4 +1,7 @@
-"""A server with replicas in this process. Users may replicate processes only; tests need a clock they can wind."""
+"""A server with replicas in this process.
+
+Users may replicate processes only; tests need a clock that they can wind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Parts that the replicas of a server share: subscriptions, listings, approvals, the log level. And real processes."""
+"""What the replicas of a server share.
+
+Subscriptions, listings, approvals, the log level; and real processes.
+"""
 
 from __future__ import annotations
 
