@@ -1,4 +1,4 @@
-"""What the replicas of a server share.
+"""Parts that the replicas of a server share.
 
 Subscriptions, listings, approvals, the log level; and real processes.
 """
