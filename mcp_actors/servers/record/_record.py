@@ -304,9 +304,9 @@ class ServerRecord:
         return next((each.session.info for each in best_first if each.session.info is not None), self.session.info)
 
     @property
-    def connected(self) -> list[ServerRecord]:
-        """The records of its connected replicas; its own if it has none and is connected."""
-        return [each for each in self.replicas if each.life.state in CONNECTED]
+    def connected_replicas(self) -> list[ServerRecord]:
+        """The records of its connected replicas."""
+        return [each for each in self.replicas if each is not self and each.life.state in CONNECTED]
 
     def _follow_replicas(self, event: Event) -> Sequence[ServerEvent]:
         """Take an event of a replica into account, or one of their pool, with which they end."""

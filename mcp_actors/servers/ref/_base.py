@@ -55,7 +55,7 @@ class ServerRequests:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from the first that fails. The others are asked
                 nevertheless.
         """
-        replicas = self._record.connected if len(self._record.replicas) > 1 else ()
+        replicas = self._record.connected_replicas
         if not replicas:
             await self._ask(make())
             return

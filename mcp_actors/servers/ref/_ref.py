@@ -301,7 +301,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
             of several replicas, the worst result.
         """
-        replicas = self._record.connected if len(self._record.replicas) > 1 else ()
+        replicas = self._record.connected_replicas
         if not replicas:
             return await check_health(self._record, self._actor)
         return await check_each((replica, self._server.pool.child(replica.actor)) for replica in replicas)
