@@ -29,6 +29,12 @@ robot = OAuth(
     issuer="https://login.example.com",
 )
 
+entra = OAuth(
+    client_id="my-client",
+    issuer="https://login.microsoftonline.com/my-tenant/v2.0",
+    assume_pkce=True,
+)
+
 
 async def ask(url: str) -> str | None:
     print("open", url)

@@ -113,7 +113,7 @@ async def run_person(
     async def show(url: str) -> None:
         exchange.check_page(url)
         _check_issuer(exchange.oauth, provider)
-        _check_pkce(provider)
+        _check_pkce(exchange.oauth, provider)
         client = provider.context.client_info
         if exchange.secret is not None and client is not None and _wants_post(provider):
             client.token_endpoint_auth_method = "client_secret_post"
@@ -165,14 +165,23 @@ def _check_issuer(oauth: OAuth, provider: OAuthClientProvider) -> None:
         raise Refused("issuer_mismatch", f"the server names the issuer {found}, and {oauth.issuer} is configured")
 
 
-def _check_pkce(provider: OAuthClientProvider) -> None:
-    """Refuse an authorization server that says that it cannot verify who redeems a code. Many say nothing."""
+def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:
+    """Refuse an authorization server whose metadata do not announce that it verifies who redeems a code.
+
+    The specification of MCP requires that of metadata. A server without any follows the revision of 2025-03-26, in
+    which nothing announces it.
+    """
     metadata = provider.context.oauth_metadata
-    methods = None if metadata is None else metadata.code_challenge_methods_supported
-    if methods and "S256" not in methods:
+    if metadata is None or "S256" in (methods := metadata.code_challenge_methods_supported or ()):
+        return
+    if methods:
         offered = plain_text(", ".join(methods), limit=60)
         problem = f"the authorization server offers PKCE by {offered} only, which protects no code"
         raise Refused("pkce_unsupported", f"{problem}; ask its operator to enable S256")
+    if not oauth.assume_pkce:
+        problem = "the metadata of the authorization server do not announce PKCE (code_challenge_methods_supported)"
+        remedy = "if it is known to verify S256, as Microsoft Entra ID and Amazon Cognito do, set assume_pkce=True"
+        raise Refused("pkce_unsupported", f"{problem}; {remedy}")
 
 
 async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> SignedIn:

@@ -33,6 +33,7 @@ METADATA: Final = {
     "token_endpoint": f"{ISSUER}/token",
     "registration_endpoint": f"{ISSUER}/register",
     "response_types_supported": ["code"],
+    "code_challenge_methods_supported": ["S256"],
 }
 NEW: Final = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
 STORED: Final[dict[str, Any]] = {
@@ -172,6 +173,7 @@ async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Pa
         ({"token_endpoint": "http://as.example/token"}, "insecure_url"),
         ({"issuer": "https://evil.example"}, "protocol_error"),
         ({"code_challenge_methods_supported": ["plain"]}, "pkce_unsupported"),
+        ({"code_challenge_methods_supported": []}, "pkce_unsupported"),
     ],
 )
 async def test_metadata_that_cannot_be_used_are_refused_by_name(
@@ -180,6 +182,21 @@ async def test_metadata_that_cannot_be_used_are_refused_by_name(
     with pytest.raises(SignInFailed) as caught:
         await sign_in("guarded", Servers(metadata=changes).exchange(tmp_path), pasted)
     assert caught.value.reason == reason
+
+
+async def test_metadata_that_do_not_announce_pkce_are_refused_unless_it_is_assumed(tmp_path: Path) -> None:
+    """Neither the SDK nor the TypeScript SDK does that, but MCP's specification requires it since 2025-11-25."""
+    servers = Servers(metadata={"code_challenge_methods_supported": None})
+    with pytest.raises(SignInFailed, match=r"do not announce PKCE .* set assume_pkce=True") as caught:
+        await sign_in("guarded", servers.exchange(tmp_path), pasted)
+    assert caught.value.reason == "pkce_unsupported"
+    assert (await sign_in("guarded", servers.exchange(tmp_path, assume_pkce=True), pasted)).tokens.access_token == "new"
+
+
+async def test_s256_is_required_even_where_pkce_is_assumed(tmp_path: Path) -> None:
+    servers = Servers(metadata={"code_challenge_methods_supported": ["plain"]})
+    with pytest.raises(SignInFailed, match="PKCE by plain only"):
+        await sign_in("guarded", servers.exchange(tmp_path, assume_pkce=True), pasted)
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,9 @@ class OAuth:
             authenticated by `client_secret`, or by `assertion`. ``"identity_assertion"``: the enterprise's identity
             provider vouches for the person by `assertion`.
         issuer: the issuer of the authorization server. Any other is refused. Default None: the server names it.
+        assume_pkce: True accepts an authorization server whose metadata do not announce PKCE, for those that are known
+            to verify S256 (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as the specification of MCP
+            requires.
         assertion: an async function that returns a signed JWT. With ``"client_credentials"`` it gets the issuer, and
             its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets the issuer
             and the resource, and returns an identity assertion authorization grant.
@@ -177,6 +180,7 @@ class OAuth:
     client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
     redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)
+    assume_pkce: bool = attrs.field(default=False, validator=check.flag)
     assertion: Callable[..., Awaitable[str]] | None = attrs.field(
         default=None, validator=_check_function, repr=_shown_function
     )

@@ -105,7 +105,13 @@ def test_variables_of_another_folder_are_written_as_their_values(tmp_path: Path)
 def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
     url = "https://x.example"
     plain = ServerConfig("plain", Http(url, auth=OAuth()))
-    other = OAuth(client_id="me", client_secret="${SECRET}", scopes="a b", redirect="http://localhost:1234/callback")
+    other = OAuth(
+        client_id="me",
+        client_secret="${SECRET}",
+        scopes="a b",
+        redirect="http://localhost:1234/callback",
+        assume_pkce=True,
+    )
     servers = (plain, ServerConfig("other", Sse(url, auth=other)))
     document = dump_config(servers)
     assert document["mcpServers"]["plain"] == {"type": "http", "url": url, "oauth": True}

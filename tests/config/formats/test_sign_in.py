@@ -38,6 +38,10 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
             OAuth(client_id="x", client_secret="${SECRET}", scopes="a b"),
         ),
         (
+            {"oauth": {"clientId": "x", "assumePkce": True}},
+            OAuth(client_id="x", assume_pkce=True),
+        ),
+        (
             {"oauth": {"client_id": "x", "issuer": "https://issuer.example"}},
             OAuth(client_id="x", issuer="https://issuer.example"),
         ),

@@ -23,6 +23,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "callbackport": "redirect",
     "granttype": "grant",
     "issuer": "issuer",
+    "assumepkce": "assume_pkce",
 }
 """Key, in lower case and without underscores → the argument of `OAuth`: programs spell the same keys in many ways."""
 
