@@ -263,11 +263,11 @@ async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(aut
         calls = begin(nursery, 3, ref.call_tool, "hold")
         await settle()
         [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False) == 1]
-        [other] = {"shop:1", "shop:2"} - {old.actor}
+        [other] = {"shop:1", "shop:2"} - {old.name}
         old.retire("old")
         await settle()
         states = {each.name: each.state for each in ref.statistics().replicas.each}
-        assert (states, ref.state) == ({old.actor: "stopping", other: "ready"}, "ready")
+        assert (states, ref.state) == ({old.name: "stopping", other: "ready"}, "ready")
         busy = shop.held.index(2)
         assert {await who(group) for _ in range(5)} == {str(busy + 1)}
         shop.sessions[1 - busy].let_go.set()
@@ -432,7 +432,7 @@ async def test_a_timeout_counts_for_the_replica_that_had_the_request(autojump_cl
         busy = [each.name for each in ref.statistics().replicas.each if each.in_flight]
         await trio.sleep(20)
         records = group._roster.records["shop"].replicas
-        assert [each.actor for each in records if each.health.last_check is not None] == busy
+        assert [each.name for each in records if each.health.last_check is not None] == busy
         assert len(busy) == 2
         assert ref.statistics().health.failures == 0
 
@@ -447,11 +447,11 @@ async def test_an_answer_counts_for_the_replica_that_had_the_request(autojump_cl
         replicas = group._roster.records["shop"].replicas
         for each in replicas:
             each.health.ladder = each.health.ladder.failed(trio.current_time(), trio.current_time())
-        idle = [each.actor for each in replicas if not each.pending(queued=False)]
-        assert [each.actor for each in replicas if not each.health._is_busy()] == idle
+        idle = [each.name for each in replicas if not each.pending(queued=False)]
+        assert [each.name for each in replicas if not each.health._is_busy()] == idle
         shop.let_go()
         await settle()
-        assert [each.actor for each in replicas if each.health.failing] == idle
+        assert [each.name for each in replicas if each.health.failing] == idle
         assert len(idle) == 1
 
 

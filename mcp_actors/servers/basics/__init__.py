@@ -8,6 +8,7 @@ from __future__ import annotations
 from ._background import Background as Background, open_background as open_background
 from ._capacity import Capacity as Capacity, Turn as Turn
 from ._closing import ClosingOrder as ClosingOrder
+from ._fan_out import fan_out as fan_out
 from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed
 from ._problems import LOGGERS as LOGGERS, problem_of as problem_of, shortage_of as shortage_of
 from ._request_trace import (

@@ -19,14 +19,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import frozen
 
-from ..._collapse import collapse, first_of
+from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
 from ...kernel import Actor, Call
+from ..basics import fan_out
 from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Reconnect, Retire, ServerEntry, Start, Stop, restart, turns
 from ..sources import changed_fields, compare
@@ -34,7 +35,7 @@ from ._leaving import drain
 from ._tree import server_spec, start_status, supervisor_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping
+    from collections.abc import Mapping
 
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
@@ -44,20 +45,10 @@ if TYPE_CHECKING:
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
-N = TypeVar("N", bound="Named")
-
 __all__ = ["Add", "LifecycleActor", "Reload", "ReloadSummary", "Remove"]
 
 MAX_CHANGES: Final = 1000
 """The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
-
-
-class Named(Protocol):
-    """A server, or its configuration."""
-
-    @property
-    def name(self) -> str:
-        """The server's name."""
 
 
 @frozen
@@ -153,7 +144,7 @@ class LifecycleActor(Actor):
                     async with turns(servers) as servers:
                         await _start(servers)
                 case Stop(servers):
-                    await _each(_stop, servers)
+                    await fan_out(_stop, servers, "change")
                 case _Resume(server):
                     await _resume(server)
                 case Retire(server, why, record, incarnation, wishes):
@@ -225,7 +216,7 @@ class LifecycleActor(Actor):
         difference = compare({name: member.record.config for name, member in members.items()}, given)
         self._roster.limits.check_number(len(difference.order))
         await start_status(self._group, self._board)
-        await _each(self._remove, [members[name] for name in difference.removed])
+        await fan_out(self._remove, [members[name] for name in difference.removed], "change")
         failures: dict[str, ConnectFailed] = {}
 
         async def carry_out(config: ServerConfig) -> None:
@@ -238,7 +229,7 @@ class LifecycleActor(Actor):
                 failures[config.name] = exc
 
         try:
-            await _each(carry_out, (*difference.changed, *difference.added))
+            await fan_out(carry_out, (*difference.changed, *difference.added), "change")
         finally:
             self._roster.arrange(difference.order)
             self._roster.note_not_loaded(given.failed)
@@ -278,7 +269,7 @@ class LifecycleActor(Actor):
         for server in servers:
             server.record.life.set_returning(True)
         try:
-            await _each(self._close, servers)
+            await fan_out(self._close, servers, "change")
             await _start(servers)
         finally:
             for server in servers:
@@ -315,10 +306,10 @@ class LifecycleActor(Actor):
             try:
                 replica.hold(True)
                 await drain(replica, self._drain, queued=False)
-                await pool.stop_child(replica.actor, keep_mailbox=True)
+                await pool.stop_child(replica.name, keep_mailbox=True)
             finally:
                 replica.hold(False)
-            await restart(pool, replica.actor)
+            await restart(pool, replica.name)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
@@ -352,10 +343,10 @@ async def _start_quietly(server: ServerEntry) -> None:
 
 async def _start(servers: tuple[ServerEntry, ...]) -> None:
     failures: dict[str, ConnectFailed] = {}
-    await _each(partial(_try_start, failures=failures), servers)
+    await fan_out(partial(_try_start, failures=failures), servers, "change")
     if not failures:
         return
-    await _each(_stop, [server for server in servers if server.name not in failures])
+    await fan_out(_stop, [server for server in servers if server.name not in failures], "change")
     raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
@@ -388,13 +379,3 @@ async def _stop(server: ServerEntry) -> None:
     await server.supervisor.stop_child(server.name)
     for replica in server.record.replicas:
         replica.life.note_stopped()
-
-
-async def _each(step: Callable[[N], Awaitable[None]], servers: Iterable[N]) -> None:
-    """Run a step for each server, concurrently."""
-    try:
-        async with trio.open_nursery() as nursery:
-            for server in servers:
-                nursery.start_soon(step, server, name=f"{server.name}:change")
-    except BaseExceptionGroup as group:
-        raise collapse(group) from None

@@ -30,7 +30,7 @@ from ..._errors import ActorStopped
 from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
-from ..record import REPLICA, ServerRecord
+from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef
 from ._tree import LIFECYCLE, supervisor_id
 
@@ -137,8 +137,7 @@ class Roster:
 
     def record_of(self, actor: str) -> ServerRecord | None:
         """Return the record of the server that an actor runs, or a replica of it; None for any other actor."""
-        server, _, number = actor.partition(REPLICA)
-        return self.records.get(server) if not number or number.isdecimal() else None
+        return self.records.get(server_of(actor))
 
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
         """Show servers that the supervisor of the group has started, after the others."""

@@ -6,6 +6,7 @@ Decisions on plain data. All rooms above use it. It uses `basics`, and knows no 
 from __future__ import annotations
 
 from ._breaker import Breaker as Breaker, Ticket as Ticket
+from ._calls import Calls as Calls
 from ._deadlines import Deadline as Deadline, DeadlineActor as DeadlineActor, Deadlines as Deadlines
 from ._era import (
     ASK as ASK,

@@ -30,7 +30,12 @@ from ._notifications import (
     NotificationsMissed as NotificationsMissed,
     open_incoming as open_incoming,
 )
-from ._record import REPLICA as REPLICA, Retirement as Retirement, ServerRecord as ServerRecord
+from ._record import (
+    REPLICA as REPLICA,
+    Retirement as Retirement,
+    ServerRecord as ServerRecord,
+    server_of as server_of,
+)
 from ._state import (
     ACTIVE as ACTIVE,
     CONNECTED as CONNECTED,

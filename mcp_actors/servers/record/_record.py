@@ -27,7 +27,7 @@ from ...catalog.names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed
 from ..basics import Capacity
-from ..policy import Breaker, Deadlines, LatencyCounts, RetryTokens
+from ..policy import Calls
 from ..tools import ServerCatalog
 from ..transports import Masker
 from ._events import Drained, Draining, PromptsChanged, ReplicaChanged, ResourcesChanged, StateChanged
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ._events import ServerEvent
     from ._status import ServerInfo
 
-__all__ = ["REPLICA", "Calls", "Opening", "Retirement", "ServerRecord", "Session"]
+__all__ = ["REPLICA", "Opening", "Retirement", "ServerRecord", "Session", "server_of"]
 
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
@@ -87,31 +87,6 @@ class Opening:
     era: Era | None = None
 
 
-class Calls:
-    """Shared by all requests to one server, whichever connection they are sent on; written by their callers.
-
-    Attributes:
-        deadlines: their deadlines, also while the server is down.
-        tokens: the rest of the retry budget.
-        breaker: the circuit breaker, if one is configured.
-        latency: counts of outcomes and durations.
-    """
-
-    def __init__(self, config: ServerConfig) -> None:
-        self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
-        self.latency: LatencyCounts = LatencyCounts()
-        self._begin_anew(config)
-
-    def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration, also for the requests that wait."""
-        self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
-        self._begin_anew(config)
-
-    def _begin_anew(self, config: ServerConfig) -> None:
-        self.tokens: RetryTokens = RetryTokens(config.retry.budget)
-        self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None
-
-
 class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
@@ -121,7 +96,7 @@ class ServerRecord:
 
     Attributes:
         server: the record of the server: itself, except for a replica.
-        actor: the name of its actor; for a server with replicas, that of their pool.
+        name: the name of its actor; for a server with replicas, that of their pool.
         replicas: the records of its replicas, or its own if it has none. Replaced by `configure`.
         config: the configuration. Changed by `configure` only, as are the next three.
         required: whether a failed start is an error of the caller that started it.
@@ -159,7 +134,7 @@ class ServerRecord:
         self.client_info: Implementation | None = client_info
         self.on_retire: Callable[[Retirement, ServerRecord], object] = _nobody
         self.server: ServerRecord = self
-        self.actor: str = config.name
+        self.name: str = config.name
         self.capacity: Capacity = capacity or Capacity()
         self.place: int = self.capacity.new_place()
         self.session: Session = Session()
@@ -181,7 +156,7 @@ class ServerRecord:
         self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
-        self.resources: KeptResources = KeptResources(lambda: self.life.emit(ResourcesChanged))
+        self.resources: KeptResources = KeptResources(config.keep_resources, lambda: self.life.emit(ResourcesChanged))
         self.listeners.add(object, self._heard)
         self._emit = emit
         self._divide()
@@ -206,8 +181,7 @@ class ServerRecord:
         self._health.policy = config.health
         self.calls.configure(config)
         self.catalog.configure(config)
-        if not config.keep_resources:
-            self.resources.show(self.resources.begin(), (), ())
+        self.resources.keep(config.keep_resources)
         self.life.configure(config, required=required)
         self.session.info = self.info
         self._divide()
@@ -220,9 +194,7 @@ class ServerRecord:
     def follow(self, event: Event) -> Sequence[ServerEvent]:
         """Take an event of an actor of this server into account. Return the events to emit if a state has changed."""
         if isinstance(event, Crashed | StartFailed):
-            for each in self.replicas:
-                if each.actor == event.actor:
-                    each.session.pid = None  # at once, and not only when the connection has been left
+            self.replica(event.actor).session.pid = None  # at once, and not only when the connection has been left
         if len(self.replicas) > 1:
             return self._follow_replicas(event)
         changed = self.life.follow(event)
@@ -256,7 +228,7 @@ class ServerRecord:
     def _replica(self, number: int) -> ServerRecord:
         """Return the record of a replica: a copy of this one, with parts of its own."""
         replica, config = copy(self), self.config
-        replica.actor = f"{config.name}{REPLICA}{number}"
+        replica.name = f"{config.name}{REPLICA}{number}"
         replica.replicas = (replica,)
         replica.session = Session()
         replica.health = ServerHealth(
@@ -264,7 +236,7 @@ class ServerRecord:
             config.health,
             self.calls.deadlines,
             lambda: replica.life.health_changed(),
-            actor=replica.actor,
+            actor=replica.name,
         )
         replica.life = ServerLife(
             config,
@@ -282,20 +254,16 @@ class ServerRecord:
 
     def replica(self, actor: str | None) -> ServerRecord:
         """Return the record of an actor of this server; its own if that is not a replica."""
-        return next((each for each in self.replicas if each.actor == actor), self)
+        return next((each for each in self.replicas if each.name == actor), self)
 
     @property
     def share(self) -> str | None:
         """For a replica, the name of its actor, whose requests are its own; None for a server, which has all."""
-        return None if self.server is self else self.actor
+        return None if self.server is self else self.name
 
     def pending(self, *, queued: bool) -> int:
         """Return the number of callers' requests that it has; with ``queued``, also of those that wait."""
         return self.calls.deadlines.pending(queued=queued, actor=self.share)
-
-    def has_actor(self, actor: str | None) -> bool:
-        """Return True for the name of its actor, or of one of its replicas."""
-        return actor == self.actor or self.replica(actor) is not self
 
     @property
     def info(self) -> ServerInfo | None:
@@ -304,16 +272,16 @@ class ServerRecord:
         return next((each.session.info for each in best_first if each.session.info is not None), self.session.info)
 
     @property
-    def connected_replicas(self) -> list[ServerRecord]:
-        """The records of its connected replicas."""
-        return [each for each in self.replicas if each is not self and each.life.state in CONNECTED]
+    def sessions(self) -> Sequence[ServerRecord]:
+        """The records of its connected replicas; its own if none is connected, and without replicas."""
+        return [each for each in self.replicas if each.life.state in CONNECTED] or (self,)
 
     def _follow_replicas(self, event: Event) -> Sequence[ServerEvent]:
         """Take an event of a replica into account, or one of their pool, with which they end."""
         changes: list[ServerEvent] = []
-        of_pool = event.actor == self.actor
+        of_pool = event.actor == self.name
         for replica in self.replicas:
-            if event.actor in (self.actor, replica.actor) and is_followed(replica.life.state, event, of_pool=of_pool):
+            if event.actor in (self.name, replica.name) and is_followed(replica.life.state, event, of_pool=of_pool):
                 if (changed := replica.life.follow(event)) is not None:
                     changes.append(self._changed(replica, changed))
                 self.life.last_error = replica.life.error or self.life.last_error
@@ -330,7 +298,7 @@ class ServerRecord:
             incarnation=changed.incarnation,
             time=changed.time,
             wall=changed._wall,
-            replica=replica.actor,
+            replica=replica.name,
             old=changed.old,
             new=changed.new,
             reason=changed.reason,
@@ -368,27 +336,22 @@ class ServerRecord:
             case ToolListChangedNotification():
                 self.catalog.mark_stale()
             case ResourceListChangedNotification():
-                self._resources_may_have_changed()
+                self.resources.mark_stale()
             case PromptListChangedNotification():
                 self.life.emit(PromptsChanged)
             case NotificationsMissed():
                 self.catalog.mark_stale()
-                self._lists_may_have_changed()
+                info = self.info  # None while it has never been connected
+                if info is not None and info.supports.resources:
+                    self.resources.mark_stale()
+                if info is not None and info.supports.prompts:
+                    self.life.emit(PromptsChanged)
 
-    def _lists_may_have_changed(self) -> None:
-        """Emit the events for lists whose notifications may have been missed, unless it never was connected."""
-        info = self.info
-        if info is not None and info.supports.resources:
-            self._resources_may_have_changed()
-        if info is not None and info.supports.prompts:
-            self.life.emit(PromptsChanged)
 
-    def _resources_may_have_changed(self) -> None:
-        """Have the kept resources listed again, which emits the event if they differ; else emit it now."""
-        if self.config.keep_resources:
-            self.resources.mark_stale()
-        else:
-            self.life.emit(ResourcesChanged)
+def server_of(actor: str) -> str:
+    """Return the name of the server that has this replica; the name itself if it is not that of a replica."""
+    server, _, number = actor.partition(REPLICA)
+    return server if number.isdecimal() else actor
 
 
 def _nobody(why: Retirement, record: ServerRecord) -> None:

@@ -30,11 +30,15 @@ class KeptResources:
         answers: the number of answers that differed from the answer before.
         freshness: whether the last answer is outdated.
 
+        kept: whether they are listed. Changed by `keep`.
+
     Args:
+        kept: see above.
         on_change: called at each change.
     """
 
-    def __init__(self, on_change: Callable[[], None]) -> None:
+    def __init__(self, kept: bool, on_change: Callable[[], None]) -> None:
+        self.kept = kept
         self.resources: tuple[Resource, ...] = ()
         self.templates: tuple[ResourceTemplate, ...] = ()
         self.answers: int = 0
@@ -53,6 +57,18 @@ class KeptResources:
             self.answers += 1
             self._on_change()
 
+    def keep(self, kept: bool) -> None:
+        """Follow a changed configuration."""
+        self.kept = kept
+        if not kept:
+            self.show(self.begin(), (), ())
+
     def mark_stale(self) -> None:
-        """Note that the server has announced a change, or may have."""
-        self.freshness.mark_stale(trio.current_time())
+        """Have them listed again, because the server has announced a change, or may have.
+
+        Without a list the event for a change is emitted now, and not only if the list differs.
+        """
+        if self.kept:
+            self.freshness.mark_stale(trio.current_time())
+        else:
+            self._on_change()

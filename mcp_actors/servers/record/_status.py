@@ -98,7 +98,7 @@ class ReplicaStatus:
         pid: its process, while it is connected over stdio.
         incarnation: the number of the current or last incarnation of its actor.
         restarts: connects beyond the first.
-        in_flight: the number of callers' requests that it has and that have no answer yet.
+        in_flight: the number of requests that it has and that have no answer yet.
         last_error: the last failure, kept after it has recovered.
     """
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-import trio
-
-from ..._collapse import collapse
+from ..basics import fan_out
 from ._caller import Caller
 from ._pending import PendingRequest
 
@@ -14,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...kernel import ActorRef
+    from ..record import ServerRecord
     from ..requests import Request
     from ._lifecycle import ServerEntry
 
@@ -34,7 +33,7 @@ class ServerRequests:
         """The server's configured name."""
         return self._record.config.name
 
-    async def _ask(self, request: Request[T]) -> T:
+    async def _ask(self, request: Request[T], caller: Caller | None = None) -> T:
         """Send a request and return its result, within the server's `request_timeout` from now on.
 
         **Cancellation**: leaves at once.
@@ -44,7 +43,7 @@ class ServerRequests:
         """
         with self._record.calls.deadlines.begin(request.operation) as deadline:
             request.deadline = deadline
-            return await self._caller.ask(request, deadline)
+            return await (caller or self._caller).ask(request, deadline)
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
         """Send a request about the session to each connected replica; if the server has none, to the server.
@@ -55,27 +54,15 @@ class ServerRequests:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from the first that fails. The others are asked
                 nevertheless.
         """
-        replicas = self._record.connected_replicas
-        if not replicas:
-            await self._ask(make())
-            return
         failures: list[Exception] = []
 
-        async def ask(replica: str, request: Request[None]) -> None:
-            with self._record.calls.deadlines.begin(request.operation) as deadline:
-                request.deadline = deadline
-                try:
-                    await self._caller.at(replica).ask(request, deadline)
-                except Exception as exc:
-                    failures.append(exc)
+        async def ask(record: ServerRecord) -> None:
+            try:
+                await self._ask(make(), self._caller.at(record))
+            except Exception as exc:
+                failures.append(exc)
 
-        try:
-            async with trio.open_nursery() as nursery:
-                for replica in replicas:
-                    request = make()
-                    nursery.start_soon(ask, replica.actor, request, name=f"{replica.actor}:{request.operation}")
-        except BaseExceptionGroup as group:
-            raise collapse(group) from None
+        await fan_out(ask, self._record.sessions, "request")
         if failures:
             raise failures[0]
 

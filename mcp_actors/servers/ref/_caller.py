@@ -34,7 +34,7 @@ from ...kernel import open_actor
 from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
-from ..record import ACTIVE, PARKED, ServerRecord
+from ..record import ACTIVE, PARKED, ServerRecord, server_of
 from ._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from ._lifecycle import Start
 
@@ -63,13 +63,13 @@ class Caller:
         self._record = server.record
         self._life = server.record.life
         self._calls = server.record.calls
-        self._actor = server.supervisor.child(server.name)
+        self._actor = server.actor(server.record)
         self._lifecycle = lifecycle
 
-    def at(self, replica: str) -> Caller:
-        """Return one that sends requests to a replica, and to no other."""
+    def at(self, record: ServerRecord) -> Caller:
+        """Return one that sends requests to the replica with this record, and to no other."""
         other = copy(self)
-        other._actor = self._server.pool.child(replica)
+        other._actor = self._server.actor(record)
         return other
 
     @property
@@ -213,7 +213,7 @@ class Caller:
 
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
-        if not isinstance(exc, ActorError) or not (exc.actor == self._actor.name or self._record.has_actor(exc.actor)):
+        if not isinstance(exc, ActorError) or server_of(exc.actor) != self._config.name:
             return exc  # an ActorError about another actor comes from a middleware that has called it
         reason: BaseException | None = self._life.error
         failure: ServerError

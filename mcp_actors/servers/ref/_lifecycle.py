@@ -8,6 +8,7 @@ forever.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
@@ -15,7 +16,7 @@ from attrs import field, frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ...kernel import Call, SupervisorRef
-from ..basics import open_background
+from ..basics import fan_out, open_background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -41,9 +42,12 @@ class ServerEntry:
         return self.record.config.name
 
     @property
-    def pool(self) -> SupervisorRef:
-        """The pool of its replicas."""
+    def _pool(self) -> SupervisorRef:
         return self.supervisor.child(self.name, SupervisorRef)
+
+    def actor(self, record: ServerRecord) -> ActorRef:
+        """Return its actor, or that of a replica, by the record of it."""
+        return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
 
     async def start(self) -> None:
         """Start its actor if that does not run; of replicas, those that do not run.
@@ -54,23 +58,21 @@ class ServerEntry:
         if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
             return
         failures: list[ActorStartError] = []
-        async with trio.open_nursery() as nursery:
-            for replica in self.record.replicas:
-                nursery.start_soon(self._start_replica, replica.actor, failures, name=f"{replica.actor}:start")
+        await fan_out(partial(self._start_replica, failures=failures), self.record.replicas, "start")
         if failures:
             raise failures[0]
 
-    async def _start_replica(self, actor: str, failures: list[ActorStartError]) -> None:
+    async def _start_replica(self, replica: ServerRecord, failures: list[ActorStartError]) -> None:
         async with self.open_pool() as pool:
             try:
-                await restart(pool, actor)
+                await restart(pool, replica.name)
             except ActorStartError as exc:
                 failures.append(exc)
 
     @asynccontextmanager
     async def open_pool(self) -> AsyncIterator[SupervisorRef]:
         """Change replicas in a block, which ends early, without an error, when their pool does not run (any more)."""
-        pool = self.pool
+        pool = self._pool
         with trio.CancelScope() as scope, suppress(ActorCrashed, ActorStopped):
             async with open_background() as background:
                 # The mailbox of a stopped pool may stay open for its next incarnation. That starts all replicas, so the

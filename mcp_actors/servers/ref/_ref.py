@@ -9,6 +9,7 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._states import check_states
+from ..basics import fan_out
 from ..connection import sign_in_to
 from ..record import ACTIVE, CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
@@ -16,7 +17,6 @@ from ..requests import (
     ListTools,
     SetLogLevel,
     TellRootsChanged,
-    check_each,
     check_health,
     given_level,
     members_of_call,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult, LoggingLevel, Tool
 
     from ...config import ServerConfig, SignInCallback
-    from ...kernel import ActorRef
+    from ...kernel import ActorRef, ActorStatistics
     from ..policy import Deadline, Health
     from ..record import ServerInfo, ServerRecord, ServerState
     from ..tools import ToolChanges
@@ -56,7 +56,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         super().__init__(server, lifecycle)
         self._server = server
-        self._actor = server.supervisor.child(server.name)
+        self._actor = server.actor(server.record)
         self._lifecycle = lifecycle
 
     def __repr__(self) -> str:
@@ -112,7 +112,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             tools=len(record.catalog.tools),
             health=record.health.status(connected=record.life.state in CONNECTED),
             latency=record.calls.latency.snapshot(),
-            replicas=Replicas(tuple(map(_status_of, record.replicas))),
+            replicas=Replicas(tuple(_status_of(replica, actor) for replica in record.replicas)),
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
@@ -301,10 +301,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
             of several replicas, the worst result.
         """
-        replicas = self._record.connected_replicas
-        if not replicas:
-            return await check_health(self._record, self._actor)
-        return await check_each((replica, self._server.pool.child(replica.actor)) for replica in replicas)
+        results: list[Health] = []
+
+        async def check(record: ServerRecord) -> None:
+            results.append(await check_health(record, self._server.actor(record)))
+
+        await fan_out(check, self._record.sessions, "check")
+        return min(results, key=lambda result: (result.status == "healthy", -(result.latency or 0.0)))
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -384,14 +387,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             raise self._caller.unavailable() from self._record.life.error
 
 
-def _status_of(replica: ServerRecord) -> ReplicaStatus:
-    """Take a snapshot of a replica, or of a server that has none."""
+def _status_of(replica: ServerRecord, server: ActorStatistics) -> ReplicaStatus:
+    """Take a snapshot of a replica, or of a server that has none, whose requests are counted already."""
     return ReplicaStatus(
-        name=replica.actor,
+        name=replica.name,
         state=replica.life.state,
         pid=replica.session.pid,
         incarnation=replica.life.incarnation,
         restarts=max(0, replica.life.connects - 1),
-        in_flight=replica.pending(queued=False),
+        in_flight=server.in_flight if replica.server is replica else replica.pending(queued=False),
         last_error=replica.life.last_error,
     )

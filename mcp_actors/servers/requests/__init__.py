@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from ._arguments import given_text as given_text, given_texts as given_texts, refused as refused
 from ._health_checks import (
-    check_each as check_each,
     check_health as check_health,
     keep_checking as keep_checking,
 )

@@ -12,7 +12,6 @@ from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from pydantic_core import ValidationError
 
-from ..._collapse import collapse
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
 from ..basics import current_trace, problem_of
 from ..policy import Health, is_modern
@@ -20,7 +19,7 @@ from ..record import CONNECTED
 from ._request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from mcp import Client
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from ..policy import Verdict
     from ..record import ServerHealth, ServerRecord
 
-__all__ = ["check_each", "check_health", "keep_checking"]
+__all__ = ["check_health", "keep_checking"]
 
 TOO_MANY_REQUESTS: Final = 429
 """HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
@@ -92,25 +91,6 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
         message = f"is {record.life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
         health.last_check = Health(status="unhealthy", message=message, latency=None, checked_at=now)
     return health.last_check
-
-
-async def check_each(replicas: Iterable[tuple[ServerRecord, ActorRef]]) -> Health:
-    """Check replicas of a server once, each with its actor, and count the results. Return the worst.
-
-    **Cancellation**: leaves at once.
-    """
-    results: list[Health] = []
-
-    async def check(record: ServerRecord, actor: ActorRef) -> None:
-        results.append(await check_health(record, actor))
-
-    try:
-        async with trio.open_nursery() as nursery:
-            for record, actor in replicas:
-                nursery.start_soon(check, record, actor, name=f"{actor.name}:check")
-    except BaseExceptionGroup as group:
-        raise collapse(group) from None
-    return min(results, key=lambda result: (result.status == "healthy", -(result.latency or 0.0)))
 
 
 async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
