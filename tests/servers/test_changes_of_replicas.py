@@ -11,6 +11,7 @@ from mcp_actors.kernel import Unhandled
 from mcp_actors.servers import NotSupported
 
 from .groups import NEVER, Events
+from .links import text_of
 from .replicated import Shop, begin, server_states, who
 
 
@@ -110,3 +111,21 @@ async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: Mo
             assert [each.state for each in group["shop"].statistics().replicas.each] == ["connecting"] * 3
             shop.open.set()
         assert group["shop"].statistics().replicas.serving == 3
+
+
+async def test_a_server_that_leaves_while_its_last_replica_is_replaced_finishes_all(autojump_clock: MockClock) -> None:
+    """S2-37: no other connection follows, so this one takes what waits for it."""
+    shop = Shop()
+    config = shop.config(2, restart=NEVER, max_lifetime=100, max_in_flight=2, request_timeout=None)
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        calls = begin(nursery, 3, ref.call_tool, "hold")
+        await ref.wait_state("stopping")
+        begin(nursery, 1, group.remove, "shop")
+        await trio.sleep(10)
+        assert (shop.held, [call.over for call in calls]) == ([0, 2], [False] * 3)
+        shop.let_go()
+        assert [text_of(await call.result()) for call in calls] == ["2"] * 3
+        assert len(shop.sessions) == 2

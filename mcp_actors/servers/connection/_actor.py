@@ -26,7 +26,7 @@ from ..._errors import ConnectFailed, ConnectionLost
 from ...config import InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ..basics import ClosingOrder, ConnectionOver, open_trace
-from ..record import NotificationsMissed, ServerInfo, open_incoming
+from ..record import NotificationsMissed, ServerInfo, Session, open_incoming
 from ..requests import keep_checking, keep_log_level, send_through
 from ..transports import Masker, open_link, refuse_unreadable
 from ._direct import DirectRequests
@@ -122,7 +122,7 @@ class ServerActor(Actor):
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
-            self._record.session.pid, self._record.session.masker = None, Masker()
+            self._record.session = Session(self._record.session.info)
             if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.life.note_failure(self._loss())
 
@@ -251,7 +251,7 @@ class ServerActor(Actor):
 
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client, identity = self._client, self._client.server_info
-        self._record.session.pid = link.pid
+        self._record.session.pid, self._record.session.take_again = link.pid, self.take_again
         self._record.session.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,
@@ -268,7 +268,7 @@ class ServerActor(Actor):
 
     def take(self, later: Later[Any]) -> bool:
         """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
-        if self._record.life.holding:
+        if self._record.life.holding and not self._record.server.life.leaving:
             raise NotSent
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)

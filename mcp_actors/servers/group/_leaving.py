@@ -2,7 +2,8 @@
 
 A server that leaves refuses new requests and finishes those that it has accepted, the queued ones too: it *drains*. A
 server that comes back, because it is restarted or has a new configuration, finishes those in flight only; all others
-wait for its next connection (`ServerLife.holding`). Then it is disconnected, whatever is left.
+wait for its next connection (`ServerLife.holding`). Then it is disconnected, whatever is left. If it leaves meanwhile,
+no other connection follows: this one takes what waits, too, and is not disconnected by that change.
 
 Only a server that answers is drained: not one whose process is suspended, or that has not answered since a check or a
 request timed out. And only in a change that was asked for: not if the block is left by an exception or a cancellation,
@@ -32,7 +33,6 @@ from ..record import ACTIVE, Drained
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ..policy import Deadlines
     from ..record import ServerRecord
     from ._roster import Roster
 
@@ -57,11 +57,15 @@ async def drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
 
 
 def _answers(record: ServerRecord) -> bool:
-    return record.life.state in ACTIVE and not record.health.doubtful
+    return any(
+        (each.life.state in ACTIVE or each.life.draining) and not each.health.doubtful for each in record.replicas
+    )
 
 
 async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
     record.life.begin_to_drain(record.pending(queued=queued), seconds)
+    for each in record.replicas if queued else ():
+        each.session.take_again()
     with trio.move_on_after(seconds):
         await record.calls.deadlines.wait_settled(queued=queued, actor=record.share)
     record.life.emit(Drained, unfinished=record.pending(queued=queued))
@@ -107,24 +111,13 @@ class Departure:
         for record in records:
             record.life.leaving = record.life.leaving or ("signal" if ending else "block")
         serving = [record for record in records if _answers(record)]
-        # A change that was begun has these finish their requests in flight. Nothing starts them again.
-        changing = [record.calls.deadlines for record in records if record.life.draining]
-        if not self.seconds or not (
-            any(record.calls.deadlines.pending(queued=True) for record in serving)
-            or any(deadlines.pending(queued=False) for deadlines in changing)
-        ):
+        if not self.seconds or not any(record.pending(queued=True) for record in serving):
             return
         async with trio.open_nursery() as nursery:
-            for deadlines in changing:
-                nursery.start_soon(self._wait_settled, deadlines, name="servers:drain")
             for record in serving:
                 # Also one without requests: in this state it refuses new ones.
                 drained = partial(_drain, record, self.seconds, queued=True)
                 nursery.start_soon(drained, name=f"{record.config.name}:drain")
-
-    async def _wait_settled(self, deadlines: Deadlines) -> None:
-        with trio.move_on_after(self.seconds):
-            await deadlines.wait_settled(queued=False)
 
     @asynccontextmanager
     async def on_signal(self, signals: Signals) -> AsyncIterator[None]:

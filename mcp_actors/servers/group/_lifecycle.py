@@ -35,7 +35,7 @@ from ._leaving import drain
 from ._tree import server_spec, start_status, supervisor_id
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
@@ -137,8 +137,7 @@ class LifecycleActor(Actor):
         with trio.CancelScope(shield=True):
             match message:
                 case Reconnect(servers, failed_only):
-                    servers = _due(servers) if failed_only else servers
-                    async with turns(servers) as servers:
+                    async with turns(_due(servers) if failed_only else servers) as servers:
                         await self._reconnect(_due(servers) if failed_only else servers)
                 case Start(servers):
                     async with turns(servers) as servers:
@@ -252,6 +251,8 @@ class LifecycleActor(Actor):
         try:
             await self._close(server)  # before its turn: this ends a change that waits for its connect
             async with server.turn:
+                if life.leaving:
+                    return
                 life.set_returning(life.wanted)  # again: an earlier change has reset it when it ended
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
@@ -303,22 +304,21 @@ class LifecycleActor(Actor):
     async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
         """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
         async with server.open_pool() as pool:
-            try:
-                replica.hold(True)
-                await drain(replica, self._drain, queued=False)
-                await pool.stop_child(replica.name, keep_mailbox=True)
-            finally:
-                replica.hold(False)
+            await self._disconnect(replica, partial(pool.stop_child, replica.name, keep_mailbox=True))
             await restart(pool, replica.name)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
+        await self._disconnect(server.record, partial(_suspend, server))
+
+    async def _disconnect(self, record: ServerRecord, stop: Callable[[], Awaitable[object]]) -> None:
         try:
-            server.record.hold(True)
-            await drain(server.record, self._drain, queued=False)
-            await _suspend(server)
+            record.hold(True)
+            await drain(record, self._drain, queued=False)
+            if not record.server.life.leaving:  # else it goes on until it has finished everything
+                await stop()
         finally:
-            server.record.hold(False)
+            record.hold(False)
 
 
 def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:

@@ -34,6 +34,7 @@ from ._record import (
     REPLICA as REPLICA,
     Retirement as Retirement,
     ServerRecord as ServerRecord,
+    Session as Session,
     server_of as server_of,
 )
 from ._state import (

@@ -67,11 +67,13 @@ class Session:
         info: the server's description of itself; None before the first connection.
         pid: the process of the server, while it is connected over stdio.
         masker: masks the credentials of the current connection.
+        take_again: has the connection take what waits, after it has refused that (`ServerLife.holding`).
     """
 
     info: ServerInfo | None = None
     pid: int | None = None
     masker: Masker = field(factory=Masker)
+    take_again: Callable[[], object] = lambda: None
 
 
 @define(eq=False)
@@ -232,11 +234,7 @@ class ServerRecord:
         replica.replicas = (replica,)
         replica.session = Session()
         replica.health = ServerHealth(
-            config.name,
-            config.health,
-            self.calls.deadlines,
-            lambda: replica.life.health_changed(),
-            actor=replica.name,
+            config.name, config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
         )
         replica.life = ServerLife(
             config,

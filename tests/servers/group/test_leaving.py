@@ -266,6 +266,69 @@ async def test_a_server_that_comes_back_takes_nothing_more_though_it_could(autoj
         assert group["a"].statistics().incarnation == 2
 
 
+@pytest.mark.parametrize(
+    ("leaves", "change"),
+    [("block", "restart"), ("block", "max_lifetime"), ("block", "reload"), ("remove", "restart")],
+)
+async def test_a_server_that_leaves_while_it_finishes_for_another_connection_finishes_all(
+    leaves: str, change: str, autojump_clock: MockClock
+) -> None:
+    """S2-37: no other connection follows. So this one takes what waits for it, and new requests are refused."""
+    events = Events()
+    a, calls, late, changed = House("a"), [Outcome() for _ in range(4)], Outcome(), Outcome()
+    lifetime = 100.0 if change == "max_lifetime" else None
+    async with trio.open_nursery() as nursery:
+        config = a.config(max_in_flight=3, max_lifetime=lifetime, request_timeout=None)
+        async with open_servers(config, observers=[events]) as group:
+            ref = group["a"]
+            for call in calls[:2]:
+                nursery.start_soon(call.of, ref.call_tool, "hold")
+            await wait_all_tasks_blocked()
+            if change == "restart":
+                nursery.start_soon(changed.of, ref.restart)
+            elif change == "reload":
+                nursery.start_soon(changed.of, group.reload, a.config(max_in_flight=1))
+            await ref.wait_state("stopping")
+            for call in calls[2:]:
+                nursery.start_soon(call.of, ref.call_tool, "hold")
+            await trio.sleep(20)
+            assert a.held == 2
+
+            async def let_go() -> None:
+                await trio.sleep(20)  # the time for the change is over, and that for leaving is not
+                assert a.held == 3
+                nursery.start_soon(late.of, ref.call_tool, "who")
+                await wait_all_tasks_blocked()
+                assert isinstance(late.error, ServerUnavailable)
+                a.let_go.set()
+
+            nursery.start_soon(let_go)
+            if leaves == "remove":
+                await group.remove("a")
+                assert [call.over for call in calls] == [True] * 4
+    assert [text_of(await call.result()) for call in calls] == ["a"] * 4
+    assert events.states("a") == ["connecting", "ready", "stopping", "stopped"]
+    assert [event.requests for event in events.of(Draining)] == [2, 4]
+    assert [event.unfinished for event in events.of(Drained)] == [3, 0]
+
+
+async def test_a_changed_configuration_waits_for_what_a_restart_finishes(autojump_clock: MockClock) -> None:
+    a, in_flight, queued = House("a"), Outcome(), Outcome()
+    async with open_servers(a.config(max_in_flight=1)) as group, trio.open_nursery() as nursery:
+        ref = group["a"]
+        nursery.start_soon(in_flight.of, ref.call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(queued.of, ref.call_tool, "who")
+        nursery.start_soon(ref.restart)
+        await trio.sleep(1)
+        nursery.start_soon(group.reload, a.config(max_in_flight=1, stop_timeout=1.0))
+        await trio.sleep(1)
+        assert (in_flight.over, queued.over) == (False, False)
+        a.let_go.set()
+        assert [text_of(await call.result()) for call in (in_flight, queued)] == ["a", "a"]
+        assert trio.current_time() == pytest.approx(2.0)
+
+
 async def test_a_stop_ends_the_wait_of_a_restart(autojump_clock: MockClock) -> None:
     a, call = House("a"), Outcome()
     async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
