@@ -171,7 +171,7 @@ def _names_missing(
 def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameBook) -> dict[str, CatalogTool]:
     """Return the tools of a section by name, with their marks and public names."""
     place = _place(listing)
-    tools = {name: entry.variants[place] for name, entry in entries.items()}
+    tools = {name: entry.variants[place] or entry.variant(place) for name, entry in entries.items()}
     if book.odd:
         odd = [(name, book.odd[entry.name.key]) for name, entry in entries.items() if entry.name.key in book.odd]
         tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in odd)

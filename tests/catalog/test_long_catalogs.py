@@ -64,6 +64,47 @@ def test_a_tool_is_the_same_object_whenever_its_server_is_in_the_same_state() ->
     assert all(one is other for one, other in zip(there, away.updated([Listing("a", tools)]), strict=True))
 
 
+def remembered(number: int) -> tuple[CatalogEntry, ...]:
+    """Return as many tools that are prepared only as remembered ones."""
+    tools = (mcp.types.Tool(name=f"tool_{each}", input_schema={}) for each in range(number))
+    return tuple(CatalogEntry.of("a", tool, NAMING, remembered=True) for tool in tools)
+
+
+def test_remembered_tools_are_shown_as_such_without_a_call_for_each() -> None:
+    few, many = (
+        calls_in(partial(snapshot, Listing("a", remembered(number), available=False, deferred=True)))
+        for number in (20, 500)
+    )
+    assert many[0] == few[0]
+    assert {(tool.available, tool.deferred) for tool in many[1]} == {(False, True)}
+
+
+def test_a_remembered_tool_is_shown_in_another_state_also_if_it_is_not_prepared_for_that() -> None:
+    tools = remembered(2)
+    before = snapshot(Listing("a", tools, available=False, deferred=True))
+    listed = before.updated([Listing("a", tools)])
+    assert [(tool.name, tool.available, tool.deferred) for tool in listed] == [
+        ("tool_0", True, False),
+        ("tool_1", True, False),
+    ]
+    assert tuple(listed.updated([Listing("a", tools, available=False, deferred=True)])) == tuple(before)
+
+
+def test_a_remembered_tool_that_is_prepared_anew_costs_no_call_in_any_usual_state() -> None:
+    counts = []
+    for number in (20, 500):
+        tools = remembered(number)
+        for tool in tools:
+            tool.prepare()
+        calls = 0
+        before = snapshot(Listing("a", tools, available=False, deferred=True))
+        for available, late in ((True, False), (False, False)):
+            more, before = calls_in(partial(before.updated, [Listing("a", tools, available, late)]))
+            calls += more
+        counts.append(calls)
+    assert counts[0] == counts[1]
+
+
 @pytest.mark.parametrize("name", ["{}_{}", "{0}.{1}", "x" * 130 + "{}{}"])
 def test_similar_names_get_hashes_with_a_few_calls_for_each(name: str) -> None:
     """Also if all are in one group."""

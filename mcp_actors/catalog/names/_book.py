@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 import attrs
 
-from ._public import DEFAULT_NAMING, ToolKey, base_name, distinct, hashed_name
+from ._public import DEFAULT_NAMING, ToolKey, distinct, hashed_name, plain_name
 
 __all__ = ["NameBook", "NameCollision", "ToolName"]
 
@@ -70,8 +70,10 @@ class ToolName(NamedTuple):
     @classmethod
     def of(cls, key: ToolKey, naming: str) -> ToolName:
         """Derive the names of a tool, with a template that has been checked."""
+        plain = plain_name(*key, naming)
+        base, alike = (plain, plain.lower()) if plain else (hashed_name(*key, naming), _alike(key, naming))
         # Interned, because most are equal, and so that their hashes are known when a book is made.
-        return cls(key, intern(base_name(*key, naming)), intern(_alike(key, naming)))
+        return cls(key, intern(base), intern(alike))
 
 
 _ALIKE: Final = attrgetter("alike")

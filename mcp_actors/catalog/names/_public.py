@@ -60,7 +60,7 @@ def public_name(server: str, tool: str, naming: str = DEFAULT_NAMING) -> str:
 
 def base_name(server: str, tool: str, naming: str) -> str:
     """Do as `public_name` does, for a template that has been checked."""
-    return _plain(server, tool, naming) or hashed_name(server, tool, naming)
+    return plain_name(server, tool, naming) or hashed_name(server, tool, naming)
 
 
 def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict[ToolKey, str]:
@@ -126,7 +126,7 @@ def _bad_naming(message: str) -> ConfigError:
     return ConfigError(message, path="naming")
 
 
-def _plain(server: str, tool: str, naming: str) -> str | None:
+def plain_name(server: str, tool: str, naming: str) -> str | None:
     """Return the name without a hash, or None if it could also mean another tool."""
     name = naming.format(server=server, tool=tool)
     blurred = _SEPARATOR in server + "_"

@@ -257,15 +257,15 @@ def _read(path: Path) -> bytes:
             raise _Unusable("it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             raise _Unusable("it belongs to another user, or others may write to it")
-        with open(descriptor, "rb", closefd=False) as file:
-            data = file.read(MAX_BYTES + 1)
+        if status.st_size > MAX_BYTES:
+            raise _Unusable(f"it has more than {MAX_BYTES} bytes")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            data = file.readall()
         if time.time() - status.st_mtime > RECENT:
             with suppress(OSError):
                 os.utime(descriptor)
     finally:
         os.close(descriptor)
-    if len(data) > MAX_BYTES:
-        raise _Unusable(f"it has more than {MAX_BYTES} bytes")
     return data
 
 

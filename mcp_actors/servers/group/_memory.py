@@ -136,7 +136,8 @@ class CatalogMemory:
             for limit, batch in _batches(order, until):
                 read: list[tuple[str, _Remembered | None]] = []
                 with trio.move_on_at(limit):
-                    job = partial(_load_all, self._store, self._naming, [(each, files[each]) for each in batch], read)
+                    wanted = [(each, files[each], self._judges(each)) for each in batch]
+                    job = partial(_load_all, self._store, self._naming, wanted, read)
                     await self._in_thread(job)
                 for server, known in tuple(read):  # which an abandoned thread may go on writing
                     del unread[server]
@@ -154,7 +155,7 @@ class CatalogMemory:
 
     def _restored(self, server: str, known: _Remembered) -> None:
         catalog = self._records[server].catalog
-        if known.identity not in (None, catalog.admission.identity):
+        if known.identity is not None and known.identity != catalog.admission.identity:
             # The name now starts another program: these are not its tools, and its own were never accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
             return
@@ -165,6 +166,9 @@ class CatalogMemory:
         else:
             catalog.restore(known.listed, known.accepted)
             self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
+
+    def _judges(self, server: str) -> bool:
+        return self._records[server].config.on_tool_change != "allow"
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
@@ -280,11 +284,15 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
 
 
 def _load_all(
-    store: CatalogStore, naming: str, files: Iterable[tuple[str, str]], read: list[tuple[str, _Remembered | None]]
+    store: CatalogStore, naming: str, files: Iterable[tuple[str, str, bool]], read: list[tuple[str, _Remembered | None]]
 ) -> None:
-    """Read the files of some servers, and note each result when it is there."""
-    for server, key in files:
-        read.append((server, _load(store, naming, key, server)))
+    """Read the files of some servers, hash the tools of those that say so, and note each result when it is there."""
+    for server, key, judged in files:
+        known = _load(store, naming, key, server)
+        if judged and known is not None:
+            for each in known.listed or ():
+                _ = each.pin
+        read.append((server, known))
 
 
 def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembered | None:
@@ -294,7 +302,7 @@ def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembere
             listed = None
             if catalog.tools is not None:
                 tools = map(Tool.model_validate, catalog.tools)
-                listed = tuple(KnownTool.of(server, tool, naming) for tool in tools)
+                listed = tuple([KnownTool.remembered(server, tool, naming) for tool in tools])
             return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
     except (ValidationError, RecursionError):
         logger.warning(

@@ -29,7 +29,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.catalog.store import _store
-from mcp_actors.catalog.store._store import CatalogStore
+from mcp_actors.catalog.store._store import CatalogStore, RememberedCatalog
 from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer
@@ -37,6 +37,7 @@ from mcp_actors.servers.group import _memory
 from mcp_actors.servers.group._memory import FLUSH_WAIT, LOAD_WAIT
 from mcp_actors.servers.tools._identity import fingerprint, launch_pin
 
+from ...calls import calls_in
 from ...messages import Said
 from ..changing import shown
 from ..fleet import http_server
@@ -399,6 +400,19 @@ def test_a_fingerprint_stays_from_version_to_version() -> None:
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("judged", [True, False])
+def test_only_tools_whose_changes_count_are_hashed_when_their_file_is_read(tmp_path: Path, judged: bool) -> None:
+    """They are judged in one step of the event loop; the hashes of others may never be needed."""
+    store, read = CatalogStore(tmp_path), list[tuple[str, Any]]()
+    tools = ({"name": "one", "inputSchema": {}}, {"name": "two", "inputSchema": {}})
+    store.save("0", RememberedCatalog(server="a", tools=tools))
+    _memory._load_all(store, "mcp__{server}__{tool}", [("a", "0", judged)], read)
+    [(_, known)] = read
+    calls, pins = calls_in(lambda: [tool.pin for tool in known.listed])
+    assert len(set(pins)) == 2
+    assert (calls <= 2) == judged
 
 
 async def test_a_directory_that_takes_nothing_changes_no_state(
