@@ -9,12 +9,15 @@ import asyncio
 import os
 import signal
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
+import pytest
 import trio
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import ConnectionLost, bridge
+from mcp_actors import BreakerPolicy, ConnectionLost, RetryPolicy, ServerUnavailable, bridge
 from mcp_actors.cli.commands._watch import _row
 from mcp_actors.kernel import Event, SupervisorRef
 from mcp_actors.servers import (
@@ -29,7 +32,9 @@ from .groups import AT_ONCE, BOUND, LATER, Events, server
 from .library import TOOL, Library
 from .links import text_of
 from .processes import eventually
-from .replicated import Shop, begin, open_servers, replicated
+from .replicated import Shop, begin, open_servers, replica_states, replicated, server_states, who
+
+ONCE: Final = RetryPolicy(attempts=1)
 
 # --- once for all replicas --------------------------------------------------------------------------------------------
 
@@ -116,6 +121,19 @@ async def test_changed_tools_are_listed_once_for_all_replicas(autojump_clock: Mo
                 await pool_of(group, "here").stop_child(lost)
 
 
+async def test_all_replicas_are_ready_again_once_one_of_them_has_listed_the_tools(autojump_clock: MockClock) -> None:
+    """S2-23: the list is that of the server, so its failure is over for all of them."""
+    changing, events = Changing("legacy"), Events()
+    changing.answers = [MCPError(INTERNAL_ERROR, "the list is lost")] * 3
+    config = replicated(changing.config(static_tools=[{"name": "same", "inputSchema": {"type": "object"}}]), 2)
+    async with open_servers(config, observers=[events]) as group:
+        await wait_shown(group, "v1", "same")
+        assert changing.asked == 4
+        for replica in group["here"].statistics().replicas.each:
+            assert replica_states(events, replica.name) == ["connecting", "degraded", "ready"]
+    assert server_states(events, "here") == ["connecting", "degraded", "ready", "stopping", "stopped"]
+
+
 async def test_tools_are_accepted_once(autojump_clock: MockClock) -> None:
     """S2-30: one difference for all replicas that list the same tools, and one approval."""
     library, events = Library(), Events()
@@ -132,6 +150,26 @@ async def test_tools_are_accepted_once(autojump_clock: MockClock) -> None:
         await ref.restart()
         await trio.sleep(1)
         assert [tool.name for tool in group.tools] == ["search", "new"]
+
+
+async def test_a_lost_replica_does_not_open_the_breaker_while_another_one_serves(autojump_clock: MockClock) -> None:
+    """S2-30: its calls fail together, which says nothing about the others."""
+    shop = Shop()
+    config = shop.config(2, restart=LATER, breaker=BreakerPolicy(failures=2, reset_after=600), retry=ONCE)
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 6, ref.call_tool, "hold")
+        await settle()
+        shop.sessions[0].break_down.set()
+        await settle()
+        assert [type(call.error) for call in calls if call.over] == [ConnectionLost] * 3
+        assert await who(group) == "2"
+        shop.sessions[1].break_down.set()
+        await settle()
+        assert [type(call.error) for call in calls] == [ConnectionLost] * 6
+        with pytest.raises(ServerUnavailable, match="circuit breaker open"):
+            await who(group)
 
 
 async def test_the_log_level_is_set_at_every_replica(autojump_clock: MockClock) -> None:

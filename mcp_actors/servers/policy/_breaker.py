@@ -49,12 +49,14 @@ Evidence = Literal["success", "failure", "nothing"]
 Ticket = int
 
 
-def evidence(error: BaseException | None, *, server: str) -> Evidence:
+def evidence(error: BaseException | None, *, server: str, serves: bool = False) -> Evidence:
     """Classify the outcome of a request as evidence about its server.
 
     Args:
         error: the failure; None for any result, one with ``is_error`` included.
         server: the name of the request's server. An error about another one counts as ``"nothing"``.
+        serves: whether another replica of the server serves. The loss of one counts as ``"nothing"`` then, because all
+            of its requests fail with it.
 
     Returns:
         ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
@@ -63,6 +65,8 @@ def evidence(error: BaseException | None, *, server: str) -> Evidence:
     """
     match error:
         case ServerError() if error.server != server:
+            return "nothing"
+        case ConnectionLost() if serves:
             return "nothing"
         case RequestTimedOut() | ConnectionLost() | ConnectFailed():
             return "failure"
@@ -111,17 +115,18 @@ class Breaker:
         self._enter("half_open")
         return self._phase
 
-    def settle(self, ticket: Ticket, now: float, error: BaseException | None = None) -> None:
+    def settle(self, ticket: Ticket, now: float, error: BaseException | None = None, *, serves: bool = False) -> None:
         """Count the outcome of an admitted request.
 
         Args:
             ticket: its ticket.
             now: the current time.
             error: the failure, a cancellation included; None for a result.
+            serves: whether another replica of the server serves.
         """
         if ticket != self._phase:
             return
-        match evidence(error, server=self.server):
+        match evidence(error, server=self.server, serves=serves):
             case "success":
                 self._succeeded()
             case "failure":

@@ -215,27 +215,25 @@ class ServerLife:
         new = next_state(self.state, event, serving=self._serving_state(), parked=parked, stopped=stopped)
         return self._become(new, event) if new != self.state else None
 
-    def reflect(self, replicas: Sequence[ServerLife]) -> ServerLife:
-        """Show what the replicas of the server are like, but for the state. Return the best of them."""
+    def reflect(self, replicas: Sequence[ServerLife]) -> None:
+        """Show what the replicas of the server are like, but for the state."""
         best = min(replicas, key=lambda each: rank(each.state))
         self.incarnation, self.failures, self.error = best.incarnation, best.failures, best.error
         self.overdue, self._retry_at = best.overdue, best._retry_at
         self.parked, self.connects = all(each.parked for each in replicas), sum(each.connects for each in replicas)
         self._wake()
-        return best
 
     def follow_replicas(self, replicas: Sequence[ServerLife], event: Event) -> StateChanged | None:
         """Compute the state from those of the replicas. Return the event to emit if it has changed."""
         self.returning = self.returning and not isinstance(event, Starting)
-        best = self.reflect(replicas)
+        best = min(replicas, key=lambda each: rank(each.state))
         self.draining = self.draining and best.state in CONNECTED
         rests = best.state == "stopped" and self.resting
         new: ServerState = "stopping" if self.draining else "pending" if rests else best.state
         self._shown = best if new == best.state else None
-        if new == self.state:
-            return None
-        changed = self._become(new, event, None if self._shown is None else best._reason)
-        self.overdue = best.overdue
+        reason = None if self._shown is None else best._reason
+        changed = self._become(new, event, reason) if new != self.state else None
+        self.reflect(replicas)  # after the change of the state, which ends what is true of the one before
         return changed
 
     def _serving_state(self) -> ServerState:

@@ -186,7 +186,8 @@ class Caller:
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
         """Report the outcome of an attempt to the breaker."""
         if ticket is not None and self._calls.breaker is not None:
-            self._calls.breaker.settle(ticket, trio.current_time(), error)
+            serves = len(self._record.replicas) > 1 and self._life.state in ACTIVE
+            self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
 
     def _is_isolated(self, request: Request[Any]) -> bool:
         """Return True if a retry of the request gets a connection of its own."""
