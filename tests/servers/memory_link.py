@@ -101,7 +101,7 @@ class Machine:
 
     @asynccontextmanager
     async def open_link(
-        self, config: ServerConfig, *, on_lost: Callable[[], None], capacity: object = None
+        self, config: ServerConfig, *, on_lost: Callable[[], None], **_: object
     ) -> AsyncIterator[MemoryLink]:
         deed = self.connects.pop(0) if self.connects else None
         if isinstance(deed, Exception):

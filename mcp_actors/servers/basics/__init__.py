@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._background import Background as Background, open_background as open_background
 from ._capacity import Capacity as Capacity, Turn as Turn
+from ._certificates import Certificates as Certificates
 from ._closing import ClosingOrder as ClosingOrder
 from ._fan_out import fan_out as fan_out
 from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed

@@ -150,7 +150,12 @@ class ServerActor(Actor):
         async with (
             negotiation.patience() as patience,
             open_callbacks(self._record, self.join_handler) as questions,
-            open_link(self._record.config, on_lost=self._link_lost, capacity=self._record.capacity) as link,
+            open_link(
+                self._record.config,
+                on_lost=self._link_lost,
+                capacity=self._record.capacity,
+                certificates=self._record.certificates,
+            ) as link,
         ):
             self._link, self._phase = link, Phase.NEGOTIATING
             self._record.session.masker = link.masker

@@ -30,6 +30,7 @@ from ..._errors import ActorStopped
 from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
+from ..basics import Certificates
 from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef
 from ._tree import LIFECYCLE, supervisor_id
@@ -114,7 +115,9 @@ class Roster:
         self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
-        self._capacity = limits.capacity()
+        self._new_record = partial(
+            ServerRecord, emit=emit, capacity=limits.capacity(), certificates=Certificates(), naming=naming
+        )
 
     def member(self, name: str) -> Member:
         """Return the server with that name. A `KeyError` lists the known names."""
@@ -128,10 +131,7 @@ class Roster:
 
     def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
         """Make the records of servers that are about to be started."""
-        records = [
-            ServerRecord(config, self._emit, capacity=self._capacity, naming=self.naming, **self._options(config))
-            for config in configs
-        ]
+        records = [self._new_record(config, **self._options(config)) for config in configs]
         self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
         return records
 

@@ -26,7 +26,7 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 from ...catalog.names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed
-from ..basics import Capacity
+from ..basics import Capacity, Certificates
 from ..policy import Calls
 from ..tools import ServerCatalog
 from ..transports import Masker
@@ -115,7 +115,7 @@ class ServerRecord:
         calls: what all requests share. Written by their callers.
         on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with the record of
             its actor. Set by the group.
-        capacity: what all servers of the group share.
+        capacity, certificates: what all servers of the group share.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -128,6 +128,7 @@ class ServerRecord:
         callbacks: EffectiveCallbacks | None = None,
         client_info: Implementation | None = None,
         capacity: Capacity | None = None,
+        certificates: Certificates | None = None,
         naming: str = DEFAULT_NAMING,
     ) -> None:
         self.config: ServerConfig = config
@@ -138,6 +139,7 @@ class ServerRecord:
         self.server: ServerRecord = self
         self.name: str = config.name
         self.capacity: Capacity = capacity or Capacity()
+        self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
         self.session: Session = Session()
         self.opening: Opening = Opening(_level_of(self.callbacks))
@@ -149,10 +151,7 @@ class ServerRecord:
         )
         self.calls.deadlines.on_timeout = self._timed_out
         self._reporter = CatalogReporter(
-            config,
-            lambda kind, **details: self.life.emit(kind, **details),
-            self._recovered,
-            self._mask,
+            config, lambda kind, **details: self.life.emit(kind, **details), self._recovered, self._mask
         )
         self.catalog: ServerCatalog = ServerCatalog(config, self._reporter, naming)
         self.life: ServerLife = ServerLife(

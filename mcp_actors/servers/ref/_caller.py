@@ -240,9 +240,15 @@ class Caller:
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
-        callbacks, client_info = self._record.callbacks, self._record.client_info
         config = evolve(self._config, keep_resources=False, replicas=1)
-        record = ServerRecord(config, _unheard, required=True, callbacks=callbacks, client_info=client_info)
+        record = ServerRecord(
+            config,
+            _unheard,
+            required=True,
+            callbacks=self._record.callbacks,
+            client_info=self._record.client_info,
+            certificates=self._record.certificates,
+        )
         record.life.wanted, record.life.asks_left = True, 0  # the connection of the server asks a person, once for all
         record.opening = evolve(self._record.opening)
         record.calls.deadlines = self._calls.deadlines

@@ -10,7 +10,7 @@ from ..._errors import ConfigError, ConnectFailed
 from ...auth import Exchange
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
-from ..basics import Capacity
+from ..basics import Capacity, Certificates
 from ._in_process import open_in_process_link
 from ._link import Link
 from .credentials import Masker, discreet, install_filters
@@ -21,7 +21,11 @@ __all__ = ["open_exchange", "open_link"]
 
 
 def open_link(
-    config: ServerConfig, *, on_lost: Callable[[], None], capacity: Capacity | None = None
+    config: ServerConfig,
+    *,
+    on_lost: Callable[[], None],
+    capacity: Capacity | None = None,
+    certificates: Certificates | None = None,
 ) -> AbstractAsyncContextManager[Link]:
     """Open the transport of a configured server; on leaving, close it and everything it started.
 
@@ -35,6 +39,7 @@ def open_link(
         on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. It is
             not called after this side has begun to close, not even if only one of the two streams was closed.
         capacity: counts processes; None does not limit them.
+        certificates: the certificates that its group shares; None reads them for this link.
 
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
@@ -43,10 +48,13 @@ def open_link(
     if isinstance(transport, Stdio):
         link = open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
         return link if capacity is None else _counted(link, config.name, capacity)
+    certificates = certificates or Certificates()
     if isinstance(transport, Http):
-        return open_link_over_http(StreamableHttpLink, config, transport, _masker(config), on_lost=on_lost)
+        return open_link_over_http(
+            StreamableHttpLink, config, transport, _masker(config), certificates, on_lost=on_lost
+        )
     if isinstance(transport, Sse):
-        return open_link_over_http(SseLink, config, transport, _masker(config), on_lost=on_lost)
+        return open_link_over_http(SseLink, config, transport, _masker(config), certificates, on_lost=on_lost)
     return open_in_process_link(config, transport, on_lost=on_lost)
 
 
@@ -72,7 +80,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
         problem = "it is not configured for a sign-in; set auth=OAuth()"
         raise ConfigError(f"server {config.name!r}: {problem}", source="ServerConfig", path="transport.auth")
     masker = _masker(config)
-    client = await make_client(config, transport, masker)
+    client = await make_client(config, transport, masker, Certificates())
     install_filters()
     with discreet(masker, transport.url):
         async with client:

@@ -14,6 +14,7 @@ import attrs
 import httpx2
 import pytest
 import trio
+from attrs import evolve
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -21,18 +22,21 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from mcp_actors import (
+    Backoff,
     ConnectFailed,
     ConnectionLost,
     Http,
     HttpStatusError,
     LimitExceeded,
     Limits,
+    RetryPolicy,
     ServerConfig,
     ServerError,
     Sse,
     open_servers,
 )
 from mcp_actors.config import Secret
+from mcp_actors.servers.basics import Certificates
 from mcp_actors.servers.transports import Masker
 from mcp_actors.servers.transports.http import _client as _http_client
 from mcp_actors.servers.transports.http._bodies import SMALL, is_small
@@ -214,17 +218,21 @@ def giving(client: httpx2.AsyncClient) -> Callable[[], httpx2.AsyncClient]:
     return lambda: client
 
 
+async def make_client(transport: Http) -> httpx2.AsyncClient:
+    return await _http_client.make_client(ServerConfig("web", transport), transport, Masker(), Certificates())
+
+
 async def test_the_default_timeouts_of_httpx_are_replaced(server: FaultyServer) -> None:
     """The default of httpx2 would end every call that takes longer than five seconds."""
     own = [httpx2.AsyncClient(), httpx2.AsyncClient(timeout=7.0)]
     for client in own:
         transport = Http(server.url(), http_client=giving(client))
-        assert await _http_client.make_client(ServerConfig("web", transport), transport, Masker()) is client
+        assert await make_client(transport) is client
         await client.aclose()
     assert own[0].timeout == _http_client.TIMEOUT
     assert own[1].timeout == httpx2.Timeout(7.0)
     transport = Http(server.url())
-    async with await _http_client.make_client(ServerConfig("web", transport), transport, Masker()) as client:
+    async with await make_client(transport) as client:
         assert (client.timeout.read, client.timeout.pool) == (None, None)
         assert client.timeout.connect is not None
 
@@ -375,7 +383,8 @@ async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, 
 
 @pytest.mark.parametrize("verify", [None, True, False])
 def test_certificates_are_checked_unless_verify_is_false(verify: bool | None) -> None:
-    context = _http_client.context_of("web", Http("https://localhost/", verify=verify, allow_insecure=True))
+    transport = Http("https://localhost/", verify=verify, allow_insecure=True)
+    context = _http_client.context_of("web", transport, Certificates())
     assert (context.verify_mode is ssl.CERT_REQUIRED) is (verify is not False)
 
 
@@ -412,6 +421,49 @@ async def test_a_self_signed_certificate_is_trusted_only_if_configured(tmp_path:
         assert error.phase == "open"
         assert "CERTIFICATE_VERIFY_FAILED" in str(error)
         assert server.requests == []
+
+
+async def test_connections_of_a_group_share_the_certificates(
+    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several begin to connect together, one is restarted, one is added, and one has a connection for a retry."""
+    reads, read = list[object](), httpx2.create_ssl_context
+
+    def count() -> ssl.SSLContext:
+        reads.append(None)
+        return read()
+
+    monkeypatch.setattr(httpx2, "create_ssl_context", count)
+    config = evolve(http(server), retry=RetryPolicy(isolated=True, attempts=2, backoff=Backoff()))
+    async with open_servers(*(evolve(config, name=name) for name in ("web", "other", "third"))) as servers:
+        await servers["web"].restart()
+        await servers.add(evolve(config, name="added"))
+        with pytest.raises(HttpStatusError):
+            await servers["web"].call_tool("raw", Raw(response(503), "keep")._asdict(), idempotent=True)
+    assert server.methods().count("tools/call") == 2
+    assert len(reads) == 1
+
+
+async def test_certificates_that_have_changed_count_at_the_next_connect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = self_signed(tmp_path).rename(tmp_path / "trusted.pem"), self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(old))
+    with faulty_server(certificate=new) as server:
+        async with open_servers(http(server)) as servers:
+            assert "CERTIFICATE_VERIFY_FAILED" in str(servers.errors["web"])
+            old.write_bytes(new.read_bytes() + old.read_bytes())
+            await servers["web"].restart()
+            assert servers["web"].state == "ready"
+
+
+def test_certificates_are_read_anew_if_their_files_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere = ssl.get_default_verify_paths()._replace(openssl_cafile="/nowhere", openssl_capath="/nowhere")
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    certificates = Certificates()
+    assert certificates.context() is not certificates.context()
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------

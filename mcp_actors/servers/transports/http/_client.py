@@ -14,7 +14,7 @@ import trio
 from ...._errors import ConnectFailed
 from ....auth import Exchange, OAuthTokens
 from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
-from ...basics import shortage_of
+from ...basics import Certificates, shortage_of
 from ..credentials import Credentials, Masker, Renewal, resolve_credentials
 from ._bodies import note_refusal
 
@@ -46,7 +46,9 @@ def real_url(transport: Http | Sse) -> str:
     return str(httpx2.URL(transport.url).copy_with(userinfo=b"", fragment=None))
 
 
-async def make_client(config: ServerConfig, transport: Http | Sse, masker: Masker) -> httpx2.AsyncClient:
+async def make_client(
+    config: ServerConfig, transport: Http | Sse, masker: Masker, certificates: Certificates
+) -> httpx2.AsyncClient:
     """Create the client of one connection. The caller closes it.
 
     **Cancellation**: leaves nothing behind.
@@ -62,8 +64,8 @@ async def make_client(config: ServerConfig, transport: Http | Sse, masker: Maske
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _call_factory(config.name, transport.http_client)
     else:
-        # In a thread, because reading the certificates of this machine takes about 25 ms.
-        client = await trio.to_thread.run_sync(_new_client, config, transport)
+        # In a thread, because reading the certificates takes about 25 ms.
+        client = await trio.to_thread.run_sync(_new_client, config, transport, certificates)
     client.headers.update(headers)
     client.event_hooks["response"].append(note_refusal)
     url = httpx2.URL(transport.url)
@@ -124,10 +126,10 @@ def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> htt
     return client
 
 
-def _new_client(config: ServerConfig, transport: Http | Sse) -> httpx2.AsyncClient:
+def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certificates) -> httpx2.AsyncClient:
     """Create a client as configured. Blocks."""
     try:
-        verify = context_of(config.name, transport)
+        verify = context_of(config.name, transport, certificates)
         # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
         here = is_loopback(httpx2.URL(transport.url).host)
         limits = limits_of(config, transport)
@@ -159,7 +161,7 @@ def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | N
     return limits_of(config, transport).max_connections
 
 
-def context_of(server: str, transport: Http | Sse) -> ssl.SSLContext:
+def context_of(server: str, transport: Http | Sse, certificates: Certificates) -> ssl.SSLContext:
     """Return the TLS settings that check the server's certificate. Blocks on files.
 
     Raises:
@@ -170,7 +172,7 @@ def context_of(server: str, transport: Http | Sse) -> ssl.SSLContext:
         return _read_certificates(server, verify)
     if isinstance(verify, ssl.SSLContext):
         return verify
-    return httpx2.create_ssl_context(verify=verify is not False)
+    return httpx2.create_ssl_context(verify=False) if verify is False else certificates.context()
 
 
 def _read_certificates(server: str, path: str) -> ssl.SSLContext:

@@ -22,7 +22,7 @@ from ...._collapse import leaves
 from ...._errors import LimitExceeded
 from ...._json_walk import measured
 from ....config import Http, Sse
-from ...basics import Background, open_background
+from ...basics import Background, Certificates, open_background
 from .._link import Lifeline, Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
 from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
@@ -158,6 +158,7 @@ async def open_link_over_http(
     config: ServerConfig,
     transport: Configured,
     masker: Masker,
+    certificates: Certificates,
     *,
     on_lost: Callable[[], None],
 ) -> AsyncIterator[HttpLink[Configured]]:
@@ -167,7 +168,7 @@ async def open_link_over_http(
         ConnectFailed: a credential cannot be resolved, or the client cannot be created.
         Exception: the link could not be opened.
     """
-    client = await make_client(config, transport, masker)
+    client = await make_client(config, transport, masker, certificates)
     async with open_background() as background:
         link = kind(config, transport, client, on_lost, masker)
         background.start_soon(link.run, name=f"{config.name}:http")
