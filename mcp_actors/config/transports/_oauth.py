@@ -6,12 +6,12 @@ import re
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
 from .. import _validators as check
-from ..values import MASK, ConfigValue, Secret
+from ..values import MASK, ConfigValue, Secret, mask_url
 from ._loopback import is_loopback
 
 __all__ = ["LOOPBACK_REDIRECT", "OAuth", "SignInCallback", "TokenStore"]
@@ -24,6 +24,7 @@ SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None]]
 if the person has pasted it; or None to wait for the redirect."""
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+_CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
 
 
 @runtime_checkable
@@ -54,41 +55,61 @@ def _bad(field: str, problem: str) -> Exception:
 
 
 def _to_scopes(value: str | Iterable[str]) -> tuple[str, ...]:
-    return tuple(value.split()) if isinstance(value, str) else tuple(value)
+    return tuple(value.split()) if isinstance(value, str) else check.as_tuple(value)
 
 
 def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+    if not isinstance(value, tuple):
+        raise _bad("scopes", f"scopes is {check.a_type(value)}; give a str or strings, such as 'files:read'")
     for scope in value:
         if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
             raise _bad("scopes", f"scopes contains {scope!r}; give strings without spaces, such as 'files:read'")
 
 
-def _is_secure(url: str) -> bool:
-    parts = urlsplit(url)
-    return bool(parts.hostname) and (
-        parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
-    )
+def _check_client(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and _CLIENT.fullmatch(value)):
+        problem = f"client_id {check.shown(value)} is not the id of a client"
+        raise _bad("client_id", f"{problem}; give it as a str, as the authorization server shows it")
+
+
+def _parts(url: object) -> SplitResult | None:
+    """Return the parts of a URL to which codes and tokens may go; None if it is not one."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is None or not parts.hostname or parts.username is not None or parts.fragment:
+            return None
+        _ = parts.port  # which raises ValueError if it is not one
+    except ValueError:
+        return None
+    return parts if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)) else None
 
 
 def _check_redirect(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, str) or not _is_secure(value):
-        remedy = "give http://127.0.0.1:PORT/PATH, or an https URL that a sign-in callback can read"
-        raise _bad("redirect", f"redirect {value!r} is not a URL that a code may be sent to; {remedy}")
+    if _parts(value) is None:
+        problem = f"no code may be sent to the redirect {_shown_url(value)}"
+        remedy = "give http://127.0.0.1:PORT/PATH or, with a sign-in callback that reads it, an https URL"
+        raise _bad("redirect", f"{problem}; {remedy}, without user and fragment")
 
 
 def _check_issuer(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not _is_secure(value)):
-        raise _bad("issuer", f"issuer {value!r} is not an https URL; give the issuer of the authorization server")
+    if value is not None and _parts(value) is None:
+        problem = f"issuer {_shown_url(value)} is not the issuer of an authorization server"
+        raise _bad("issuer", f"{problem}; give an https URL without user and fragment")
 
 
 def _check_document(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
-    parts = urlsplit(value) if isinstance(value, str) else None
+    parts = _parts(value)
     if parts is None or parts.scheme != "https" or parts.path in ("", "/"):
-        raise _bad("client_metadata_url", f"client_metadata_url {value!r} is not an https URL with a path")
+        problem = f"client_metadata_url {_shown_url(value)} is not the URL of a document"
+        raise _bad("client_metadata_url", f"{problem}; give an https URL with a path, without user and fragment")
     if instance.client_id is not None:
         raise _bad("client_metadata_url", "client_id and client_metadata_url are both given; remove one of the two")
+
+
+def _shown_url(value: object) -> str:
+    return repr(mask_url(value)) if isinstance(value, str) else check.shown(value)
 
 
 def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -175,7 +196,7 @@ class OAuth:
     """
 
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
-    client_id: str | None = attrs.field(default=None)
+    client_id: str | None = attrs.field(default=None, validator=_check_client)
     client_secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=_shown_secret)
     client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
     redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
