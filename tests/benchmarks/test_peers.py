@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import io
+import os
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -13,9 +15,10 @@ import pytest
 import trio
 
 from .measuring import in_turns
-from .peers import BRIDGED_BOUNDS, BY_HAND, OTHER_TRANSPORTS, process
+from .peers import BRIDGED_BOUNDS, BY_HAND, OTHER_TRANSPORTS, process, quick_server
 from .peers.clients import CallTool, Client, together_in_trio
 from .peers.contest import TYPESCRIPT, enter, enter_all, play_rounds
+from .servers import Pipe
 
 pytestmark = pytest.mark.usefixtures("programs_in_forks")
 
@@ -31,6 +34,16 @@ def test_contestants_play_in_turns() -> None:
 def test_a_program_on_node_plays_too() -> None:
     with enter("calls", TYPESCRIPT) as contestant:
         assert 0 < contestant.play(2, 4) < 60
+
+
+@pytest.mark.parametrize("own_session", [False, True])
+def test_the_server_of_every_client_has_a_session_of_its_own(own_session: bool) -> None:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(quick_server.command(), stdin=pipe, stdout=pipe, start_new_session=own_session) as server:
+        Pipe(server)  # it has answered, so its `main` runs
+        session = os.getsid(server.pid)
+        server.communicate(timeout=60)
+    assert session == server.pid
 
 
 def test_programs_on_asyncio_play_too() -> None:
