@@ -43,6 +43,9 @@ COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._app", "mcp_actors.kernel", "uvicorn")
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
 
+running: Final[list[int]] = []
+"""The process that forks, once it has been started. All forks are its children."""
+
 LONGEST: Final = 2**20
 """Bytes that a request, most of which is the environment, may have."""
 
@@ -182,15 +185,12 @@ def run_python(*arguments: str | Path, cwd: Path, timeout: float, **options: Any
 
 
 @contextmanager
-def serve_python(*arguments: str | Path, cold: bool = False) -> Iterator[tuple[Program, int]]:
-    """Run a server as ``python *arguments`` does until the block ends; yield it and its port, which it prints.
-
-    It is a child of this process if it is to be `cold`.
-    """
+def serve_python(*arguments: str | Path) -> Iterator[tuple[Program, int]]:
+    """Run a server as ``python *arguments`` does until the block ends; yield it and its port, which it prints."""
     said, say = os.pipe()
     with open(said) as printed:
         try:
-            program = start_python(*arguments, cwd=ROOT, stdout=say, stderr=2, cold=cold)
+            program = start_python(*arguments, cwd=ROOT, stdout=say, stderr=2)
         finally:
             os.close(say)
         with program:
@@ -228,7 +228,8 @@ def _address() -> str:
     """Start the process that forks, and return the abstract address where it listens."""
     address = f"\0mcp_actors-tests-{secrets.token_hex(8)}"
     command = [sys.executable, "-m", __name__, address[1:], str(os.getpid())]
-    subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, check=True)
+    started = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    running.append(int(started.stdout))
     return address
 
 
@@ -371,7 +372,8 @@ def main(address: str, owner: str) -> None:
         getattr(mcp_actors, name)
     for name in IMPORTED:
         importlib.import_module(name)
-    if os.fork():
+    if pid := os.fork():
+        os.write(1, b"%d" % pid)
         os._exit(0)
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -1,8 +1,8 @@
-"""A clock that skips waits while this process and its children are idle.
+"""A clock that skips waits while this process and the programs that it has started are idle.
 
-It is for tests of time-outs with real servers. Work takes its time, however slow the machine is; the rest of a time-out
-takes milliseconds. The clock does not know what other processes wait for, so it is neither for servers that sleep for a
-while nor for servers that another process has started. Nor does it see bytes that a socket holds back: set TCP_NODELAY.
+It is for tests of time-outs with real servers. While anybody works, time passes slowly, so that no time-out expires
+because a machine is slow; the rest of a time-out takes milliseconds. The clock does not know what other processes wait
+for, so it is not for servers that sleep for a while. Nor does it see bytes that a socket holds back: set TCP_NODELAY.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,15 +19,20 @@ from typing import Final
 
 import trio
 
+from . import forkserver
+
 GLANCE: Final = 0.002
 """Seconds between two looks at whether anybody does anything."""
+
+SLOWNESS: Final = 10.0
+"""Seconds of work for each second that passes on the clock."""
 
 AT_WORK: Final = frozenset("RD")
 """States of a thread that runs, waits for a processor, or for a disk."""
 
 
 class IdleClock(trio.abc.Clock, trio.abc.Instrument):
-    """Runs as fast as real time, and on Linux skips to the next deadline when all are idle.
+    """Runs slower than real time, and on Linux skips to the next deadline when all are idle.
 
     Attributes:
         skips: whether it does so now. A test sets it to False before it waits for a process that sleeps for a moment.
@@ -43,7 +49,7 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
 
     def current_time(self) -> float:
         """Return the time, which includes all that was skipped."""
-        return perf_counter() + self._skipped
+        return perf_counter() / SLOWNESS + self._skipped
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """Return how long to wait for events until the next look; skip the wait at the second idle look in a row.
@@ -51,8 +57,8 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
         Data that was on its way to this process at the first look has arrived by the second.
         """
         left = deadline - self.current_time()
-        if left <= GLANCE or math.isinf(left) or not self.skips or sys.platform != "linux":
-            return left
+        if left <= 0 or math.isinf(left) or not self.skips or sys.platform != "linux":
+            return left * SLOWNESS
         was_idle, self._idle = self._idle, AT_WORK.isdisjoint(_states())
         if not (was_idle and self._idle):
             return GLANCE
@@ -65,8 +71,8 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
 
 
 def _states() -> Iterator[str]:
-    """Read the states of all threads of this process but this one, and of all processes below it."""
-    pids = [os.getpid()]
+    """Read the states of all threads of this process but this one, of all processes below it, and of all forks."""
+    pids = [os.getpid(), *forkserver.running]
     for pid in pids:
         threads: list[Path] = []
         with suppress(OSError):  # a process that has just ended
@@ -74,5 +80,5 @@ def _states() -> Iterator[str]:
         for thread in threads:
             with suppress(OSError):  # a thread that has just ended
                 pids.extend(map(int, (thread / "children").read_text().split()))
-                if thread.name != str(os.getpid()):
+                if thread.name != str(threading.get_native_id()):
                     yield (thread / "stat").read_text().rpartition(")")[2].split()[0]

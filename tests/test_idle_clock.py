@@ -6,11 +6,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from time import monotonic
 
 import pytest
 import trio
 
+from .forkserver import run_python
 from .idle_clock import IdleClock
 
 HOUR = 3600.0
@@ -35,7 +38,7 @@ async def test_a_wait_in_which_a_child_waits_too_is_skipped(idle_clock: IdleCloc
     await process.wait()
 
 
-BUSY = "sum(range(20_000_000)); print('done')"
+BUSY = "sum(range(5_000_000)); print('done')"
 
 
 @pytest.mark.parametrize("program", [[sys.executable, "-c", BUSY], ["/bin/sh", "-c", f'{sys.executable} -c "{BUSY}"']])
@@ -47,9 +50,15 @@ async def test_a_wait_for_a_child_that_works_is_not_skipped(idle_clock: IdleCloc
         assert finished.stdout == b"done\n"
 
 
+async def test_a_wait_for_a_fork_that_works_is_not_skipped(idle_clock: IdleClock, tmp_path: Path) -> None:
+    run = partial(run_python, "-c", BUSY, cwd=tmp_path, timeout=HOUR / 10)
+    with in_no_time(), trio.fail_after(HOUR):
+        assert (await trio.to_thread.run_sync(run)).stdout == "done\n"
+
+
 async def test_a_wait_for_a_thread_that_works_is_not_skipped(idle_clock: IdleClock) -> None:
     with in_no_time(), trio.fail_after(HOUR):
-        await trio.to_thread.run_sync(lambda: sum(range(10_000_000)))
+        await trio.to_thread.run_sync(lambda: sum(range(5_000_000)))
 
 
 async def test_what_happens_at_once_is_not_overtaken_by_a_deadline(idle_clock: IdleClock) -> None:

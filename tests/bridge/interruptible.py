@@ -10,14 +10,16 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import trio
 import uvloop
 
 from mcp_actors.bridge import AsyncioServerRef, Host, open_servers
 from tests.servers.groups import server
-from tests.servers.interruptible import stop_timeout
+from tests.servers.interruptible import PatientClock
 
 Main = Coroutine[Any, Any, None]
 
@@ -30,7 +32,7 @@ async def call_for_ever(ref: AsyncioServerRef) -> None:
 
 async def main(host: Host, what: str, *flags: str) -> None:
     """Come to a certain point and stay there."""
-    async with open_servers(server("a", *flags, stop_timeout=stop_timeout(flags)), host=host) as servers:
+    async with open_servers(server("a", *flags), host=host) as servers:
         print("ready", flush=True)
         match what:
             case "load":
@@ -83,5 +85,8 @@ RUNNERS: dict[str, Callable[[Main], None]] = {
 
 if __name__ == "__main__":
     logging.getLogger("mcp_actors").addHandler(logging.NullHandler())  # the tests look at stderr
+    clock = PatientClock()
+    trio.run = partial(trio.run, clock=clock)  # type: ignore[assignment]  # the bridge runs it with its own arguments
+    trio.lowlevel.start_guest_run = partial(trio.lowlevel.start_guest_run, clock=clock)
     host, runner, *rest = sys.argv[1:]
     RUNNERS[runner](main(cast("Host", host), *rest))

@@ -32,9 +32,9 @@ def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:
 
 
 @contextmanager
-def http_server(port: int = 0, *, cold: bool = False) -> Iterator[tuple[int, Program]]:
-    """Run the HTTP server, and give its port and its process; `cold` as for `serve_python`."""
-    with run_server("--port", str(port), cold=cold) as server:
+def http_server(port: int = 0) -> Iterator[tuple[int, Program]]:
+    """Run the HTTP server, and give its port and its process."""
+    with run_server("--port", str(port)) as server:
         yield server.port, server.process
 
 

@@ -18,7 +18,7 @@ from mcp_actors.kernel import Event, GaveUp, Restarting, StartFailed
 from mcp_actors.servers import ServerGroup, ServerRef, ServerState
 from mcp_actors.testing import EventRecorder
 
-from .processes import eventually
+from .processes import BOUND as BOUND, eventually
 from .scripted_server import command
 
 NEVER: Final = RestartPolicy(max_restarts=0)
@@ -34,14 +34,10 @@ AT_ONCE: Final = RestartPolicy(max_restarts=50, backoff=Backoff())
 """No delay and a large budget: whatever failed is tried again and again."""
 
 
-BOUND: Final = 90.0
-"""Seconds for what takes milliseconds, so that a test fails where it would wait for ever."""
-
-
 def server(name: str, *flags: str, **options: Any) -> ServerConfig:
-    """Configure a scripted server with `flags`; `options` are those of `ServerConfig`."""
+    """Configure a scripted server with `flags`, in time to leave by itself; `options` are those of `ServerConfig`."""
     program, args = command(*flags)
-    return ServerConfig(name, Stdio(program, args), protocol="legacy", **options)
+    return ServerConfig(name, Stdio(program, args), protocol="legacy", **{"stop_timeout": BOUND, **options})
 
 
 def after(name: str, script: str, *flags: str, **options: Any) -> ServerConfig:

@@ -43,9 +43,9 @@ class Running:
 
 
 @contextmanager
-def run_server(*flags: str, cold: bool = False) -> Iterator[Running]:
-    """Run this server with `flags` while a block runs; `cold` as for `serve_python`."""
-    with serve_python("-m", __name__, *flags, cold=cold) as (process, port):
+def run_server(*flags: str) -> Iterator[Running]:
+    """Run this server with `flags` while a block runs."""
+    with serve_python("-m", __name__, *flags) as (process, port):
         yield Running(process, port)
 
 

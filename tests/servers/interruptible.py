@@ -1,28 +1,38 @@
 """A program that uses the scripted server, for tests that interrupt it: ``python -m tests.servers.interruptible WHAT``.
 
-It says on stdout when it has come to where it is to be interrupted.
+It says on stdout when it has come to where it is to be interrupted. No time-out expires before a test lets it skip
+waits (`PatientClock`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import trio
 
 from mcp_actors import ServerRef, open_servers
+from tests.idle_clock import IdleClock
 
-from .groups import BOUND, server
+from .groups import server
 
-SLOW_TO_STOP = ("--ignore-eof", "--ignore-sigterm")
-
-SLOW_STOP = 2.0
-"""How long a server that is slow to stop has, of which it needs a moment to note the end of its input."""
+SLOW_TO_STOP: Final = ("--ignore-eof", "--ignore-sigterm")
 
 
-def stop_timeout(flags: Sequence[str]) -> float:
-    """Return the time for a server with some flags: any other leaves by itself, however busy the machine is."""
-    return SLOW_STOP if set(SLOW_TO_STOP) <= set(flags) else BOUND
+class PatientClock(IdleClock):
+    """Skips waits only once the file that follows ``--skip-file`` in the program's arguments exists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        at = sys.argv.index("--skip-file")
+        self._file = Path(sys.argv[at + 1])
+        del sys.argv[at : at + 2]
+
+    def deadline_to_sleep_time(self, deadline: float) -> float:
+        """Look at the file every few milliseconds."""
+        self.skips = self._file.exists()
+        return min(super().deadline_to_sleep_time(deadline), 0.01)
 
 
 async def call_for_ever(ref: ServerRef) -> None:
@@ -46,7 +56,7 @@ async def load(ref: ServerRef) -> None:
 
 async def main(what: str, flags: list[str]) -> None:
     """Come to a certain point and stay there."""
-    async with open_servers(server("a", *flags, stop_timeout=stop_timeout(flags))) as servers:
+    async with open_servers(server("a", *flags)) as servers:
         print("ready", flush=True)
         match what:
             case "load":
@@ -59,4 +69,5 @@ async def main(what: str, flags: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1], sys.argv[2:])
+    clock = PatientClock()
+    trio.run(main, sys.argv[1], sys.argv[2:], clock=clock)

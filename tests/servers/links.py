@@ -17,15 +17,15 @@ from mcp_actors.servers.transports.stdio._link import StdioLink
 from mcp_actors.servers.transports.stdio._pipes import PipeReader
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
 
-from .processes import eventually
+from .processes import BOUND, eventually
 from .scripted_server import command
 
 MARGIN = 10.0
 """Seconds that a loaded machine may add to a bound that is asserted."""
 
 
-def scripted(*flags: str, stop_timeout: float = 5.0, **options: Any) -> ServerConfig:
-    """Configure the scripted server with `flags`; `options` are those of `Stdio`."""
+def scripted(*flags: str, stop_timeout: float = BOUND, **options: Any) -> ServerConfig:
+    """Configure the scripted server with `flags`, in time to leave by itself; `options` are those of `Stdio`."""
     program, args = command(*flags)
     return ServerConfig("scripted", Stdio(program, args, **options), stop_timeout=stop_timeout)
 

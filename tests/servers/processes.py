@@ -8,11 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import trio
 
 State = Literal["running", "zombie", "gone"]
+
+BOUND: Final = 90.0
+"""Seconds for what takes milliseconds, so that a test fails where it would wait for ever."""
 
 
 class Process(NamedTuple):
@@ -78,7 +81,7 @@ async def freeze(pid: int) -> None:
     await eventually(lambda: any(each.pid == pid and each.state == "T" for each in processes()))
 
 
-async def wait_ended(pids: Iterable[int], *, within: float = 30.0) -> None:
+async def wait_ended(pids: Iterable[int], *, within: float = BOUND) -> None:
     """Wait until none of these processes runs any more: a SIGKILL is sent at once but takes a moment to work.
 
     Raises:
@@ -88,7 +91,7 @@ async def wait_ended(pids: Iterable[int], *, within: float = 30.0) -> None:
     await eventually(lambda: all(state_of(pid) != "running" for pid in waited_for), within=within)
 
 
-async def eventually(condition: Callable[[], bool], *, within: float = 30.0) -> None:
+async def eventually(condition: Callable[[], bool], *, within: float = BOUND) -> None:
     """Wait for something that another process does, and for which there is no portable event.
 
     Raises:

@@ -181,7 +181,7 @@ async def test_an_http_server_that_accepts_and_never_answers_is_unhealthy_and_co
 ) -> None:
     """B-06: its socket still takes connections. In either era the question is one that the server knows."""
     events = Events()
-    with http_server(cold=True) as (port, process):
+    with http_server() as (port, process):
         config = http_config(port, "a", protocol=protocol, health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
         async with open_servers(config, observers=[events]) as servers:
             assert (await servers["a"].check_health()).status == "healthy"
