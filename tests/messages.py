@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from functools import cache
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -32,11 +33,18 @@ def check(table: Path, row: str, text: str, /, **facts: object) -> None:
     """Fail unless the table has this text in this row, with each fact replaced by its name."""
     for name, value in sorted(facts.items(), key=lambda fact: -len(str(fact[1]))):
         text = text.replace(str(value), f"{{{name}}}")
-    rows = tomllib.loads(table.read_text())
+    rows = rows_of(table)
     if WRITE and rows.get(row) != text:
-        table.write_text(dumped({**rows, row: text}))
+        rows[row] = text
+        table.write_text(dumped(rows))
         return
     assert text == rows.get(row), f"row {row!r} of {table}"
+
+
+@cache
+def rows_of(table: Path) -> dict[str, str]:
+    """Read a table, once in each process."""
+    return tomllib.loads(table.read_text())
 
 
 def dumped(rows: dict[str, str]) -> str:

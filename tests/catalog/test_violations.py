@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from mcp_actors.catalog.schemas._schema import Schema
 from mcp_actors.catalog.schemas._violations import Path, dotted, kind_of
@@ -120,7 +120,11 @@ def test_text_is_not_shown(schema: dict[str, Any]) -> None:
         assert "hunter2" not in told(around, value)
 
 
-@given(value=st.text(min_size=200) | st.integers(min_value=10**200), rules=st.lists(st.text(min_size=200), min_size=1))
+LONG = st.text(min_size=1).map(lambda text: text * 200)
+
+
+@settings(max_examples=25)
+@given(value=LONG | st.integers(min_value=10**200), rules=st.lists(LONG, min_size=1))
 def test_words_stay_short_whatever_the_value_and_the_schema_are(value: Any, rules: list[str]) -> None:
     schemas: list[Any] = [{"enum": rules}, {"maximum": 1, "maxLength": 1}, {"const": rules[0] + "x"}, {"not": {}}]
     for schema in schemas:

@@ -30,7 +30,7 @@ from .links import wait_for_line
 from .processes import eventually, wait_ended
 from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
 
-INTERRUPTS: Final = 500 if FULL_SIZE else 50
+INTERRUPTS: Final = 500 if FULL_SIZE else 25
 """At how many lines of each part it is interrupted; from which on is drawn anew each time."""
 
 OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"

@@ -99,11 +99,15 @@ async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any
 
 @pytest.mark.usefixtures("too_fast")
 @pytest.mark.parametrize(
-    ("method", "callbacks"),
-    [("ping", NONE), ("sampling/createMessage", NONE), ("sampling/createMessage", SLOW)],
-    ids=["pings", "questions that are refused", "questions to a slow callback"],
+    ("over", "on", "method", "callbacks"),
+    [
+        pytest.param("http", "stream", "ping", NONE, id="http, pings"),
+        pytest.param("http", "stream", "sampling/createMessage", NONE, id="http, questions that are refused"),
+        pytest.param("http", "stream", "sampling/createMessage", SLOW, id="http, questions to a slow callback"),
+        pytest.param("http", "answer", "ping", NONE, id="http, pings on the stream of an answer"),
+        pytest.param("sse", "stream", "sampling/createMessage", SLOW, id="sse, questions to a slow callback"),
+    ],
 )
-@pytest.mark.parametrize(("over", "on"), [("http", "stream"), ("http", "answer"), ("sse", "stream")])
 async def test_a_flood_over_http_ends_with_its_connection(
     over: Over, on: str, method: str, callbacks: Callbacks
 ) -> None:

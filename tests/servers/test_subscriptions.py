@@ -214,12 +214,12 @@ async def test_subscriptions_that_end_together_are_all_unsubscribed(
     """B-16: also if there are more of them than places in the mailbox; requests go on in between."""
     library = Library()
     config = library.config(
-        protocol="legacy", mailbox_size=100, overflow=overflow, max_in_flight=max_in_flight, request_timeout=None
+        protocol="legacy", mailbox_size=20, overflow=overflow, max_in_flight=max_in_flight, request_timeout=None
     )
     async with open_servers(config) as servers, servers["library"].subscribe("file:///7") as kept:
         ref = servers["library"]
         async with AsyncExitStack() as stack:
-            for number in range(500):
+            for number in range(100):
                 await stack.enter_async_context(ref.subscribe(f"file:///{number}", f"file:///{number}/more"))
         assert (await ref.call_tool("search")).structured_content == {"found": 1}
         assert len(library.subscribed) > 1
