@@ -54,6 +54,24 @@ async def test_a_jump_of_the_wall_clock_shortens_it_only(
         assert trio.current_time() <= at_most + 1e-6
 
 
+async def test_all_sleepers_wake_at_the_same_moments(
+    wall: Wall, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a thousand idle servers wake the process once in ten seconds, and not a hundred times a second."""
+    looks, read = list[float](), wall.time
+
+    def look() -> float:
+        looks.append(trio.current_time())
+        return read()
+
+    monkeypatch.setattr(wall, "time", look)
+    async with trio.open_nursery() as nursery:
+        for seconds in (63.0, 62.0, 61.0):
+            nursery.start_soon(sleep_through_suspend, seconds)
+            await trio.sleep(1.0)
+    assert sorted({round(look, 6) for look in looks if look > 2.0}) == [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 63.0]
+
+
 async def test_the_time_of_a_test_is_that_of_its_mock_clock(autojump_clock: MockClock) -> None:
     began = time.monotonic()
     await sleep_through_suspend(3600.0)

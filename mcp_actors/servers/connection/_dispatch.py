@@ -26,7 +26,7 @@ from pydantic_core import ValidationError, from_json
 
 from ...config import Http
 from ..policy import is_modern
-from ..requests import ListRequest, PlainRequest, is_traced
+from ..requests import ListRequest, PlainRequest, Probe, is_traced
 from ..transports.wire import FIRST_ID
 from ._sdk import carry_on
 
@@ -75,8 +75,8 @@ class DispatchedRequests:
             pydantic_core.ValidationError: the result does not conform to the protocol.
             Exception: as for the `send` of the request.
         """
-        if isinstance(message, ListRequest):
-            return await message.collect(self._client, self._record, self.past(message.operation))
+        if isinstance(message, ListRequest | Probe):
+            return await message.send_past(self._client, self._record, self.past(message.operation))
         if self._dispatch is None or not isinstance(message, PlainRequest):
             return await message.send(self._client, self._record)
         members = message.plain(self._client, self._record)

@@ -51,7 +51,7 @@ async def list_resources(client: Client, record: ServerRecord, link: Link, past:
     """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
     if not record.config.keep_resources:
         return None
-    ask = partial(KeepResources().collect, client, record, past("resources/list"))
+    ask = partial(KeepResources().send_past, client, record, past("resources/list"))
     failure = await _attempt(ask, record, link, _resources_not_listed)
     if failure is not None:
         record.resources.mark_stale()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._arguments import given_text as given_text, given_texts as given_texts, refused as refused
 from ._health_checks import (
+    Probe as Probe,
     check_health as check_health,
     keep_checking as keep_checking,
 )

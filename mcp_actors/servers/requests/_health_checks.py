@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ..policy import Verdict
     from ..record import ServerHealth, ServerRecord
+    from ._pages import PastSession
 
-__all__ = ["check_health", "keep_checking"]
+__all__ = ["Probe", "check_health", "keep_checking"]
 
 TOO_MANY_REQUESTS: Final = 429
 """HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
@@ -42,30 +43,40 @@ class Probe(Request[None]):
     operation: ClassVar[str] = "ping"
 
     async def send(self, client: Client, record: ServerRecord) -> None:
-        """Send ``ping``, or ``server/discover`` since 2026-07-28.
+        """Send it through the session; see `send_past`."""
+        await self.send_past(client, record, None)
+
+    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
+        """Send ``ping``, or ``server/discover`` since 2026-07-28; past the session if that is possible.
 
         Raises:
             mcp.MCPError: there was no answer; the transport knows the reason.
         """
+        health, modern = record.health, is_modern(client.protocol_version)
+        method = "server/discover" if modern else "ping" if _is_pinged(client, health) else "tools/list"
         try:
-            await self._ask(client, record.health)
+            if past is not None:
+                await past(method, {})
+            elif modern:
+                await client.session.send_discover(client.protocol_version)
+            elif method == "ping":
+                await client.session.send_ping()
+            else:
+                await client.list_tools(cache_mode="bypass")
+            health.pings = method == "ping"
         except ValidationError:
             pass  # an odd answer is an answer
         except MCPError as exc:
             if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_trace().failure is not None:
                 raise
 
-    async def _ask(self, client: Client, health: ServerHealth) -> None:
-        if is_modern(client.protocol_version):
-            await client.session.send_discover(client.protocol_version)
-        elif health.pings or client.server_capabilities.tools is None or (health.pings is None and not health.failing):
-            await client.session.send_ping()
-            health.pings = True
-        else:
-            # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is
-            # sent tools/list, which it answered when it was connected.
-            await client.list_tools(cache_mode="bypass")
-            health.pings = False
+
+def _is_pinged(client: Client, health: ServerHealth) -> bool:
+    # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is sent
+    # tools/list, which it answered when it was connected.
+    return (
+        bool(health.pings) or client.server_capabilities.tools is None or (health.pings is None and not health.failing)
+    )
 
 
 async def check_health(record: ServerRecord, actor: ActorRef) -> Health:

@@ -78,10 +78,10 @@ class ListRequest(Request[T]):
 
     async def send(self, client: Client, record: ServerRecord) -> T:
         """Request every page through the session."""
-        return await self.collect(client, record, None)
+        return await self.send_past(client, record, None)
 
     @abstractmethod
-    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> T:
+    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> T:
         """Request every page, past the session if that is possible.
 
         Raises:
@@ -100,7 +100,7 @@ class ListAll(ListRequest[tuple[T, ...]]):
         """The protocol's method."""
         return self.kind.method
 
-    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[T, ...]:
+    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[T, ...]:
         """Request every page."""
         return await all_pages(client, record, past, self.kind)
 

@@ -41,7 +41,7 @@ class KeepResources(ListRequest[None]):
 
     operation: ClassVar[str] = "resources/list"
 
-    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
+    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
         """Request every page of both, and show the result."""
         ticket = record.resources.begin()
         resources = await all_pages(client, record, past, RESOURCES)

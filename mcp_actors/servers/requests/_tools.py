@@ -261,7 +261,7 @@ class ListTools(ListRequest[tuple[Tool, ...]]):
 
     operation: ClassVar[str] = "tools/list"
 
-    async def collect(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[Tool, ...]:
+    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
         tools = await list_all_tools(client, record, past)
