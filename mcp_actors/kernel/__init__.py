@@ -58,7 +58,7 @@ from .ref import (
     SupervisorRef,
     TreeNode,
 )
-from .supervisor import AutoShutdown, ChildSpec, Strategy, Supervisor, SupervisorOptions
+from .supervisor import AutoShutdown, ChildSpec, DormantSupervisor, Strategy, Supervisor, SupervisorOptions
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
@@ -84,6 +84,7 @@ __all__ = [
     "ChildrenCount",
     "Crashed",
     "DeadLetter",
+    "DormantSupervisor",
     "Down",
     "DownReason",
     "Event",

@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Backoff, RetryPolicy, open_servers
 from mcp_actors.auth import SignInRequired
-from mcp_actors.servers.policy import Deadline, Deadlines
+from mcp_actors.servers.policy import Deadline, Deadlines, DeadlineTimer
 
 from .authority import Authority, Browser
 from .test_sign_in import signed_in, stored, whoami
@@ -27,9 +27,10 @@ async def expired(deadlines: Deadlines, *requests: Deadline) -> list[bool]:
 
 
 async def test_a_request_has_as_much_time_after_a_sign_in_as_before(mock_clock: MockClock) -> None:
-    deadlines = Deadlines("docs", 60, None)
+    timer = DeadlineTimer()
+    deadlines = Deadlines("docs", 60, None, timer)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(deadlines.run)
+        nursery.start_soon(timer.run)
         before = deadlines.begin("before")
         mock_clock.jump(20)
         with deadlines.asking():
@@ -50,9 +51,10 @@ async def test_a_request_has_as_much_time_after_a_sign_in_as_before(mock_clock: 
 
 
 async def test_changed_limits_count_from_the_call_without_the_sign_in(mock_clock: MockClock) -> None:
-    deadlines = Deadlines("docs", 60, None)
+    timer = DeadlineTimer()
+    deadlines = Deadlines("docs", 60, None, timer)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(deadlines.run)
+        nursery.start_soon(timer.run)
         request = deadlines.begin("before")
         with deadlines.asking():
             mock_clock.jump(LONG)

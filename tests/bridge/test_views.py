@@ -101,7 +101,7 @@ def test_the_tree_of_a_group_is_read_in_one_step_of_its_own_side() -> None:
     async def main() -> None:
         async with bridge.open_servers(server("a")) as servers:
             tree = await servers.tree()
-            assert [node.id for node in tree.walk()][:4] == ["servers", "a:supervisor", "a:deadlines", "a"]
+            assert [node.id for node in tree.walk()][:4] == ["servers", "servers:deadlines", "a:supervisor", "a"]
             assert {node.state for node in tree.walk()} == {"running"}
         async with bridge.open_supervisor(ChildSpec("worker", Worker), name="house") as supervisor:
             assert str(await supervisor.tree()).split() == ["house/", "running", "└─", "worker", "running"]

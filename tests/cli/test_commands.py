@@ -393,15 +393,14 @@ class TestGraph:
         write(tmp_path, {"a": scripted(), "missing": {"command": "no-such-program"}})
         done = run("graph")
         assert done.stdout.splitlines() == [
-            "servers/                 running",
-            "├─ a:supervisor/         running",
-            "│  ├─ a:deadlines        running",
-            "│  └─ a                  running",
-            "├─ missing:supervisor/   running",
-            "│  ├─ missing:deadlines  running",
-            "│  └─ missing            failed    last error: server 'missing': command 'no-such-program' not found; "
+            "servers/                running",
+            "├─ servers:deadlines    running",
+            "├─ a:supervisor/        running",
+            "│  └─ a                 running",
+            "├─ missing:supervisor/  running",
+            "│  └─ missing           failed    last error: server 'missing': command 'no-such-program' not found; "
             "install it or set an absolute path",
-            "└─ servers:lifecycle     running",
+            "└─ servers:lifecycle    running",
         ]
         assert done.returncode == 1
         assert done.stderr.startswith("error: server 'missing': command 'no-such-program' not found")
@@ -411,8 +410,8 @@ class TestGraph:
         done = run("graph", "a", "--json")
         assert (done.returncode, done.stderr) == (0, "")
         tree = json.loads(done.stdout)
-        assert [child["id"] for child in tree["children"]] == ["a:supervisor", "servers:lifecycle"]
-        actor = tree["children"][0]["children"][1]
+        assert [child["id"] for child in tree["children"]] == ["servers:deadlines", "a:supervisor", "servers:lifecycle"]
+        actor = tree["children"][1]["children"][0]
         assert actor == {
             "id": "a",
             "path": "servers/a:supervisor/a",

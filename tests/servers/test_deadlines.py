@@ -277,7 +277,7 @@ async def test_servers_that_have_to_be_killed_are_stopped_side_by_side_within_th
 async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, idle_clock: IdleClock
 ) -> None:
-    """S1-05, B-41: the owner keeps the connect's, the server's timer those of requests, its supervisor the stop's."""
+    """S1-05, B-41: the owner keeps the connect's, the group's timer those of requests, its supervisor the stop's."""
     keepers: dict[str, str | None] = {}
     make, kill = ServerError.__init__, Incarnation.kill
 
@@ -298,7 +298,7 @@ async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
     async with open_servers(mute, slow) as servers:
         with pytest.raises(RequestTimedOut):
             await servers["slow"].call_tool("hang")
-    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "slow:deadlines", "kill slow": "slow:stop"}
+    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "servers:deadlines", "kill slow": "slow:stop"}
 
 
 async def hang() -> None:

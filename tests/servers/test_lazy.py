@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
+from mcp.server.mcpserver import MCPServer
+from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, RequestTimedOut, ServerConfig, ServerUnavailable, StateChanged, Stdio, open_servers
+from mcp_actors import (
+    ConfigError,
+    ConnectionLost,
+    InProcess,
+    RequestTimedOut,
+    ServerConfig,
+    ServerUnavailable,
+    StateChanged,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.kernel import Event
 
 from .groups import AT_ONCE, BOUND, NEVER, after, crash, pids_in, server, until
@@ -129,6 +145,103 @@ async def test_a_lazy_server_that_was_stopped_is_not_woken_by_a_call() -> None:
         await servers["a"].stop()
         with pytest.raises(ServerUnavailable, match=r"is stopped; .*start\(\)"):
             await servers["a"].list_tools()
+
+
+def here(name: str, **options: Any) -> ServerConfig:
+    """Configure a lazy server in this process with a tool that says its name."""
+    library = MCPServer(name)
+    library.add_tool(lambda: name, name="who", description="Say its name.")
+    return ServerConfig(name, InProcess(library), connect="lazy", **options)
+
+
+async def tasks_of(number: int) -> int:
+    """Return how many tasks there are while a group of so many lazy servers is open."""
+    async with open_servers(*(here(f"s{each}") for each in range(number))):
+        await wait_all_tasks_blocked()
+        return trio.lowlevel.current_statistics().tasks_living
+
+
+async def test_a_lazy_server_that_was_not_used_has_no_task() -> None:
+    assert await tasks_of(20) == await tasks_of(1)
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+async def test_a_lazy_server_is_drawn_as_stopped_until_it_is_used(replicas: int) -> None:
+    async with open_servers(server("a", connect="lazy", replicas=replicas)) as servers:
+        states = {node.id: node.state for node in servers.tree().walk()}
+        assert (states["a:supervisor"], states["a"]) == ("stopped", "stopped")
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        states = {node.id: node.state for node in servers.tree().walk()}
+        assert (states["a:supervisor"], states["a"]) == ("running", "running")
+
+
+@pytest.mark.parametrize("ticks", range(12))
+async def test_a_lazy_server_that_is_stopped_while_its_first_call_wakes_it_stays_stopped(
+    ticks: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At each step on the way from the call to the connection; what waits is answered."""
+    outcomes: list[str] = []
+    async with open_servers(here("a")) as servers:
+
+        async def call() -> None:
+            try:
+                outcomes.append(text_of(await servers["a"].call_tool("who")))
+            except (ServerUnavailable, ConnectionLost) as exc:
+                outcomes.append(type(exc).__name__)
+
+        with trio.fail_after(BOUND):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(call)
+                for _ in range(ticks):
+                    await trio.lowlevel.checkpoint()
+                await servers["a"].stop()
+            assert servers["a"].state == "stopped"
+            assert len(outcomes) == 1
+            await servers["a"].start()
+            assert text_of(await servers["a"].call_tool("who")) == "a"
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize("ticks", range(12))
+async def test_a_lazy_server_may_be_removed_at_each_step_of_its_first_start(
+    ticks: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_servers(here("a"), here("b")) as servers, trio.open_nursery() as nursery:
+
+        async def start() -> None:
+            with suppress(ServerUnavailable):
+                await servers["a"].start()
+
+        with trio.fail_after(BOUND):
+            nursery.start_soon(start)
+            for _ in range(ticks):
+                await trio.lowlevel.checkpoint()
+            if "a" in servers:
+                await servers.remove("a")
+            assert list(servers) == ["b"]
+            await servers.add(here("a"))
+            assert text_of(await servers["a"].call_tool("who")) == "a"
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_lazy_server_that_is_stopped_before_its_first_use_can_be_started() -> None:
+    async with open_servers(here("a")) as servers:
+        await servers["a"].stop()
+        assert servers["a"].state == "stopped"
+        with pytest.raises(ServerUnavailable, match=r"is stopped; .*start\(\)"):
+            await servers["a"].call_tool("who")
+        await servers["a"].start()
+        assert text_of(await servers["a"].call_tool("who")) == "a"
+
+
+async def test_a_reload_leaves_an_unused_server_without_a_task_and_wakes_one_that_is_no_longer_lazy() -> None:
+    async with open_servers(here("a"), here("b")) as servers:
+        await servers.reload(here("a", max_in_flight=2), here("b", max_in_flight=2))
+        await wait_all_tasks_blocked()
+        assert {node.state for node in servers.tree().walk() if ":supervisor" in node.id} == {"stopped"}
+        await servers.reload(here("a"), evolve(here("b"), connect="eager"))
+        assert [(ref.name, ref.state) for ref in servers.configured] == [("a", "pending"), ("b", "ready")]
+        assert text_of(await servers["a"].call_tool("who")) == "a"
 
 
 def test_a_server_cannot_be_lazy_and_required() -> None:

@@ -5,6 +5,7 @@ Only the face of the kernel, its doors and the pool import this room.
 
 from __future__ import annotations
 
+from ._dormant import DormantSupervisor as DormantSupervisor
 from ._options import (
     AutoShutdown as AutoShutdown,
     ParkRetry as ParkRetry,

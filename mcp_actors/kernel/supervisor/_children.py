@@ -39,7 +39,7 @@ from ..._collapse import EXITS
 from .._circles import Node
 from ..actor import stop_within
 from ..ref import CUT_SHORT
-from ._table import Child, Run, close_below, has_ended, make_record, note_ended
+from ._table import Child, Run, close_below, has_ended, make_record, note_ended, record_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -87,16 +87,14 @@ class Children(Node, ABC):
         So its refs stay valid and its messages wait. Children that `start_child` had added are not in `specs`. If the
         factory of the supervisor lists fewer children this time, those that are missing have ended for good.
         """
-        known = self._life.record.children or {}
-        for spec in specs:
-            if spec.id in known:  # the factory of the supervisor may have given it other limits this time
-                known[spec.id].mailbox.set_limits(spec.mailbox_size, spec.overflow)
-        self._life.record.children = self._records
+        own = self._life.record
+        known = own.children or {}
+        own.children = self._records
         self._static = frozenset(spec.id for spec in specs)
-        children = [self.add(spec, known.get(spec.id)) for spec in specs]
+        children = [self.add(spec, record_of(spec, own, known)) for spec in specs]
         for record in known.values():
             if record.name not in self.table and not has_ended(record):
-                record.close(why := f"supervisor {self._life.record.name!r} was started again without it")
+                record.close(why := f"supervisor {own.name!r} was started again without it")
                 note_ended([record, *close_below(record, why)])
         return children
 

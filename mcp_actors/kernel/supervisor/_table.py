@@ -38,7 +38,7 @@ from ..ref import ChildInfo, ChildrenCount, Record
 from ._restart import Row, restarts_after
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from ..ref import End, EndReason
     from ._restart import ChildSpec
@@ -222,6 +222,15 @@ def has_ended(record: Record) -> bool:
 def make_record(spec: ChildSpec, parent: Record) -> Record:
     """Return the record of a new child."""
     return Record(spec.id, Mailbox(spec.id, size=spec.mailbox_size, policy=spec.overflow), parent.hub, parent)
+
+
+def record_of(spec: ChildSpec, parent: Record, known: Mapping[str, Record]) -> Record:
+    """Return the record of a child: the one that it had in an earlier incarnation of its supervisor, or a new one."""
+    record = known.get(spec.id)
+    if record is None:
+        return make_record(spec, parent)
+    record.mailbox.set_limits(spec.mailbox_size, spec.overflow)  # the factory may have given it other limits this time
+    return record
 
 
 def count(children: Iterable[Child]) -> ChildrenCount:

@@ -203,7 +203,7 @@ async def _supervised(
             await memory.load()
         with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(records, closing, memory=memory, lifecycle=lifecycle, others=others),
+                *group_specs(records, closing, timer=roster.timer, memory=memory, lifecycle=lifecycle, others=others),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",

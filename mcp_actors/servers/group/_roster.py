@@ -31,6 +31,7 @@ from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
 from ..basics import Certificates
+from ..policy import DeadlineTimer
 from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef
 from ._tree import LIFECYCLE, supervisor_id
@@ -83,6 +84,7 @@ class Roster:
         members: the servers that the group shows, by name, in configured order.
         closing: True once the block of the group has ended.
         naming: the template of the tools' public names.
+        timer: enforces the deadlines of all requests.
         not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
             file.
 
@@ -115,8 +117,14 @@ class Roster:
         self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
+        self.timer = DeadlineTimer()
         self._new_record = partial(
-            ServerRecord, emit=emit, capacity=limits.capacity(), certificates=Certificates(), naming=naming
+            ServerRecord,
+            emit=emit,
+            capacity=limits.capacity(),
+            certificates=Certificates(),
+            timer=self.timer,
+            naming=naming,
         )
 
     def member(self, name: str) -> Member:
@@ -145,7 +153,7 @@ class Roster:
         members = dict(self.members)
         for record in records:
             own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
-            entry = ServerEntry(record, own)
+            entry = ServerEntry(record, own, supervisor)
             record.on_retire = partial(_retire, lifecycle, entry)
             members[entry.name] = Member(entry, ServerRef(entry, lifecycle))
         self.members = MappingProxyType(members)

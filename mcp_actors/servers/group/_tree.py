@@ -3,11 +3,10 @@
 ::
 
     servers                       starts in parallel, stops concurrently; a failing server never affects another
+     ├─ servers:deadlines         enforces the deadlines of all requests, whether their server is connected or not
      ├─ time:supervisor           restarts this server by its own policy; parks it when the budget is spent
-     │   ├─ time:deadlines        enforces the deadlines of its requests, connected or not
      │   └─ time                  the server actor
      ├─ docs:supervisor
-     │   ├─ docs:deadlines
      │   └─ docs                  with replicas=2: their pool, which restarts each of them by itself
      │       ├─ docs:1            a server actor
      │       └─ docs:2
@@ -25,7 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from ..._errors import ChildError
-from ...kernel import ChildSpec, Pool, Supervisor
+from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor
 from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ...kernel import Actor, Backoff, SupervisorRef
+    from ..policy import DeadlineTimer
     from ..record import ServerRecord
     from ..sources import StatusBoard
     from ._memory import CatalogMemory
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["GROUP", "LIFECYCLE", "WATCH", "group_specs", "server_spec", "start_status", "status_spec", "supervisor_id"]
 
 GROUP: Final = "servers"
+DEADLINES: Final = "servers:deadlines"
 LIFECYCLE: Final = "servers:lifecycle"
 MEMORY: Final = "servers:memory"
 WATCH: Final = "servers:watch"
@@ -59,6 +60,7 @@ def group_specs(
     records: Iterable[ServerRecord],
     closing: ClosingOrder,
     *,
+    timer: DeadlineTimer,
     memory: CatalogMemory | None,
     lifecycle: Callable[[], Actor],
     others: Iterable[ChildSpec],
@@ -68,12 +70,14 @@ def group_specs(
     Args:
         records: the servers, in configured order.
         closing: the order in which they close.
+        timer: enforces the deadlines of their requests.
         memory: the remembered catalogues; None remembers nothing.
         lifecycle: makes the actor that carries out changes.
         others: the actors that look after the sources.
     """
     servers = [server_spec(record, closing) for record in records]
-    return [*_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *others]
+    deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, timer))
+    return [deadlines, *_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *others]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
@@ -100,8 +104,11 @@ def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
     return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
-def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
-    """Return a server's own supervisor, which awaits the start of a required server; the gate waits for the others."""
+def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | DormantSupervisor:
+    """Return a server's own supervisor, which awaits the start of a required server; the gate waits for the others.
+
+    That of a lazy server is dormant until the server is used: of a thousand that are configured, few are.
+    """
     config = record.config
     actor, recovery = partial(ServerActor, record, closing), _recovery(record)
     server = ChildSpec(
@@ -110,8 +117,7 @@ def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor:
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )
-    deadlines = ChildSpec(f"{config.name}:deadlines", partial(DeadlineActor, record.calls.deadlines))
-    return Supervisor(deadlines, server, **recovery)
+    return DormantSupervisor(server) if record.asleep else Supervisor(server, **recovery)
 
 
 class Recovery(TypedDict):

@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from ._breaker import Breaker as Breaker, Ticket as Ticket
 from ._calls import Calls as Calls
-from ._deadlines import Deadline as Deadline, DeadlineActor as DeadlineActor, Deadlines as Deadlines
+from ._deadlines import (
+    Deadline as Deadline,
+    DeadlineActor as DeadlineActor,
+    Deadlines as Deadlines,
+    DeadlineTimer as DeadlineTimer,
+)
 from ._era import (
     ASK as ASK,
     QUIRK as QUIRK,

@@ -11,6 +11,7 @@ from ._retry import RetryTokens
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
+    from ._deadlines import DeadlineTimer
 
 __all__ = ["Calls"]
 
@@ -25,8 +26,8 @@ class Calls:
         latency: counts of outcomes and durations.
     """
 
-    def __init__(self, config: ServerConfig) -> None:
-        self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout)
+    def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
+        self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)
         self.latency: LatencyCounts = LatencyCounts()
         self._begin_anew(config)
 

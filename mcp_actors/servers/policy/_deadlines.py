@@ -1,11 +1,11 @@
-"""Enforce the deadlines of one server's requests.
+"""Enforce the deadlines of requests.
 
 Theory of operation
 -------------------
 A deadline belongs to the call, not to the connection: it starts with the call, includes the time in the queue, and
-holds while the server is disconnected or a full pipe blocks the write. One task per server, independent of the
-connection, therefore enforces all deadlines. It answers in the server's place: the caller gets its error at once; then
-the request is withdrawn from the queue or, if it was sent, cancelled at the server.
+holds while the server is disconnected or a full pipe blocks the write. One task of the group (`DeadlineTimer`),
+independent of all connections, therefore enforces all deadlines. It answers in the server's place: the caller gets its
+error at once; then the request is withdrawn from the queue or, if it was sent, cancelled at the server.
 
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from ...kernel import PendingCall
 
-__all__ = ["Deadline", "DeadlineActor", "Deadlines"]
+__all__ = ["Deadline", "DeadlineActor", "DeadlineTimer", "Deadlines"]
 
 Limit = Literal["request_timeout", "progress_timeout"]
 
@@ -121,6 +121,7 @@ class Deadlines:
         server: the server's name.
         request_timeout: seconds for a whole request; None disables the limit.
         progress_timeout: seconds without progress after a request was sent; None disables the limit.
+        timer: the timer of the group. None for a server without one, whose deadlines nothing enforces.
 
     Attributes:
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
@@ -128,7 +129,13 @@ class Deadlines:
         on_timeout: called with the deadline and the error of each sent request that times out.
     """
 
-    def __init__(self, server: str, request_timeout: float | None, progress_timeout: float | None) -> None:
+    def __init__(
+        self,
+        server: str,
+        request_timeout: float | None,
+        progress_timeout: float | None,
+        timer: DeadlineTimer | None = None,
+    ) -> None:
         self._server = server
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
@@ -139,7 +146,7 @@ class Deadlines:
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._holds = 0
         self._asking_since: float | None = None
-        self._sleep = trio.CancelScope()
+        self._timer = timer or DeadlineTimer()
         self._settled: trio.Event | None = None
 
     def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
@@ -152,7 +159,7 @@ class Deadlines:
             deadline.at = deadline.began + self._limit + deadline.asked
         for deadline in tuple(self._idle):
             self.suspend(deadline)
-        self._wake_by(self._next())
+        self._wake_by(self.next())
 
     @property
     def _limit(self) -> float:
@@ -224,7 +231,7 @@ class Deadlines:
                 asked = now - max(since, deadline.began)
                 deadline.asked += asked
                 deadline.at += asked
-            self._wake_by(self._next())
+            self._wake_by(self.next())
 
     @property
     def kept(self) -> int:
@@ -251,27 +258,19 @@ class Deadlines:
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
         return any(deadline.sent and actor in (None, deadline.actor) for deadline in older)
 
-    # --- the task ---------------------------------------------------------------------------------------------------
+    # --- the timer --------------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Expire deadlines while the server is in its group."""
-        while True:
-            with trio.CancelScope(deadline=self._next()) as self._sleep:
-                await trio.sleep_forever()
-            self._expire(trio.current_time())
-
-    def _next(self) -> float:
+    def next(self) -> float:
+        """Return the time at which the next request expires, unless it ends before that."""
         first = next(iter(self._requests), None) if self._asking_since is None else None
         first_idle = next(iter(self._idle), None) if not self._holds else None
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
 
     def _wake_by(self, time: float) -> None:
-        # The scope's deadline is often that of a request which has ended: an early wake-up now and then costs less than
-        # moving the deadline at every request.
-        if time < self._sleep.deadline:
-            self._sleep.deadline = time
+        self._timer.wake_by(time, self)
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Answer the requests whose time is over."""
         for deadline in self._due(now):
             self.end(deadline)
             deadline.expired = True
@@ -317,16 +316,46 @@ class Deadlines:
         )
 
 
-class DeadlineActor(Actor):
-    """Owns the task that enforces the deadlines of one server. It takes no messages."""
+class DeadlineTimer:
+    """Enforces the deadlines of all servers of a group."""
 
-    def __init__(self, deadlines: Deadlines) -> None:
-        self._deadlines = deadlines
+    def __init__(self) -> None:
+        self._at = math.inf
+        self._sleep = trio.CancelScope()
+        # Those that have, or have had, a request since the last wake-up: of many servers few are used.
+        self._used: dict[Deadlines, None] = {}
+
+    def wake_by(self, time: float, deadlines: Deadlines) -> None:
+        """Look at these deadlines at a time, or earlier; never if it is infinite."""
+        if time == math.inf:
+            return
+        self._used[deadlines] = None
+        # The deadline of the scope is often that of a request which has ended: an early wake-up now and then costs less
+        # than moving the deadline at every request.
+        if time < self._at:
+            self._at = self._sleep.deadline = time
+
+    async def run(self) -> None:
+        """Expire deadlines while the group is open."""
+        while True:
+            self._used = {each: None for each in self._used if each.kept}
+            self._at = min((each.next() for each in self._used), default=math.inf)
+            with trio.CancelScope(deadline=self._at) as self._sleep:
+                await trio.sleep_forever()
+            for each in tuple(self._used):
+                each.expire(trio.current_time())
+
+
+class DeadlineActor(Actor):
+    """Owns the task that enforces deadlines. It takes no messages."""
+
+    def __init__(self, timer: DeadlineTimer) -> None:
+        self._timer = timer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the task, which outlives every connection."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._deadlines.run, name=self.ref.name)
+            nursery.start_soon(self._timer.run, name=self.ref.name)
             yield
-            nursery.cancel_scope.cancel("the server has left its group")
+            nursery.cancel_scope.cancel("the group is closed")

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig
     from ...kernel import Event
-    from ..policy import Deadline, Era
+    from ..policy import Deadline, DeadlineTimer, Era
     from ._events import ServerEvent
     from ._status import ServerInfo
 
@@ -116,6 +116,7 @@ class ServerRecord:
         on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with the record of
             its actor. Set by the group.
         capacity, certificates: what all servers of the group share.
+        woken: True once its own supervisor was started. Written by the lifecycle actor.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -129,6 +130,7 @@ class ServerRecord:
         client_info: Implementation | None = None,
         capacity: Capacity | None = None,
         certificates: Certificates | None = None,
+        timer: DeadlineTimer | None = None,
         naming: str = DEFAULT_NAMING,
     ) -> None:
         self.config: ServerConfig = config
@@ -141,11 +143,12 @@ class ServerRecord:
         self.capacity: Capacity = capacity or Capacity()
         self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
+        self.woken: bool = False
         self.session: Session = Session()
         self.opening: Opening = Opening(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
-        self.calls: Calls = Calls(config)
+        self.calls: Calls = Calls(config, timer)
         self._health = ServerHealth(
             config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed()
         )
@@ -186,6 +189,11 @@ class ServerRecord:
         self.life.configure(config, required=required)
         self.session.info = self.info
         self._divide()
+
+    @property
+    def asleep(self) -> bool:
+        """True for a lazy server that has never been used: its own supervisor has nothing to run yet."""
+        return self.life.dormant and not self.woken
 
     @property
     def is_used(self) -> bool:

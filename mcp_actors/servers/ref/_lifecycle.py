@@ -29,10 +29,11 @@ __all__ = ["Reconnect", "Retire", "ServerEntry", "Start", "Stop", "change", "res
 
 @frozen
 class ServerEntry:
-    """A server with its own supervisor."""
+    """A server with its own supervisor, and that of its group."""
 
     record: ServerRecord
     supervisor: SupervisorRef
+    group: SupervisorRef
     turn: trio.Lock = field(factory=trio.Lock, eq=False, repr=False)
     """Held by the change that is being carried out."""
 
@@ -49,12 +50,24 @@ class ServerEntry:
         """Return its actor, or that of a replica, by the record of it."""
         return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
 
+    @property
+    def asleep(self) -> bool:
+        """True while its own supervisor does not run: of a lazy server that was not used yet."""
+        return self.supervisor.state == "stopped"
+
     async def start(self) -> None:
         """Start its actor if that does not run; of replicas, those that do not run.
 
         Raises:
             ActorStartError: it is required and did not start, or it was stopped meanwhile.
+            ActorStopped: it was stopped meanwhile, or the group was closed.
         """
+        if self.asleep:
+            # In the step in which it is asked for: a stop that is asked for later finds a supervisor that serves.
+            self.record.woken = True
+            await restart(self.group, self.supervisor.name)
+            if self.asleep:  # it was stopped meanwhile
+                return
         if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
             return
         failures: list[ActorStartError] = []
