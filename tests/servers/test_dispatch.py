@@ -308,7 +308,8 @@ async def test_calls_in_process_have_different_ids_and_a_stamp_of_their_own() ->
     assert stamps[0] == stamps[1] == stamps[2]
 
 
-async def test_a_handler_in_process_is_cancelled_with_its_caller() -> None:
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_handler_in_process_is_cancelled_with_its_caller(era: str) -> None:
     began, cancelled = trio.Event(), trio.Event()
 
     async def call(context: Any, params: Any) -> NoReturn:
@@ -318,7 +319,7 @@ async def test_a_handler_in_process_is_cancelled_with_its_caller() -> None:
         finally:
             cancelled.set()
 
-    config = ServerConfig("a", InProcess(Server("a", on_call_tool=call)))
+    config = ServerConfig("a", InProcess(Server("a", on_call_tool=call)), protocol=PROTOCOLS[era])
     async with open_servers(config) as servers, trio.open_nursery() as nursery:
         nursery.start_soon(servers["a"].call_tool, "say")
         await began.wait()

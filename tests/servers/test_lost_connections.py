@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, InProcess, ServerConfig, StateChanged, open_servers
 from mcp_actors.servers.connection import _actor
-from mcp_actors.servers.transports import Link
+from mcp_actors.servers.transports import Link, open_link
 
 from .fleet import calls
 from .groups import AT_ONCE, LATER, Events, crash, on_state, reach, server
@@ -41,31 +41,29 @@ class Gate:
         return CallToolResult(content=[TextContent(text="passed")])
 
 
-@pytest.mark.parametrize("pid", [None, 1])
-async def test_only_without_a_process_is_a_lost_connection_drained(
-    pid: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("pipe", [False, True])
+async def test_only_without_a_pipe_is_a_lost_connection_drained(pipe: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over HTTP each request has a connection of its own, and may be answered although the session is lost."""
     gate, links = Gate(), list[Link]()
     machine = Machine(gate.server)
 
     @asynccontextmanager
-    async def open_link(config: ServerConfig, *, on_lost: Callable[[], None], **_: object) -> AsyncIterator[Link]:
-        async with machine.open_link(config, on_lost=on_lost) as link:
-            link.pid = pid
+    async def note_link(config: ServerConfig, *, on_lost: Callable[[], None], **_: object) -> AsyncIterator[Link]:
+        async with (open_link if pipe else machine.open_link)(config, on_lost=on_lost) as link:
+            assert (link.direct is not None) == pipe
             links.append(link)
             yield link
 
-    monkeypatch.setattr(_actor, "open_link", open_link)
+    monkeypatch.setattr(_actor, "open_link", note_link)
     config = ServerConfig("gate", InProcess(gate.server), protocol="legacy", restart=AT_ONCE)
     async with open_servers(config) as servers:
         async with calls(2, servers["gate"].call_tool, "pass") as outcomes:
             await wait_all_tasks_blocked()
             links[0].lose()
             await wait_all_tasks_blocked()
-            assert [outcome.over for outcome in outcomes] == [pid is not None] * 2
+            assert [outcome.over for outcome in outcomes] == [pipe] * 2
             gate.open.set()
-        if pid is None:
+        if not pipe:
             assert [text_of(outcome.value) for outcome in outcomes] == ["passed"] * 2
         else:
             assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 2
@@ -73,12 +71,15 @@ async def test_only_without_a_process_is_a_lost_connection_drained(
         assert (len(links), servers["gate"].statistics().incarnation) == (2, 2)
 
 
-async def test_a_request_that_finds_an_in_process_server_gone_ends_the_connection() -> None:
+@pytest.mark.parametrize("era", ["auto", "legacy"])
+async def test_a_request_that_finds_an_in_process_server_gone_ends_the_connection(
+    era: Literal["auto", "legacy"],
+) -> None:
     """No link reports that: the SDK fails the request with a message of its own."""
     gate = Gate()
     gate.error = MCPError(CONNECTION_CLOSED, "Connection closed")
     gate.open.set()
-    config = ServerConfig("gate", InProcess(gate.server), restart=AT_ONCE)
+    config = ServerConfig("gate", InProcess(gate.server), protocol=era, restart=AT_ONCE)
     async with open_servers(config) as servers:
         with pytest.raises(ConnectionLost):
             await servers["gate"].call_tool("pass")

@@ -352,7 +352,7 @@ class ServerActor(Actor):
         if self._phase.connected:
             assert self._link is not None
             # Over HTTP each request has a connection of its own, so one that was sent may still be answered.
-            (self._drain_and_end if self._link.pid is None else self._end)(self._loss())
+            (self._drain_and_end if self._link.direct is None else self._end)(self._loss())
 
     def _drain_and_end(self, cause: Exception) -> None:
         """End the connection once the requests that were sent have ended."""

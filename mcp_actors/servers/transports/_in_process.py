@@ -1,7 +1,7 @@
 """The link to a server object in this process.
 
-The SDK's client calls the object directly. The link owns nothing: the tasks of the server belong to the `mcp.Client`
-that the owner enters.
+The SDK's client calls the object directly; a legacy server gets messages (see ``_memory_pipe``). The link owns nothing:
+the tasks of the server belong to the `mcp.Client` that the owner enters.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._errors import ConnectFailed
 from ...config import InProcess, ServerConfig
-from ._link import Lifeline, Link
+from ._link import Lifeline, Link, Target
+from ._memory_pipe import MemoryPipe, connect_legacy
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -42,12 +43,26 @@ class ElsewhereServer(ABC):
         """
 
 
-class InProcessLink(Link):
-    """A link to a server object. Only an `ElsewhereServer` can go away before this side does."""
+def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:
+    """Return the server that the SDK serves in place of an `MCPServer`; there is no public name."""
+    return server._lowlevel_server if isinstance(server, MCPServer) else server
 
-    def __init__(self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline) -> None:
+
+class InProcessLink(Link):
+    """A link to a server object."""
+
+    def __init__(
+        self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline, *, legacy: bool = False
+    ) -> None:
         super().__init__(lifeline)
-        self.target = server.connect(lifeline.lose) if isinstance(server, ElsewhereServer) else server
+        self.target: Target
+        if isinstance(server, ElsewhereServer):
+            self.target = server.connect(lifeline.lose)
+        elif legacy:
+            self.direct = MemoryPipe()
+            self.target = connect_legacy(lowlevel(server), self.direct, lifeline)
+        else:
+            self.target = server
         self.endpoint = f"the in-process server {server.name!r}"
 
 
@@ -69,4 +84,4 @@ async def open_in_process_link(
             phase="configure",
             hopeless=True,
         )
-    yield InProcessLink(server, Lifeline(on_lost))
+    yield InProcessLink(server, Lifeline(on_lost), legacy=config.protocol == "legacy")

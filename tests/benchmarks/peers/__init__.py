@@ -39,7 +39,7 @@ OTHER_TRANSPORTS: Final = {
     "HTTP": (256, (1.05, 1.05, 1.05)),
     "HTTP, events": (256, (1.05, 1.05, 1.05)),
     "in process": (1024, (1.2, 1.1, 1.1)),
-    "in process, legacy": (1024, (1.2, 1.1, 1.1)),
+    "in process, legacy": (1024, (0.75, 0.7, 0.7)),
 }
 """Besides stdio: the calls of a round, and the bounds compared with `mcp.Client`."""
 

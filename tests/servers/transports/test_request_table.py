@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse
+from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
 from mcp_actors.servers.transports.wire import RequestTable
 from mcp_actors.servers.transports.wire._request_table import FIRST_ID, LAST_ID
@@ -104,10 +104,19 @@ def test_an_error_in_place_of_an_unreadable_answer_goes_to_its_request(table: Re
     request = Asked()
     error = JSONRPCError(jsonrpc="2.0", id=table.add(request), error=ErrorData(code=-32000, message="unreadable"))
     foreign = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=-32000, message="unreadable"))
-    assert table.settle_error(foreign) is False
-    assert table.settle_error(JSONRPCResponse(jsonrpc="2.0", id=FIRST_ID, result={})) is False
-    assert [table.settle_error(error), table.settle_error(error)] == [True, True]
+    assert table.settle_message(foreign) is False
+    assert [table.settle_message(error), table.settle_message(error)] == [True, True]
     assert request.answers == ["unreadable"]
+
+
+def test_an_answer_that_never_was_text_goes_to_its_request(table: RequestTable) -> None:
+    request = Asked()
+    result = JSONRPCResponse(jsonrpc="2.0", id=table.add(request), result=RESULT)
+    foreign = JSONRPCResponse(jsonrpc="2.0", id=1, result=RESULT)
+    assert table.settle_message(foreign) is False
+    assert table.settle_message(JSONRPCNotification(jsonrpc="2.0", method="x")) is False
+    assert [table.settle_message(result), table.settle_message(result)] == [True, True]
+    assert request.answers == [RESULT]
 
 
 def test_ids_begin_again_after_the_last_and_skip_those_that_wait(table: RequestTable) -> None:

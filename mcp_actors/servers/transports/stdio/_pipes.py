@@ -156,7 +156,7 @@ class PipeReader(MessageReader):
                 raise anyio.EndOfStream
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
-            if message is not None and self._table.settle_error(message) and self._requests.answered():
+            if message is not None and self._table.settle_message(message) and self._requests.answered():
                 message = None
             elif message is not None and not self._requests.is_answer(message):
                 self._count(message, len(line) if isinstance(line, bytes) else 0)

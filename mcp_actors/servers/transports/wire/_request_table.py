@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.types import ErrorData, JSONRPCError
+from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse
 from pydantic_core import ValidationError
 
 __all__ = ["FIRST_ID", "LAST_ID", "RequestTable", "WaitingRequest"]
@@ -70,18 +70,18 @@ class RequestTable:
             with suppress(ValidationError):
                 return self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
         result = message.get("result")
-        if type(result) is not dict:
-            return False
-        if (request := self._waiting.pop(request_id, None)) is not None:
-            request.succeeded(result)
-        return True
+        return type(result) is dict and self._succeed(request_id, result)
 
-    def settle_error(self, message: object) -> bool:
-        """Like `settle`, for an error that stands for an answer that cannot be read (see `unreadable_answer`)."""
-        if not isinstance(message, JSONRPCError):
+    def settle_message(self, message: object) -> bool:
+        """Like `settle`, for a message that is an object: one that never was JSON, or an `unreadable_answer`."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
         request_id = self._own(message.id)
-        return request_id is not None and self._refuse(request_id, message.error)
+        if request_id is None:
+            return False
+        if isinstance(message, JSONRPCError):
+            return self._refuse(request_id, message.error)
+        return self._succeed(request_id, message.result)
 
     @staticmethod
     def _own(request_id: object) -> int | None:
@@ -89,6 +89,11 @@ class RequestTable:
         if type(request_id) is str:
             request_id = coerce_request_id(request_id)  # some servers return "7" for 7; the SDK accepts that too
         return request_id if type(request_id) is int and FIRST_ID <= request_id <= LAST_ID else None
+
+    def _succeed(self, request_id: int, result: dict[str, Any]) -> bool:
+        if (request := self._waiting.pop(request_id, None)) is not None:
+            request.succeeded(result)
+        return True
 
     def _refuse(self, request_id: int, error: ErrorData) -> bool:
         if (request := self._waiting.pop(request_id, None)) is not None:
