@@ -438,7 +438,9 @@ async def test_a_collected_call_survives_the_loss_of_its_connection(log: Path, d
     assert [len(direct.pipe.table) for direct in directs] == [0, 0]
 
 
-async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_next(log: Path) -> None:
+async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_next(
+    log: Path, idle_clock: IdleClock
+) -> None:
     async with open_servers(config("legacy", log, restart=AT_ONCE, stop_timeout=0.1)) as servers:
         assert text_of(await servers["a"].call_tool("deaf")) == "deaf"
         with trio.fail_after(STARTED):

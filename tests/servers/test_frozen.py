@@ -38,7 +38,7 @@ async def test_a_caller_leaves_a_frozen_server_at_once_and_so_does_the_group(idl
 
 
 @pytest.mark.own_way
-async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server() -> None:
+async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server(idle_clock: IdleClock) -> None:
     """A-03: whether they were written or half written; the next connection serves those that wait for room."""
     async with open_servers(server("a", restart=AT_ONCE, stop_timeout=STOP)) as servers:
         await freeze(pid_of(servers["a"]))
@@ -76,7 +76,7 @@ async def test_a_restart_of_a_frozen_server_loses_what_was_sent_before_it_waits_
         assert state_of(pid) == "gone"
 
 
-async def test_a_restart_goes_on_though_its_caller_has_left() -> None:
+async def test_a_restart_goes_on_though_its_caller_has_left(idle_clock: IdleClock) -> None:
     """A server that was closed to be connected anew is not forgotten half-way."""
     async with open_servers(server("a", stop_timeout=STOP)) as servers:
         pid = pid_of(servers["a"])
@@ -88,7 +88,9 @@ async def test_a_restart_goes_on_though_its_caller_has_left() -> None:
             assert int(text_of(await servers["a"].call_tool("pid"))) != pid
 
 
-async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(tmp_path: Path) -> None:
+async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """S4-21: a change of what runs is carried through, but not beyond the end of the group."""
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
     reconnect, call = Outcome(), Outcome()
@@ -105,7 +107,9 @@ async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(tmp
     assert reconnect.at - left < PROMPT
 
 
-async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(tmp_path: Path) -> None:
+async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """S4-21: stopping is bounded by the server's own stop, whatever else is being changed."""
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
     config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
@@ -124,7 +128,7 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(tm
         assert servers["b"].state == "stopped"
 
 
-async def test_a_frozen_http_server_delays_no_caller() -> None:
+async def test_a_frozen_http_server_delays_no_caller(idle_clock: IdleClock) -> None:
     """S4-21: ending a session takes a bounded time if the server does not react."""
     with http_server() as (port, process):
         async with open_servers(http_config(port, stop_timeout=STOP, protocol="legacy")) as servers:

@@ -23,6 +23,7 @@ from mcp_actors import (
 from mcp_actors.kernel import EventStream
 from mcp_actors.servers import ServerGroup, StateChanged
 from mcp_actors.servers.transports.stdio._link import EXIT_WAIT
+from tests.idle_clock import IdleClock
 
 from .fleet import PROMPT, Outcome, calls, kill, pid_of, wait_calls
 from .groups import AT_ONCE, BOUND, NEVER, pids_in, server
@@ -176,7 +177,9 @@ async def test_the_calls_of_the_others_go_on_when_a_server_dies(tmp_path: Path) 
         assert [text_of(outcome.value) for outcome in outcomes] == ["slept 0.3"] * 5
 
 
-async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(tmp_path: Path) -> None:
+async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """A-07: a server that cannot answer is lost, and its process is stopped."""
     pids = tmp_path / "pids"
     flags = ("--close-stdout", "--ignore-eof", "--pid-file", str(pids))

@@ -195,7 +195,7 @@ async def test_an_http_server_that_accepts_and_never_answers_is_unhealthy_and_co
     assert events.states("a")[2:5] == ["degraded", "unhealthy", "backoff"]
 
 
-async def test_calls_that_time_out_over_http_are_evidence() -> None:
+async def test_calls_that_time_out_over_http_are_evidence(idle_clock: IdleClock) -> None:
     """B-06, A-13: within three time-outs, and long before a check is due."""
     with http_server() as (port, process):
         health = HealthPolicy(interval=3600, timeout=60)

@@ -17,6 +17,7 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
 from mcp_actors.servers.basics import MAX_WAITING
 from mcp_actors.servers.connection.callbacks._notifications import MAX_BYTES, NotificationFeed
+from tests.idle_clock import IdleClock
 
 from ...messages import Said
 from ..asking import ERAS, Era, Heard, asking, call, log, until
@@ -120,7 +121,7 @@ async def test_the_last_messages_of_a_server_that_dies_are_delivered() -> None:
     assert heard.data == list(range(20))
 
 
-async def test_a_callback_that_is_slow_or_hangs_delays_no_request() -> None:
+async def test_a_callback_that_is_slow_or_hangs_delays_no_request(idle_clock: IdleClock) -> None:
     """It delays later notifications, and the end of the connection for a moment."""
 
     async def hang(context: CallbackContext, told: Any) -> None:

@@ -336,7 +336,9 @@ async def test_a_server_in_backoff_can_be_stopped_and_started_and_restarted() ->
         assert numbers(group) == [3]
 
 
-async def test_a_server_that_is_connecting_in_the_background_can_be_stopped(tmp_path: Path) -> None:
+async def test_a_server_that_is_connecting_in_the_background_can_be_stopped(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
     """The connect is given up at once, and it is stopped then."""
     gate = tmp_path / "gate"
     gate.write_text("x")
@@ -361,7 +363,7 @@ async def test_after_the_group_was_left_nothing_can_be_changed() -> None:
         await ref.call_tool("echo", {"text": "x"})
 
 
-async def test_leaving_the_group_ends_a_reconnect_that_is_under_way(tmp_path: Path) -> None:
+async def test_leaving_the_group_ends_a_reconnect_that_is_under_way(tmp_path: Path, idle_clock: IdleClock) -> None:
     """S1-16: the block does not wait for a connect that may take for ever, and no process is left."""
     gate, events = tmp_path / "gate", Events()
     gate.write_text("x")

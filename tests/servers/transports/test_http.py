@@ -17,6 +17,7 @@ from mcp_actors.config import Http, Secret, ServerConfig
 from mcp_actors.servers.basics._request_trace import ConnectionOver
 from mcp_actors.servers.transports import Masker, Obituary, open_link
 from mcp_actors.servers.transports.http import _link as _http_link
+from tests.idle_clock import IdleClock
 
 from ...messages import Said
 from ..groups import BOUND
@@ -146,7 +147,7 @@ async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_furthe
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_leaving_a_frozen_server_is_bounded(own_server: Running, mode: str) -> None:
+async def test_leaving_a_frozen_server_is_bounded(own_server: Running, mode: str, idle_clock: IdleClock) -> None:
     """S4-21."""
     config = http(own_server.url, stop_timeout=0.5)
     async with open_link(config, on_lost=never_lost) as link, open_session(link, mode):

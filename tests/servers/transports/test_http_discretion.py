@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from mcp_actors import Http, HttpStatusError, ServerConfig, open_servers
+from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Raw, faulty_server
 from ..groups import NEVER
@@ -35,7 +36,7 @@ async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCapt
     assert session not in caplog.text
 
 
-async def test_an_error_status_is_raised_even_if_its_body_never_ends() -> None:
+async def test_an_error_status_is_raised_even_if_its_body_never_ends(idle_clock: IdleClock) -> None:
     """S2-16: the error has the Retry-After of the server."""
     text = "HTTP/1.1 429 Status\r\nRetry-After: 7\r\nContent-Length: 100\r\nContent-Type: text/plain\r\n\r\nx"
     with faulty_server() as running:

@@ -27,6 +27,7 @@ from mcp_actors.servers.transports.wire._pace import (
     ReadingPace,
 )
 from mcp_actors.servers.transports.wire._values import MessageLimits
+from tests.idle_clock import IdleClock
 
 from ..groups import BOUND
 from ..links import never_lost, shell, streams_of
@@ -108,13 +109,13 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hours")
 @pytest.mark.parametrize("noise", ["", " ", "no", '{"id":7,"result":[', NOTICE, ANSWER])
-async def test_a_reader_pauses_after_unsolicited_messages(noise: str) -> None:
+async def test_a_reader_pauses_after_unsolicited_messages(noise: str, idle_clock: IdleClock) -> None:
     """B-13: also after a response without a request."""
     assert not await reads(f"printf '%s\\n' '{noise}' '{NOTICE}' '{NOTICE}'; exec cat > /dev/null")
 
 
 @pytest.mark.usefixtures("hours")
-async def test_a_reader_does_not_pause_after_a_response() -> None:
+async def test_a_reader_does_not_pause_after_a_response(idle_clock: IdleClock) -> None:
     assert await reads(f"read line; printf '%s\\n' '{ANSWER}' '{ANSWER}'; exec cat > /dev/null", sends=True)
 
 
@@ -127,7 +128,7 @@ def long_line(begin: str) -> str:
 @pytest.mark.parametrize(
     "begin", ['{"jsonrpc":"2.0","method":"x","params":{"x":', '{"params":{"x":', '{"result":{"x":']
 )
-async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str) -> None:
+async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str, idle_clock: IdleClock) -> None:
     """B-13: the server cannot write the rest of it."""
     script = f"{long_line(begin)} 2>/dev/null; exec cat > /dev/null"
     async with open_link(shell(script), on_lost=never_lost) as link:
@@ -139,7 +140,7 @@ async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str)
 
 
 @pytest.mark.usefixtures("hours")
-async def test_a_reader_does_not_pause_while_a_long_response_arrives() -> None:
+async def test_a_reader_does_not_pause_while_a_long_response_arrives(idle_clock: IdleClock) -> None:
     answer = long_line('{"jsonrpc":"2.0","id":7,"result":{"x":')
     assert await reads(f"read line; {answer}; printf '%s\n' '{NOTICE}'; exec cat > /dev/null", sends=True)
 

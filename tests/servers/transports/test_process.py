@@ -17,9 +17,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.config import Stdio
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _link, _process, _start
+from mcp_actors.servers.transports.stdio import _link, _start
 from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._process import EOF_SHARE, TERM_SHARE, ServerProcess
+from mcp_actors.servers.transports.stdio._process import EOF_SHARE, REAP_FLOOR, TERM_SHARE, ServerProcess
 from tests.idle_clock import IdleClock
 
 from ...messages import Said
@@ -136,13 +136,12 @@ async def test_sigterm_goes_to_the_whole_process_group(
 
 
 async def test_a_process_that_cannot_be_killed_is_reported_and_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: Said
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: Said, idle_clock: IdleClock
 ) -> None:
-    monkeypatch.setattr(_process, "REAP_FLOOR", 0.05)
     monkeypatch.setattr(os, "killpg", lambda pid, number: None)
     async with open_link(scripted("--ignore-eof", stop_timeout=0.2), on_lost=never_lost) as link, open_session(link):
         left_at = trio.current_time()
-    assert trio.current_time() - left_at < 0.2 + MARGIN
+    assert trio.current_time() - left_at < 0.2 + REAP_FLOOR + MARGIN
     assert isinstance(link, StdioLink)
     said("process still running after SIGKILL", caplog.messages[-1], pid=link.pid)
     os.kill(link.pid, signal.SIGKILL)

@@ -168,7 +168,7 @@ async def test_a_server_that_closes_its_stdout_loses_the_connection_and_is_stopp
     assert link.obituary().exit_code is None
 
 
-async def test_a_server_that_exits_when_stdin_is_closed_has_no_exit_code() -> None:
+async def test_a_server_that_exits_when_stdin_is_closed_has_no_exit_code(idle_clock: IdleClock) -> None:
     lost = trio.Event()
     async with open_link(scripted("--close-stdout"), on_lost=lost.set) as link, open_session(link) as client:
         with pytest.raises(MCPError, match="Connection closed"):
@@ -228,7 +228,7 @@ async def deaf_server(on_lost: Callable[[], None]) -> AsyncIterator[tuple[Link, 
         yield link, writer
 
 
-async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection() -> None:
+async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection(idle_clock: IdleClock) -> None:
     lost = trio.Event()
     async with deaf_server(lost.set) as (link, writer):
         with pytest.raises(anyio.BrokenResourceError):
