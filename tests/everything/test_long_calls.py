@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 import trio
 from attrs import evolve
+from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import RequestTimedOut, ServerConfig, ServerRef, open_servers
+from mcp_actors import HealthPolicy, RequestTimedOut, ServerConfig, ServerRef, open_servers
 
-from ..servers.processes import eventually
+from ..servers.processes import BOUND, eventually
 from .conftest import Asked
 from .test_tools import text_of
 
@@ -61,11 +65,37 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(asked: Asked) -> None
         await eventually(lambda: asked.count("notifications/cancelled") == 1)
 
 
-async def test_a_call_without_progress_times_out_and_one_with_progress_does_not(everything: ServerConfig) -> None:
-    config = evolve(everything, progress_timeout=1.5, stop_timeout=0.5)
-    async with open_servers(config, strict=True) as servers:
-        server = servers["everything"]
-        await server.call_tool(LONG, {"duration": 1.8, "steps": 72})
+async def test_a_call_without_progress_times_out_and_one_with_progress_does_not(
+    everything: ServerConfig, mock_clock: MockClock
+) -> None:
+    """Time passes as always, but for two jumps: a notice comes between those of one call, and none in the other."""
+    patient: Any = {"request_timeout": None, "connect_timeout": 100 * BOUND, "health": HealthPolicy(interval=None)}
+    config = evolve(everything, progress_timeout=3 * BOUND, stop_timeout=0.5, **patient)
+    mock_clock.rate, jump = 1.0, 2 * BOUND
+    notices: list[float] = []
+
+    async def notice(progress: float, total: float | None, message: str | None) -> None:
+        notices.append(progress)
+
+    async def call(server: ServerRef) -> None:
         with pytest.raises(RequestTimedOut, match="'trigger-long-running-operation'"):
             await server.call_tool(LONG, {"duration": 1000, "steps": 1})
+
+    async with open_servers(config, strict=True) as servers:
+        server = servers["everything"]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(server.call_tool, LONG, FOR_EVER, progress=notice))
+            for _ in range(3):
+                await wait_all_tasks_blocked()
+                notices.clear()
+                await eventually(lambda: notices != [])
+                mock_clock.jump(jump)
+            nursery.cancel_scope.cancel("it has not timed out")
+        await eventually(lambda: server.statistics().in_flight == 0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, server)
+            await eventually(lambda: server.statistics().in_flight == 1)
+            for _ in range(2):
+                await wait_all_tasks_blocked()
+                mock_clock.jump(jump)
         assert text_of(await server.call_tool("echo", {"message": "still here"})) == "Echo: still here"

@@ -1,4 +1,7 @@
-"""Around every test of servers: no event in a state in which it cannot happen, and a way of requests drawn at random.
+"""Around every test of servers: its observers never raise, exits are awaited, and the way of requests is drawn.
+
+The moment that the kernel takes to report the exit of a process is long on a machine that is busy. An error then could
+not say how the process has ended, which many tests expect; so here the library waits for it as long as it takes.
 
 A request over stdio or HTTP may go directly or through the SDK's dispatcher, and nothing but its cost may depend on
 that. So each test draws one way or both, and a failure shows which. ``PROGRAMS_SEED`` repeats it; with ``WAY``, all
@@ -17,10 +20,15 @@ import pytest
 from mcp_actors.servers.connection import _dispatch
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.requests import is_traced
+from mcp_actors.servers.transports.stdio import _link
 from tests.programs import SEED
 
 WAYS: Final = {"direct": 1.0, "mixed": 0.5, "dispatched": 0.0}
 """The share of requests that go directly if they may."""
+
+
+EXIT: Final = 30.0
+"""Seconds for a process to exit, which takes it milliseconds; every time-out of a request is longer."""
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +38,13 @@ def no_observer_has_raised(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     raised = [record for record in caplog.get_records("call") if record.getMessage().startswith("observer ")]
     if raised:
         pytest.fail("\n".join(f"{record.getMessage()}: {record.exc_info}" for record in raised), pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def exits_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the exit of a process after its stdout ended, however long a busy machine takes to report it."""
+    for constant in ("EXIT_WAIT", "OBITUARY_WAIT", "STDERR_WAIT"):
+        monkeypatch.setattr(_link, constant, EXIT)
 
 
 @pytest.fixture(autouse=True)

@@ -42,8 +42,8 @@ from tests.messages import Said
 
 from . import wire_server
 from .answers import BY_SESSION
-from .fleet import STARTED, Outcome, calls, kill, pid_of
-from .groups import AT_ONCE
+from .fleet import Outcome, calls, kill, pid_of
+from .groups import AT_ONCE, BOUND
 from .links import text_of
 from .processes import eventually, freeze
 
@@ -443,7 +443,7 @@ async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_nex
 ) -> None:
     async with open_servers(config("legacy", log, restart=AT_ONCE, stop_timeout=0.1)) as servers:
         assert text_of(await servers["a"].call_tool("deaf")) == "deaf"
-        with trio.fail_after(STARTED):
+        with trio.fail_after(BOUND):
             assert text_of(await say(servers["a"], ANSWER)) == "answered"
     assert len(messages(log, "tools/call")) == 2
 

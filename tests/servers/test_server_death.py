@@ -22,7 +22,6 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import EventStream
 from mcp_actors.servers import ServerGroup, StateChanged
-from mcp_actors.servers.transports.stdio._link import EXIT_WAIT
 from tests.idle_clock import IdleClock
 
 from .fleet import PROMPT, Outcome, calls, kill, pid_of, wait_calls
@@ -184,10 +183,8 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(
     pids = tmp_path / "pids"
     flags = ("--close-stdout", "--ignore-eof", "--pid-file", str(pids))
     async with open_servers(server("a", *flags, restart=NEVER, stop_timeout=0.5)) as servers:
-        began = trio.current_time()
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("echo", {"text": "x"})
-        assert trio.current_time() - began < EXIT_WAIT + PROMPT
         with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
         assert "closed its stdout" in str(servers.errors["a"])
