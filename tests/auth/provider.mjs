@@ -18,6 +18,7 @@ reset();
 const tools = [
   { name: "whoami", inputSchema: { type: "object" } },
   { name: "write", inputSchema: { type: "object" } },
+  { name: "echo", inputSchema: { type: "object" } },
 ];
 
 const http = createServer();
@@ -127,10 +128,11 @@ async function mcp(req, res) {
   if (message.params?.name === "leak") {
     return json(res, 200, { jsonrpc: "2.0", id: message.id, error: { code: -32000, message: `refused ${token}` } });
   }
+  const said = message.params?.name === "echo" && message.params.arguments.text;
   const results = {
     initialize: { protocolVersion: "2025-11-25", capabilities: { tools: {} }, serverInfo: { name: "guarded", version: "1" } },
     "tools/list": { tools },
-    "tools/call": { content: [{ type: "text", text: control.over ? "over" : `${found.accountId ?? found.clientId}` }] },
+    "tools/call": { content: [{ type: "text", text: said || (control.over ? "over" : `${found.accountId ?? found.clientId}`) }] },
     ping: {},
   };
   const result = results[message.method];
@@ -151,8 +153,10 @@ http.on("request", async (req, res) => {
         }
         if (expire) {
           const token = await find(expire);
-          await token.adapter.upsert(token.jti, { ...(await token.adapter.find(token.jti)), exp: 1 }, 3600); // in 1970
-          outdated.add(token.jti);
+          if (token) {
+            await token.adapter.upsert(token.jti, { ...(await token.adapter.find(token.jti)), exp: 1 }, 3600); // in 1970
+            outdated.add(token.jti);
+          }
           callers.clear();
         }
         if (due) outdated.add(due); // it is valid, but its callers want to refresh it

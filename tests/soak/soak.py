@@ -1,7 +1,8 @@
 """The soak: real servers over stdio and HTTP, callers, and all that can happen to servers, in random order.
 
 Some servers rest when they are idle, some are renewed all the time. Every few milliseconds something else happens:
-SIGKILL, SIGSTOP, an outage of an HTTP server, a reload with changes, an added or removed server, a restart.
+SIGKILL, SIGSTOP, an outage of an HTTP server, a reload with changes, an added or removed server, a restart, a token
+that is refused.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import trio
@@ -29,15 +32,16 @@ from mcp_actors import (
     ServerConfig,
     ServerError,
     ServerGroup,
-    ServerRef,
     open_servers,
 )
+from tests.auth.authority import run_authority
 from tests.servers.fleet import http_config
 from tests.servers.groups import server
 from tests.servers.http_server import Running, run_server, unused_port
 from tests.servers.links import text_of
 
 from .census import census, memory
+from .guarded import Guarded
 
 STUCK: Final = 60.0
 """Seconds after which a call counts as stuck; its own limit is far below."""
@@ -56,7 +60,9 @@ class Size:
         seconds: how long there is trouble, after the warm-up.
         warm_up: seconds of trouble before memory is measured first: until then every new mixture of sizes takes some.
         stdio: servers over stdio.
+        replicated: how many of them are two processes.
         http: servers over HTTP.
+        guarded: servers over HTTP whose tokens expire all the time.
         callers: tasks that call.
         check: seconds between two health checks.
         rest: seconds for which the group is left alone at the end, while its processor time is measured.
@@ -65,7 +71,9 @@ class Size:
     seconds: float = 60.0
     warm_up: float = 60.0
     stdio: int = 14
-    http: int = 6
+    replicated: int = 3
+    http: int = 4
+    guarded: int = 2
     callers: int = 50
     check: float = 5.0
     rest: float = 10.0
@@ -137,6 +145,7 @@ class Soak:
         self._size = size
         self._draw = random.Random(seed)
         self._webs = [Web(f"web{number}") for number in range(size.http)]
+        self._guarded: Guarded | None = None
         self._edition = 0
         self._extra: set[str] = set()
 
@@ -148,8 +157,11 @@ class Soak:
             name = f"stdio{number}"
             age = {"idle_timeout": 1.0} if number % 5 == 1 else {"max_lifetime": 5.0} if number % 5 == 2 else {}
             age = {} if calm else age
-            configs.append(server(name, **self._options(name, changed), **age))
+            replicas = 2 if number < self._size.replicated else 1
+            configs.append(server(name, replicas=replicas, **self._options(name, changed), **age))
         configs += [http_config(web.port, web.name, **self._options(web.name, changed)) for web in self._webs]
+        if self._guarded is not None:
+            configs += self._guarded.configs(lambda name: self._options(name, changed))
         return configs
 
     def _options(self, name: str, changed: frozenset[str]) -> dict[str, object]:
@@ -166,21 +178,33 @@ class Soak:
     async def run(self) -> Report:
         """Make trouble, then look at what is left."""
         before = census()
-        for web in self._webs:
-            await web.start()
-        try:
-            async with open_servers(*self._configs(), drain_timeout=2.0) as group:
-                await self._trouble(group)
-                await self._recover(group)
-                await self._idle()
-        finally:
-            for web in self._webs:
-                await web.stop()
+        with ExitStack() as stack:
+            await self._guard(stack)
+            try:
+                for web in self._webs:
+                    await web.start()
+                async with open_servers(*self._configs(), drain_timeout=2.0) as group:
+                    await self._trouble(group)
+                    await self._recover(group)
+                    await self._idle()
+            finally:
+                for web in self._webs:
+                    await web.stop()
+            if self._guarded is not None:
+                self.report.events["refresh"] = self._guarded.refreshed
+                self.report.defects += self._guarded.defects
         left = census()
         self.report.defects += [
             f"left: {key} {left[key]}, before: {before[key]}" for key in left if left[key] > before[key]
         ]
         return self.report
+
+    async def _guard(self, stack: ExitStack) -> None:
+        if self._size.guarded:
+            authority = stack.enter_context(run_authority())
+            folder = Path(stack.enter_context(TemporaryDirectory()))
+            self._guarded = Guarded(authority, folder, self._size.guarded)
+            await self._guarded.sign_in()
 
     async def _trouble(self, group: ServerGroup) -> None:
         async with trio.open_nursery() as nursery:
@@ -226,6 +250,7 @@ class Soak:
                 self._add,
                 self._remove,
                 self._restart,
+                self._expire,
             ),
         ]
         async with trio.open_nursery() as nursery:
@@ -237,7 +262,8 @@ class Soak:
         self.report.events[kind] += 1
 
     async def _signal(self, number: signal.Signals, group: ServerGroup) -> None:
-        pids = [status.pid for status in group.status().values() if status.pid is not None]
+        replicas = [replica for status in group.status().values() for replica in status.replicas.each]
+        pids = [replica.pid for replica in replicas if replica.pid is not None]
         if pids:
             self._note(number.name)
             with suppress(ProcessLookupError):
@@ -278,6 +304,11 @@ class Soak:
         with suppress(ServerError, KeyError):
             await group[self._draw.choice([*group])].restart()
 
+    async def _expire(self, _: ServerGroup) -> None:
+        if self._guarded is not None:
+            self._note("expiry")
+            await self._guarded.expire()
+
     # --- afterwards -------------------------------------------------------------------------------------------------
 
     async def _recover(self, group: ServerGroup) -> None:
@@ -287,10 +318,10 @@ class Soak:
         await group.reload(*self._configs(calm=True))
         with trio.move_on_after(READY):
             async with trio.open_nursery() as nursery:
-                for ref in group.configured:
-                    nursery.start_soon(_until_answered, ref)
-        down = {name: status.state for name, status in group.status().items() if status.state != "ready"}
-        self.report.defects += [f"{name} is {state}" for name, state in down.items()]
+                for name in group:
+                    nursery.start_soon(_until_answered, group, name)
+        each = [replica for status in group.status().values() for replica in status.replicas.each]
+        self.report.defects += [f"{replica.name} is {replica.state}" for replica in each if replica.state != "ready"]
 
     async def _idle(self) -> None:
         """Measure the processor time of a group that nothing happens to."""
@@ -305,9 +336,11 @@ class Soak:
         self.report.memory.append(memory())
 
 
-async def _until_answered(ref: ServerRef) -> None:
+async def _until_answered(group: ServerGroup, name: str) -> None:
     while True:
         with suppress(ServerError):  # perhaps it was suspended, which is noticed only now
-            await ref.call_tool("echo", {"text": "back"})
-            return
+            await group[name].call_tool("echo", {"text": "back"})
+            replicas = group.status()[name].replicas
+            if replicas.serving == replicas.total:
+                return
         await trio.sleep(0.2)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..programs import SEED
 from .soak import Size, Soak
 
-FEW = Size(seconds=2.5, warm_up=0.0, stdio=3, http=1, callers=8, check=0.5, rest=0.2)
+FEW = Size(seconds=2.5, warm_up=0.0, stdio=3, replicated=1, http=1, guarded=0, callers=8, check=0.5, rest=0.2)
 
 
 async def test_whatever_happens_each_call_has_one_outcome_and_nothing_is_left(
