@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import logging
+from typing import Literal
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import Backoff, ConnectFailed, ConnectionLost, HealthPolicy, RestartPolicy, ServerUnavailable
+from mcp_actors import (
+    Backoff,
+    ConnectFailed,
+    ConnectionLost,
+    HealthPolicy,
+    LimitExceeded,
+    RestartPolicy,
+    ServerUnavailable,
+)
 from mcp_actors.kernel import Crashed, Started
 from mcp_actors.servers import (
     Drained,
@@ -63,6 +72,27 @@ async def test_calls_wait_while_all_replicas_are_busy(autojump_clock: MockClock)
         assert (shop.held, ref.statistics().queued) == ([2, 0], 0)
         assert sum(call.over for call in calls) == 5
         shop.let_go()
+
+
+@pytest.mark.parametrize("overflow", ["wait", "fail"])
+async def test_the_queue_of_all_replicas_has_the_size_of_that_of_one_server(
+    autojump_clock: MockClock, overflow: Literal["wait", "fail"]
+) -> None:
+    """S2-32: callers wait for a place in it, or are refused; never more are sent than the replicas may have."""
+    shop = Shop()
+    config = shop.config(2, max_in_flight=2, mailbox_size=3, overflow=overflow)
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        calls = begin(nursery, 9, ref.call_tool, "hold")
+        await settle()
+        refused = 2 if overflow == "fail" else 0
+        assert (shop.held, ref.statistics().queued) == ([2, 2], 5 - refused)
+        assert [type(call.error) for call in calls if call.over] == [LimitExceeded] * refused
+        shop.let_go()
+        await settle()
+        assert [call.over for call in calls] == [True] * 9
+        assert sum(call.error is None for call in calls) == 9 - refused
 
 
 async def test_a_replica_that_crashes_takes_its_own_calls_and_no_others(autojump_clock: MockClock) -> None:
@@ -279,6 +309,21 @@ async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(aut
         answers = [int(text_of(await call.result())) for call in calls]
         assert sorted(answers) == sorted([busy + 1, busy + 1, 2 - busy])
     assert server_states(events) == ["connecting", "ready", "stopping", "stopped"]
+
+
+async def test_an_old_replica_is_kept_until_all_others_serve(autojump_clock: MockClock) -> None:
+    """S2-31: if the first new connection fails, the lifetime does not take down the others, one after the other."""
+    shop = Shop()
+    async with open_servers(shop.config(3, max_lifetime=1000, restart=LATER)) as group:
+        ref = group["shop"]
+        await trio.sleep(800)
+        shop.refuses = 1
+        await trio.sleep(3000)
+        assert sorted(each.state for each in ref.statistics().replicas.each) == ["backoff", "ready", "ready"]
+        assert len(shop.sessions) == 3
+        await trio.sleep(1500)
+        assert ref.statistics().replicas.serving == 3
+        assert len(shop.sessions) == 6
 
 
 async def test_an_idle_server_disconnects_all_replicas_until_it_is_used(autojump_clock: MockClock) -> None:

@@ -296,8 +296,9 @@ class LifecycleActor(Actor):
             await _start_quietly(server)
 
     async def _renew(self, server: ServerEntry, record: ServerRecord) -> None:
-        """Replace an old connection by a new one. If that fails, the state of the server shows it."""
-        if record.life.state in CONNECTED:
+        """Replace an old connection by a new one, unless another replica is down. If it fails, the state shows it."""
+        others = [replica for replica in server.record.replicas if replica is not record]
+        if record.life.state in CONNECTED and all(replica.life.state in ACTIVE for replica in others):
             with suppress(ConnectFailed, ActorStartError, ActorStopped, ActorCrashed):
                 await (self._reconnect((server,)) if record is server.record else self._replace(server, record))
 

@@ -28,15 +28,16 @@ async def report_lifetime(record: ServerRecord) -> None:
     idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
     lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
     requests, subscriptions = record.calls.deadlines, record.subscriptions
-    began = last_use = trio.current_time()
+    last_use = trio.current_time()
+    old_at = last_use + lifetime
     requests.note_quiet = True
     while True:
         now = trio.current_time()
         last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
-        if now >= began + lifetime:
+        if now >= old_at:
             record.retire("old")
-            began = now  # not before the next connection, unless nothing comes of it
+            old_at = now + JITTER * lifetime  # if it is kept, because another replica is down
         elif now >= last_use + idle:
             record.retire("idle")
             last_use = now  # if it is in use after all
-        await trio.sleep_until(min(began + lifetime, last_use + idle))
+        await trio.sleep_until(min(old_at, last_use + idle))
