@@ -116,16 +116,23 @@ async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: Mo
 async def test_a_server_that_leaves_while_its_last_replica_is_replaced_finishes_all(autojump_clock: MockClock) -> None:
     """S2-37: no other connection follows, so this one takes what waits for it."""
     shop = Shop()
-    config = shop.config(2, restart=NEVER, max_lifetime=100, max_in_flight=2, request_timeout=None)
+    config = shop.config(2, restart=NEVER, max_in_flight=2, request_timeout=None)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
-        shop.sessions[0].break_down.set()
         await trio.sleep(1)
         calls = begin(nursery, 3, ref.call_tool, "hold")
-        await ref.wait_state("stopping")
+        await settle()
+        busy = shop.held.index(2)
+        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False) == 2]
+        old.retire("old")
+        await settle()
+        shop.sessions[1 - busy].break_down.set()
+        await settle()
+        assert ref.state == "stopping"
+        calls = [call for call in calls if not call.over] + begin(nursery, 1, ref.call_tool, "hold")
         begin(nursery, 1, group.remove, "shop")
         await trio.sleep(10)
-        assert (shop.held, [call.over for call in calls]) == ([0, 2], [False] * 3)
+        assert (shop.held[busy], [call.over for call in calls]) == (2, [False] * 3)
         shop.let_go()
-        assert [text_of(await call.result()) for call in calls] == ["2"] * 3
+        assert [text_of(await call.result()) for call in calls] == [str(busy + 1)] * 3
         assert len(shop.sessions) == 2

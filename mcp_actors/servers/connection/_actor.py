@@ -122,7 +122,7 @@ class ServerActor(Actor):
             negotiation.failed(failure.__cause__)
             raise failure from failure.__cause__
         finally:
-            self._record.session = Session(self._record.session.info)
+            self._record.session = Session()
             if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.life.note_failure(self._loss())
 
@@ -257,7 +257,7 @@ class ServerActor(Actor):
     def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
         client, identity = self._client, self._client.server_info
         self._record.session.pid, self._record.session.take_again = link.pid, self.take_again
-        self._record.session.info = ServerInfo(
+        self._record.server.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,
             protocol_version=client.protocol_version,

@@ -38,7 +38,7 @@ from ._reporter import CatalogReporter
 from ._resources import KeptResources
 from ._state import CONNECTED
 from ._subscriptions import Subscriptions
-from ._transitions import is_followed, rank
+from ._transitions import is_followed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -61,16 +61,14 @@ Retirement: TypeAlias = Literal["idle", "old"]
 
 @define(eq=False)
 class Session:
-    """Facts about the current or last session, written by the connection.
+    """Facts about the current session, written by the connection.
 
     Attributes:
-        info: the server's description of itself; None before the first connection.
         pid: the process of the server, while it is connected over stdio.
         masker: masks the credentials of the current connection.
         take_again: has the connection take what waits, after it has refused that (`ServerLife.holding`).
     """
 
-    info: ServerInfo | None = None
     pid: int | None = None
     masker: Masker = field(factory=Masker)
     take_again: Callable[[], object] = lambda: None
@@ -105,7 +103,8 @@ class ServerRecord:
         callbacks: the user's callbacks.
         client_info: how the client introduces itself to the server; None for the default.
         life: the state of the server. Follows the events of its actor, or of the actors of its replicas.
-        session: facts about the current or last session. Written by the connection.
+        info: its description of itself at the latest connect; None before that. Written by the connection.
+        session: facts about the current session. Written by the connection.
         opening: what the next connect begins with. Written by the connection.
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Written by the connection, and by requests that list them.
@@ -144,6 +143,7 @@ class ServerRecord:
         self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
         self.woken: bool = False
+        self.info: ServerInfo | None = None
         self.session: Session = Session()
         self.opening: Opening = Opening(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
@@ -187,7 +187,6 @@ class ServerRecord:
         self.catalog.configure(config)
         self.resources.keep(config.keep_resources)
         self.life.configure(config, required=required)
-        self.session.info = self.info
         self._divide()
 
     @property
@@ -271,12 +270,6 @@ class ServerRecord:
         return self.calls.deadlines.pending(queued=queued, actor=self.share)
 
     @property
-    def info(self) -> ServerInfo | None:
-        """The server's description of itself: of the best replica that has been connected; None before that."""
-        best_first = sorted(self.replicas, key=lambda each: rank(each.life.state))
-        return next((each.session.info for each in best_first if each.session.info is not None), self.session.info)
-
-    @property
     def sessions(self) -> Sequence[ServerRecord]:
         """The records of its connected replicas; its own if none is connected, and without replicas."""
         return [each for each in self.replicas if each.life.state in CONNECTED] or (self,)
@@ -290,7 +283,7 @@ class ServerRecord:
                 if (changed := replica.life.follow(event)) is not None:
                     changes.append(self._changed(replica, changed))
                 self.life.last_error = replica.life.error or self.life.last_error
-        return [*changes, *self._shown(event)] if changes or self.replica(event.actor) is not self else []
+        return [*changes, *self._shown(event)] if changes else []
 
     def _shown(self, event: Event) -> Sequence[ServerEvent]:
         """Compute the state of the server after an event of a replica; return the event to emit if it has changed."""
@@ -346,10 +339,9 @@ class ServerRecord:
                 self.life.emit(PromptsChanged)
             case NotificationsMissed():
                 self.catalog.mark_stale()
-                info = self.info  # None while it has never been connected
-                if info is not None and info.supports.resources:
+                if self.info is not None and self.info.supports.resources:
                     self.resources.mark_stale()
-                if info is not None and info.supports.prompts:
+                if self.info is not None and self.info.supports.prompts:
                     self.life.emit(PromptsChanged)
 
 
