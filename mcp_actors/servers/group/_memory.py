@@ -28,6 +28,7 @@ from pydantic_core import ValidationError
 
 from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
+from ...catalog.values import freeze
 from ...kernel import Actor
 from ..policy import Era
 from ..record import ACTIVE, StateChanged, ToolsChanged
@@ -301,7 +302,8 @@ def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembere
         if (catalog := store.load(key)) is not None:
             listed = None
             if catalog.tools is not None:
-                tools = map(Tool.model_validate, catalog.tools)
+                # Frozen before, so that the tool and what the catalogue shows of it share the parts of its schemas.
+                tools = map(Tool.model_validate, map(freeze, catalog.tools))
                 listed = tuple([KnownTool.remembered(server, tool, naming) for tool in tools])
             return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
     except (ValidationError, RecursionError):

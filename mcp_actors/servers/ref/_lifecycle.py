@@ -8,11 +8,11 @@ forever.
 from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
-from attrs import field, frozen
+from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ...kernel import Call, SupervisorRef
@@ -34,8 +34,11 @@ class ServerEntry:
     record: ServerRecord
     supervisor: SupervisorRef
     group: SupervisorRef
-    turn: trio.Lock = field(factory=trio.Lock, eq=False, repr=False)
-    """Held by the change that is being carried out."""
+
+    @cached_property
+    def turn(self) -> trio.Lock:
+        """Held by the change that is being carried out."""
+        return trio.Lock()
 
     @property
     def name(self) -> str:

@@ -8,6 +8,7 @@ that is not shown leaves `Freshness.stale_since` set, and the list has to be req
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Final, Literal
 
 import trio
@@ -37,15 +38,18 @@ class Freshness:
 
     Attributes:
         stale_since: when it was first known to be outdated; None while it is the newest one known.
-        turn: held by the task that lists again: of several replicas, by that of one.
     """
 
     stale_since: float | None = field(default=None, init=False)
-    turn: trio.Lock = field(factory=trio.Lock, init=False)
     _notifications: int = field(default=0, init=False)
     _begun: int = field(default=0, init=False)
     _begun_when_shown: int = field(default=0, init=False)
     _became_stale: trio.Event | None = field(default=None, init=False)
+
+    @cached_property
+    def turn(self) -> trio.Lock:
+        """Held by the task that lists again: of several replicas, by that of one."""
+        return trio.Lock()
 
     @property
     def is_stale(self) -> bool:
