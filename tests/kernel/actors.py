@@ -164,6 +164,19 @@ def raising(exc: BaseException) -> Callable[[], Awaitable[None]]:
     return run
 
 
+async def make_cancelled() -> trio.Cancelled:
+    """Return the Cancelled of a scope that has ended."""
+    found: list[trio.Cancelled] = []
+    with trio.CancelScope() as scope:
+        scope.cancel("to get hold of a Cancelled")
+        try:
+            await trio.lowlevel.checkpoint()
+        except trio.Cancelled as exc:
+            found.append(exc)
+            raise
+    return found[0]
+
+
 async def shielded(seconds: float) -> None:
     """A part that no cancellation reaches."""
     with trio.CancelScope(shield=True):

@@ -24,7 +24,7 @@ from mcp_actors.kernel import (
 )
 
 from ..messages import Said
-from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, leaving, of, open_child, raising
+from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, leaving, make_cancelled, of, open_child, raising
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 3])
@@ -222,17 +222,17 @@ async def test_an_exception_of_a_tell_is_logged_with_its_traceback_and_is_an_eve
     assert entry.exc_info[1] is boom
 
 
+async def fail_late() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise Boom
+
+
 async def test_an_exception_of_a_call_whose_caller_has_left_is_logged_and_is_an_event(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     events: list[Event] = []
-
-    async def fail_late() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise Boom
-
     async with open_actor(Host(), name="host", observers=[events.append]) as ref:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -249,13 +249,6 @@ async def test_exceptions_without_a_caller_are_not_logged_while_the_actor_ends(
 ) -> None:
     """They are the consequence of the end, not news."""
     events: list[Event] = []
-
-    async def fail_late() -> None:
-        try:
-            await trio.sleep_forever()
-        finally:
-            raise Boom
-
     async with open_actor(Host(), name="host", observers=[events.append]) as ref:
         await ref.tell(Do(fail_late))
         await settle()
@@ -369,13 +362,7 @@ async def test_fail_with_a_group_drops_the_cancellations_in_it() -> None:
     host, boom = Host(), Boom()
     with leaving(ActorCrashed) as left:
         async with open_actor(host, name="host"):
-            with trio.CancelScope() as scope:
-                scope.cancel("to get hold of a Cancelled")
-                try:
-                    await trio.lowlevel.checkpoint()
-                except trio.Cancelled as exc:
-                    host.fail(BaseExceptionGroup("both", [exc, boom]))
-                    raise
+            host.fail(BaseExceptionGroup("both", [await make_cancelled(), boom]))
             await trio.sleep_forever()
     assert isinstance(left.value.__cause__, ExceptionGroup)
     assert left.value.__cause__.exceptions == (boom,)

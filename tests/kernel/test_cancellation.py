@@ -14,7 +14,7 @@ from trio.testing import wait_all_tasks_blocked as settle
 from mcp_actors.kernel import ActorCrashed, ActorError, ActorRef, Event, Unhandled, open_actor
 
 from ..messages import Said
-from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, leaving, raising, shielded
+from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, leaving, make_cancelled, raising, shielded
 
 
 async def swallow() -> str:
@@ -98,20 +98,13 @@ async def cancel_when_settled(scope: trio.CancelScope) -> None:
 
 async def test_a_cancelled_of_another_task_stops_at_the_handler(caplog: pytest.LogCaptureFixture, said: Said) -> None:
     """K2: foreign code may catch a Cancelled in one task and raise it in another."""
-    stray: list[BaseException] = []
+    stray = await make_cancelled()
     events: list[Event] = []
-    with trio.CancelScope() as scope:
-        scope.cancel("to get hold of a Cancelled")
-        try:
-            await trio.lowlevel.checkpoint()
-        except trio.Cancelled as exc:
-            stray.append(exc)
-            raise
     async with open_actor(Host(), name="host", observers=[events.append]) as ref:
         with pytest.raises(ActorError) as stopped:
-            await ref.call(Do(raising(stray[0])))
+            await ref.call(Do(raising(stray)))
         said("handler raises a Cancelled of another task", str(stopped.value))
-        await ref.tell(Do(raising(stray[0])))
+        await ref.tell(Do(raising(stray)))
         assert await ref.call(Get(1)) == 1
     assert [event.message for event in events if isinstance(event, Unhandled)] == ["Do"]
     assert "no caller gets the error" in caplog.text
@@ -119,23 +112,16 @@ async def test_a_cancelled_of_another_task_stops_at_the_handler(caplog: pytest.L
 
 @pytest.mark.parametrize("where", ["before", "after", "fail"])
 async def test_a_cancelled_of_another_task_does_not_leave_running(where: str) -> None:
-    stray: list[BaseException] = []
-    with trio.CancelScope() as scope:
-        scope.cancel("to get hold of a Cancelled")
-        try:
-            await trio.lowlevel.checkpoint()
-        except trio.Cancelled as exc:
-            stray.append(exc)
-            raise
+    stray = await make_cancelled()
 
     async def escape(_: Host) -> None:
-        raise stray[0]
+        raise stray
 
     host = Host(start=escape if where == "before" else None, stop=escape if where == "after" else None)
     with leaving(ActorError, "without a reason") if where == "before" else trio.CancelScope():
         async with open_actor(host, name="host") as ref:
             if where == "fail":
-                host.fail(stray[0])
+                host.fail(stray)
             assert await ref.call(Get(1)) == 1
 
 

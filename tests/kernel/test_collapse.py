@@ -5,21 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import trio
 
 from mcp_actors._collapse import collapse, exit_in, is_failure, leaves, without_cancelled
 
-
-async def make_cancelled() -> trio.Cancelled:
-    found: list[trio.Cancelled] = []
-    with trio.CancelScope() as scope:
-        scope.cancel("to get hold of a Cancelled")
-        try:
-            await trio.lowlevel.checkpoint()
-        except trio.Cancelled as exc:
-            found.append(exc)
-            raise
-    return found[0]
+from .actors import make_cancelled
 
 
 def group(*excs: BaseException) -> BaseExceptionGroup[Any]:

@@ -30,7 +30,7 @@ from mcp_actors.kernel import (
 )
 
 from ..messages import Said
-from .actors import Boom, Do, Fatal, Get, Host, PutNow, leaving, of, open_child
+from .actors import Boom, Do, Fatal, Get, Host, PutNow, leaving, make_cancelled, of, open_child
 from .takers import Ask, Calls, Taker, counts, number_of, taking
 
 OF_SENDER: contextvars.ContextVar[str] = contextvars.ContextVar("of_sender", default="nobody")
@@ -229,20 +229,13 @@ async def test_an_exception_that_ends_the_incarnation_does_so_from_take_too(exc:
 
 async def test_a_cancelled_from_elsewhere_does_not_reach_the_caller() -> None:
     """K2."""
-    stray: list[BaseException] = []
-    with trio.CancelScope() as scope:
-        scope.cancel("to get one")
-        try:
-            await trio.lowlevel.checkpoint()
-        except trio.Cancelled as exc:
-            stray.append(exc)
-            raise
+    stray = await make_cancelled()
     taker = Taker()
     async with taking(taker) as calls:
         await calls.send(Ask(1), Ask(2))
-        assert taker.taken[0].fail(stray[0])
+        assert taker.taken[0].fail(stray)
         calls.cancel(2)
-        assert not taker.taken[1].fail(stray[0])
+        assert not taker.taken[1].fail(stray)
         await settle()
         assert calls.kinds == {1: ActorError, 2: str}
 

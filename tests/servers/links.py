@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import trio
 from mcp import Client
 from mcp.shared.message import SessionMessage
 from mcp.types import CallToolResult, JSONRPCNotification, TextContent
@@ -57,6 +58,19 @@ def text_of(result: CallToolResult) -> str:
 async def wait_for_line(path: Path, text: str) -> None:
     """Wait until a log file holds a line."""
     await eventually(lambda: path.exists() and text in path.read_text().splitlines())
+
+
+class Rounds:
+    """Counts the turns of a task that has always something to do."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    async def count(self) -> None:
+        """Run until it is cancelled."""
+        while True:
+            await trio.lowlevel.checkpoint()
+            self.number += 1
 
 
 def shell(script: str, stop_timeout: float = 0.5, **options: Any) -> ServerConfig:

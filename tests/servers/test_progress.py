@@ -87,7 +87,16 @@ async def test_a_callback_runs_in_its_callers_context() -> None:
     assert seen == {"mary"}
 
 
-async def test_the_oldest_of_too_many_waiting_notifications_are_dropped() -> None:
+@pytest.mark.parametrize(
+    ("number", "message", "kept"),
+    [
+        pytest.param(MAX_WAITING + 10, None, MAX_WAITING, id="in number"),
+        pytest.param(6, "x" * (MAX_CHARACTERS // 2), 2, id="in memory"),
+    ],
+)
+async def test_the_oldest_of_too_many_waiting_notifications_are_dropped(
+    number: int, message: str | None, kept: int
+) -> None:
     seen: list[float] = []
     gate = trio.Event()
 
@@ -100,33 +109,12 @@ async def test_the_oldest_of_too_many_waiting_notifications_are_dropped() -> Non
         nursery.start_soon(feed.run)
         feed.notify(0, None, None)
         await wait_all_tasks_blocked()
-        for number in range(1, MAX_WAITING + 11):
-            feed.notify(number, None, None)
+        for each in range(1, number + 1):
+            feed.notify(each, None, message)
         gate.set()
         await feed.wait_idle()
         nursery.cancel_scope.cancel("all was delivered")
-    assert seen == [0, *range(11, MAX_WAITING + 11)]
-
-
-async def test_messages_of_waiting_notifications_take_a_limited_amount_of_memory() -> None:
-    seen: list[float] = []
-    gate = trio.Event()
-
-    async def slow(progress: float, total: float | None, message: str | None) -> None:
-        seen.append(progress)
-        await gate.wait()
-
-    feed = ProgressFeed("a", slow)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(feed.run)
-        feed.notify(0, None, None)
-        await wait_all_tasks_blocked()
-        for number in range(1, 7):
-            feed.notify(number, None, "x" * (MAX_CHARACTERS // 2))
-        gate.set()
-        await feed.wait_idle()
-        nursery.cancel_scope.cancel("all was delivered")
-    assert seen == [0, 5, 6]
+    assert seen == [0, *range(number + 1 - kept, number + 1)]
 
 
 async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojump_clock: MockClock) -> None:

@@ -19,6 +19,7 @@ from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace, parse
 from mcp_actors.servers.transports.wire._lines import LongLine
 
 from ..hostile import LongestStep
+from ..links import Rounds
 
 ANY = 1 << 30
 LIMITS = MessageLimits(ANY, ANY)
@@ -183,21 +184,14 @@ async def test_an_event_over_the_limit_is_not_read_for_ever(skipped: int) -> Non
 )
 async def test_other_tasks_run_while_a_stream_that_has_arrived_is_read(parts: tuple[bytes, ...]) -> None:
     """B-13: every millisecond or two, while the stream takes a tenth of a second."""
-    rounds = 0
-
-    async def count() -> None:
-        nonlocal rounds
-        while True:
-            await trio.lowlevel.checkpoint()
-            rounds += 1
-
+    rounds = Rounds()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
+        nursery.start_soon(rounds.count)
         with LongestStep() as steps:
             async for _ in read_events(stream_of(*parts), LIMITS, ReadingPace()):
                 pass
         nursery.cancel_scope.cancel()
-    assert rounds > 10
+    assert rounds.number > 10
     assert steps.seconds < 0.1
 
 

@@ -26,7 +26,7 @@ from mcp_actors.servers.transports.wire._messages import parse_message
 
 from ...messages import Said
 from ..groups import BOUND, until
-from ..links import never_lost, notification, open_session, scripted, shell, streams_of, text_of
+from ..links import Rounds, never_lost, notification, open_session, scripted, shell, streams_of, text_of
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -262,40 +262,27 @@ async def test_a_session_that_has_stopped_reading_can_still_send(tmp_path: Path)
 
 async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
     line = '{"jsonrpc":"2.0","method":"test"}'
-    rounds = 0
-
-    async def count() -> None:
-        nonlocal rounds
-        while True:
-            await trio.lowlevel.checkpoint()
-            rounds += 1
-
+    rounds = Rounds()
     async with open_link(shell(f"while :; do echo '{line}'; done"), on_lost=never_lost) as link:
         reader, _ = await streams_of(link)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+            nursery.start_soon(rounds.count)
             for _ in range(1000):
                 await reader.receive()
             nursery.cancel_scope.cancel("enough")
     # A new chunk of data starts a new burst, so they do not all have the same length.
-    assert rounds >= 1000 / BURST / 2
+    assert rounds.number >= 1000 / BURST / 2
 
 
 async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_path: Path) -> None:
-    rounds, settled = 0, Counter[int]()
+    rounds, settled = Rounds(), Counter[int]()
 
     class Waiting:
         def succeeded(self, result: dict[str, Any]) -> None:
-            settled[rounds] += 1
+            settled[rounds.number] += 1
 
         def refused(self, error: ErrorData) -> None:
             pytest.fail("it was refused")
-
-    async def count() -> None:
-        nonlocal rounds
-        while True:
-            await trio.lowlevel.checkpoint()
-            rounds += 1
 
     async with open_link(shell(f"{until(tmp_path / 'lines')}; cat {tmp_path / 'lines'} -"), on_lost=never_lost) as link:
         reader, writer = await streams_of(link)
@@ -306,7 +293,7 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
         (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
         (tmp_path / "new").rename(tmp_path / "lines")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(count)
+            nursery.start_soon(rounds.count)
             await reader.receive()
             nursery.cancel_scope.cancel("enough")
     assert settled.total() == 10 * BURST
