@@ -26,6 +26,9 @@ Call = Callable[[str, dict[str, Any]], Awaitable[Any]]
 LOWEST: Final = "import os, runpy, sys; os.nice(19); sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
 """A program that runs another one at the lowest priority."""
 
+WITH_US: Final = "import threading as t, os, sys; t.Thread(target=lambda: os._exit(bool(sys.stdin.read()))).start(); "
+"""What lets a program end with this one, which may end at any time: its stdin is closed then."""
+
 SUBSCRIPTIONS: Final = 500
 
 
@@ -83,8 +86,8 @@ def over_http(*, sse: bool = False) -> Iterator[Evil]:
 
     from mcp_actors import Http, ServerConfig, Sse
 
-    command = [sys.executable, "-S", "-E", "-c", LOWEST, str(hostile_http.SCRIPT)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-S", "-E", "-c", WITH_US + LOWEST, str(hostile_http.SCRIPT)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         here = f"http://127.0.0.1:{int(process.stdout.readline())}"
         url = f"{here}/sse" if sse else f"{here}/mcp"
