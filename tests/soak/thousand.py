@@ -31,7 +31,7 @@ BYTES = 150 * 10**6
 
 
 class Opened(NamedTuple):
-    """What became of a group.
+    """The figures of a group.
 
     Attributes:
         shown: the number of its tools.
