@@ -296,7 +296,9 @@ async def list_all_tools(client: Client, record: ServerRecord, past: PastSession
     tools: Iterable[Tool] = _each_once(deque(await all_pages(client, record, past, TOOLS)))
     if is_modern(client.protocol_version):
         tools = _with_valid_headers(tools, record.config.name)
-    return await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
+    known = await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
+    await record.catalog.admission.prepare(known)
+    return known
 
 
 def _each_once(tools: deque[Tool]) -> Iterator[Tool]:

@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from ..._errors import ToolNotFound
 from ...catalog import Pins, PinVerdict, judge
+from ..basics import TimeSlice
 from ._identity import launch_pin
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from mcp.types import Tool
 
-    from ...config import ServerConfig
+    from ...config import ServerConfig, ToolFilter
     from ._known import KnownTool
 
 __all__ = ["Admission", "ToolChanges"]
@@ -51,6 +52,18 @@ class ToolChanges:
         return bool(self.tools)
 
 
+class _Verdicts(dict[str, bool]):
+    """The verdicts of a filter, by the names of tools. Each is asked for once, because patterns take time."""
+
+    def __init__(self, of: ToolFilter) -> None:
+        super().__init__()
+        self._filter = of
+
+    def __missing__(self, name: str) -> bool:
+        shown = self[name] = self._filter.shows(name)
+        return shown
+
+
 class Admission:
     """Decides which tools of one server are admitted.
 
@@ -66,6 +79,7 @@ class Admission:
         self.accepted: Pins | None = None
         self._config = config
         self._filter = config.tools
+        self._verdicts = _Verdicts(config.tools)
         self._policy = config.on_tool_change
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
@@ -75,6 +89,7 @@ class Admission:
     def configure(self, config: ServerConfig) -> None:
         """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it."""
         self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
+        self._verdicts = _Verdicts(config.tools)
         self.__dict__.pop("identity", None)
         if self._policy != "block":
             self._callable = self._verdict = None
@@ -92,9 +107,24 @@ class Admission:
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
+    async def prepare(self, listed: Iterable[KnownTool]) -> None:
+        """Filter a listing tool by tool, with checkpoints, before it counts: `filtered` is a part of one step.
+
+        **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
+        """
+        if self._filter.shows_all:
+            return
+        verdicts, time_slice = _Verdicts(self._filter), TimeSlice()
+        for tool in listed:
+            _ = verdicts[tool.name]
+            await time_slice.checkpoint()
+        if verdicts._filter is self._filter:  # the configuration may have changed meanwhile
+            self._verdicts = verdicts
+
     def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Return the tools that the filter shows."""
-        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if self._filter.shows(t.name)])
+        verdicts = self._verdicts
+        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if verdicts[t.name]])
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Admit the configured ``static_tools`` that the filter shows."""
@@ -138,6 +168,8 @@ class Admission:
 
     def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
         """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
+        if listed is self._listed:
+            return self.admitted()
         if self._policy != "block" or self.accepted is None:
             return self.filtered(listed)
         filtered = self.filtered(listed)

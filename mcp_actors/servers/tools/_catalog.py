@@ -238,9 +238,11 @@ class ServerCatalog:
 
 def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> Difference:
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
+    both = [(name, old[name], now) for name, now in new.items() if name in old and old[name] is not now]
     return Difference(
         tools=tuple([tool.name for tool in after]),
         added=tuple([name for name in new if name not in old]),
         removed=tuple([name for name in old if name not in new]),
-        changed=tuple([name for name, now in new.items() if name in old and old[name] is not now and old[name] != now]),
+        # The hashes of most differ. The equality of tools, a function, would be called for each.
+        changed=tuple([name for name, was, now in both if was.pin != now.pin or was != now]),
     )

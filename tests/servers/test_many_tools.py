@@ -1,0 +1,104 @@
+"""Lists of thousands of tools: no step of the event loop does for each tool what takes long for one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+import trio
+from mcp.server.mcpserver import MCPServer
+from mcp.types import Tool
+
+from mcp_actors import InProcess, ServerConfig, Stdio, ToolFilter, open_servers
+from mcp_actors.catalog import Pins, PinVerdict, judge
+from mcp_actors.catalog.names import DEFAULT_NAMING
+from mcp_actors.servers.tools import KnownTool, _admission
+from mcp_actors.servers.tools._catalog import Reporter, ServerCatalog, _difference
+
+
+def many(number: int, description: str = "") -> tuple[KnownTool, ...]:
+    """Return tools with names of their own."""
+    return tuple(
+        KnownTool.of("a", Tool(name=f"tool_{each}", description=description, input_schema={})) for each in range(number)
+    )
+
+
+def count_calls(monkeypatch: pytest.MonkeyPatch, where: type, name: str) -> list[object]:
+    """Return a list that grows by one for each call of a method."""
+    calls, method = list[object](), getattr(where, name)
+
+    def counted(self: object, *args: object) -> object:
+        calls.append(self)
+        return method(self, *args)
+
+    monkeypatch.setattr(where, name, counted)
+    return calls
+
+
+async def test_a_prepared_listing_is_filtered_without_a_call_for_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step in which it counts must be short for thousands of tools."""
+    config = ServerConfig("a", Stdio("a"), tools=ToolFilter(patterns=["tool_*", "!*9"]), on_tool_change="block")
+    catalog, listed = ServerCatalog(config, Reporter(), DEFAULT_NAMING), many(100)
+    asked = count_calls(monkeypatch, ToolFilter, "shows")
+    await catalog.admission.prepare(listed)
+    assert len(asked) == 100
+    catalog.replace(catalog.begin(), listed)
+    assert len([*catalog.admission.admissible(listed)]) == len(catalog.tools) == 90
+    assert len(asked) == 100
+
+
+async def test_a_listing_that_is_shown_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = list[Pins]()
+
+    def note(accepted: Pins | None, seen: Pins, policy: Literal["block"]) -> PinVerdict:
+        judged.append(seen)
+        return judge(accepted, seen, policy)
+
+    monkeypatch.setattr(_admission, "judge", note)
+    config = ServerConfig("a", Stdio("a"), on_tool_change="block")
+    catalog, first, listed = ServerCatalog(config, Reporter(), DEFAULT_NAMING), many(3), many(4)
+    catalog.replace(catalog.begin(), first)
+    catalog.replace(catalog.begin(), listed)
+    assert len(judged) == 2
+    assert [tool.name for tool in catalog.admission.admissible(listed)] == ["tool_0", "tool_1", "tool_2"]
+    assert len(judged) == 2
+    assert [tool.name for tool in catalog.admission.admissible(many(4))] == ["tool_0", "tool_1", "tool_2"]
+    assert len(judged) == 3
+
+
+async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_actors.servers.basics._time_slice.PIECE", -1.0)
+    server, asked, most = MCPServer("a"), count_calls(monkeypatch, ToolFilter, "shows"), 0
+    for number in range(50):
+        server.add_tool(lambda: "said", name=f"tool_{number}")
+
+    class Steps(trio.abc.Instrument):
+        def after_task_step(self, task: object) -> None:
+            nonlocal most
+            most = max(most, len(asked))
+            asked.clear()
+
+    config = ServerConfig("a", InProcess(server), tools=ToolFilter(patterns=["*"]), on_tool_change="block")
+    trio.lowlevel.add_instrument(Steps())
+    async with open_servers(config) as servers:
+        assert len(await servers["a"].list_tools()) == len(servers.tools) == 50
+    assert most == 1
+
+
+async def test_a_filter_that_changes_meanwhile_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mcp_actors.servers.basics._time_slice.PIECE", -1.0)
+    before, after = (ServerConfig("a", Stdio("a"), tools=ToolFilter(allow=[name])) for name in ("tool_0", "tool_1"))
+    catalog, listed = ServerCatalog(before, Reporter(), DEFAULT_NAMING), many(3)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(catalog.admission.prepare, listed)
+        await trio.lowlevel.checkpoint()
+        catalog.configure(after)
+    catalog.replace(catalog.begin(), listed)
+    assert [tool.name for tool in catalog.tools] == ["tool_1"]
+
+
+def test_tools_that_have_all_changed_are_compared_by_their_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after = many(100), many(100, "changed")
+    compared = count_calls(monkeypatch, KnownTool, "__eq__")
+    assert len(_difference(before, after).changed) == 100
+    assert compared == []
