@@ -7,15 +7,21 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 import httpx2
+import trio
 from attrs import define, field
+from pydantic_core import from_json
 
+from .._plain_text import plain_text
 from ..config import is_loopback
 from ._failures import Refused, Unreachable, said_by
 
 if TYPE_CHECKING:
     from ..config import OAuth
 
-__all__ = ["Exchange"]
+__all__ = ["TIMEOUT", "Exchange"]
+
+TIMEOUT: Final = 30.0
+"""Seconds for one request. A person's time is no part of one."""
 
 MAX_BODY: Final = 1024 * 1024
 """Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
@@ -57,14 +63,18 @@ class Exchange:
 
         Raises:
             Refused: its URL would send a credential unencrypted, or the answer is too long.
-            Unreachable: there is no answer, or the server cannot answer now.
+            Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self._check(request.url)
+        request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
+        where = f"{to} {request.url.scheme}://{request.url.netloc.decode()}"
         try:
-            response = await self._answer(request, to)
+            with trio.fail_after(TIMEOUT):
+                response = await self._answer(request, to)
+        except trio.TooSlowError:
+            raise Unreachable(f"{where} did not answer within {TIMEOUT:g} s") from None
         except httpx2.HTTPError as error:
-            where = f"{request.url.scheme}://{request.url.netloc.decode()}"
-            raise Unreachable(f"{to} {where} cannot be reached ({type(error).__name__})") from None
+            raise Unreachable(f"{where} cannot be reached ({type(error).__name__})") from None
         self.last = response
         # To a GET for metadata, which other URLs may have too, the SDK reacts.
         status = response.status_code
@@ -84,7 +94,10 @@ class Exchange:
             await response.aclose()
         # As bytes: httpx2 reads headers in any encoding, and writes those of a new response in ASCII.
         kept = [(name, value) for name, value in response.headers.raw if name.lower() in _KEPT]
-        answer = httpx2.Response(response.status_code, headers=kept, content=bytes(body), request=response.request)
+        status = response.status_code
+        if request.method == "POST" and response.is_success and _is_error(body):
+            status = HTTPStatus.BAD_REQUEST
+        answer = httpx2.Response(status, headers=kept, content=bytes(body), request=response.request)
         answer.next_request = response.next_request
         return answer
 
@@ -92,8 +105,8 @@ class Exchange:
         """Refuse a URL that the metadata name, if secrets would be sent to it unencrypted."""
         here = is_loopback(url.host) and is_loopback(httpx2.URL(self.url).host)
         if url.scheme != "https" and not (url.scheme == "http" and here):
-            shown = url.copy_with(userinfo=b"", query=None, fragment=None)
-            raise Refused("insecure_url", f"the metadata name {shown}, which is not https")
+            shown = self.mask(str(url.copy_with(userinfo=b"", query=None, fragment=None)))
+            raise Refused("insecure_url", f"the metadata name {plain_text(shown)}, which is not https")
 
     def check_page(self, url: str) -> None:
         """Refuse the URL of a page that a browser must not open."""
@@ -106,3 +119,12 @@ class Exchange:
     def scope(self) -> str | None:
         """The configured scopes, as the protocol writes them."""
         return " ".join(self.oauth.scopes) or None
+
+
+def _is_error(body: bytes | bytearray) -> bool:
+    """Return True if a body is an error of OAuth. GitHub sends errors with status 200."""
+    try:
+        content = from_json(body)
+    except ValueError:
+        return False
+    return isinstance(content, dict) and "error" in content and "access_token" not in content

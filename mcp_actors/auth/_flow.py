@@ -41,7 +41,12 @@ __all__ = ["Person", "made_up_refusal", "refresh", "revocation", "run_person", "
 
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 
-LOST: Final = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "invalid_target", "invalid_scope"})
+LOST: Final = frozenset(
+    {
+        *("invalid_grant", "invalid_client", "unauthorized_client", "invalid_target", "invalid_scope"),
+        *("bad_refresh_token", "incorrect_client_credentials"),  # GitHub's
+    }
+)
 """Errors after which a refresh token is worth nothing."""
 
 UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
@@ -251,7 +256,9 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         except UNUSABLE:
             raise Refused("token_refused", "the new token of the authorization server cannot be used") from None
     if not memory.brought:
-        raise Unreachable("the authorization server answered a refresh without a valid token")
+        raise Unreachable(f"the authorization server answered a refresh without a valid token{_wrong_in(response)}")
+    if memory.tokens is not None and not memory.tokens.refresh_token:
+        memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one is none, so the old one is still good
     return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
 
 
@@ -348,10 +355,21 @@ def _refused(exchange: Exchange, error: Exception) -> Exception:
         problem = f"the authorization server does not register this client: {said or 'invalid answer'}"
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
-        return Refused("token_refused", f"the authorization server issues no token: {said or 'invalid answer'}")
+        said = said or f"invalid answer{'' if last is None else _wrong_in(last)}"
+        return Refused("token_refused", f"the authorization server issues no token: {said}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")
     return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
+
+
+def _wrong_in(response: httpx2.Response) -> str:
+    """Return the problem of an answer that should be tokens, without any of its content."""
+    try:
+        OAuthToken.model_validate_json(response.content)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
+    return ""
 
 
 def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:
@@ -371,7 +389,8 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
             resource=exchange.url,
             client=client or OAuthClientInformationFull(client_id=exchange.oauth.client_id or ""),
             tokens=tokens,
-            expires_at=None if tokens.expires_in is None else now + tokens.expires_in,
+            # A token that has expired when it is issued could never be used. So such a number means nothing.
+            expires_at=now + tokens.expires_in if tokens.expires_in is not None and tokens.expires_in > 0 else None,
             since=now,
             metadata=context and context.oauth_metadata,
             protected=context and context.protected_resource_metadata,

@@ -32,6 +32,9 @@ PATIENCE: Final = 10.0
 MOST: Final = 16
 """Connections at a time."""
 
+HTTP_PORT: Final = 80
+"""The port of a URL that names none."""
+
 _PAGE: Final = (
     "<!doctype html><meta charset=utf-8><title>mcp-actors</title>"
     "<p style='font-family:sans-serif'>{text} You may close this page.</p>"
@@ -150,7 +153,7 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
         Refused: the port is not free.
     """
     parts = urlsplit(redirect)
-    host, port = parts.hostname or "", parts.port if parts.port is not None else 80
+    host, port = parts.hostname or "", parts.port if parts.port is not None else HTTP_PORT
     try:
         listeners = await trio.open_tcp_listeners(port, host="127.0.0.1" if host == "localhost" else host)
     except OSError as error:
@@ -158,7 +161,8 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
         raise Refused("port_in_use", f"{problem}; end the program that uses it") from None
     actual = listeners[0].socket.getsockname()[1]
     shown = f"[{host}]" if ":" in host else host
-    receiver = Receiver(parts._replace(netloc=f"{shown}:{actual}").geturl())
+    netloc = shown if actual == HTTP_PORT else f"{shown}:{actual}"  # as browsers write it
+    receiver = Receiver(parts._replace(netloc=netloc, path=parts.path or "/").geturl())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(trio.serve_listeners, receiver.serve, listeners), name="redirect")
         try:

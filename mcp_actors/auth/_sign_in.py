@@ -21,17 +21,16 @@ from mcp.shared.auth import AuthorizationCodeResult
 from .._collapse import collapse
 from .._errors import ConfigError
 from .._plain_text import plain_text
-from ..config import is_loopback
 from ._callbacks import call_back
-from ._exchange import Exchange
+from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInFailed, Unreachable
 from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
-from ._tokens import TIMEOUT, store_of
+from ._tokens import store_of
 
 if TYPE_CHECKING:
-    from ..config import SignInCallback, TokenStore
+    from ..config import OAuth, SignInCallback, TokenStore
 
 __all__ = ["open_browser", "sign_in", "sign_out", "signed_in"]
 
@@ -41,6 +40,9 @@ _HEADERS: Final = {"content-type": "application/json", "accept": "application/js
 
 SHOWN: Final = 200
 """Characters of an explanation."""
+
+CHALLENGE: Final = 10.0
+"""Seconds for an answer of the MCP server. It only saves a search for the metadata."""
 
 
 async def open_browser(url: str) -> None:
@@ -84,8 +86,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
                 new = await _with_person(exchange, show, refusal, granted)
         stored = await _store(store, key, new)
     except trio.TooSlowError:
-        why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout) without an answer of the person"
-        failure: Exception = SignInFailed.because(server, "timed_out", why)
+        failure: Exception = _too_slow(server, oauth)
     except Refused as error:
         failure = SignInFailed.because(server, error.reason, str(error))
     except Unreachable as error:
@@ -95,6 +96,13 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
             return new
         failure = stored
     raise failure
+
+
+def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
+    if oauth.unattended:
+        return SignInFailed.because(server, "unreachable", f"there are no tokens within {TIMEOUT:g} s")
+    why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout) without an answer of the person"
+    return SignInFailed.because(server, "timed_out", why)
 
 
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
@@ -112,7 +120,7 @@ async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response
     refusal = made_up_refusal(exchange.url)
     if challenge is None:
         request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
-        with trio.move_on_after(TIMEOUT):
+        with trio.move_on_after(CHALLENGE):
             challenge = (await exchange.send(request, "the MCP server")).headers.get("www-authenticate")
     if challenge is None:
         return refusal
@@ -129,7 +137,7 @@ async def _with_person(
     try:
         async with AsyncExitStack() as stack:
             redirect, receiver = exchange.oauth.redirect, None
-            if is_loopback(urlsplit(redirect).hostname or ""):
+            if urlsplit(redirect).scheme == "http":  # which is to this machine only; the receiver has no TLS
                 receiver = await stack.enter_async_context(open_receiver(redirect))
                 redirect = receiver.url
             visit = _Visit(show, receiver, exchange)
@@ -137,7 +145,20 @@ async def _with_person(
             return await run_person(exchange, refusal, person, granted=granted)
     except BaseExceptionGroup as group:
         failure = collapse(group)
+        if isinstance(failure, _CallbackRaised):
+            failure = failure.error
     raise failure
+
+
+class _CallbackRaised(Exception):
+    """Carries an exception of the user's function out of the SDK.
+
+    The frames on its way hold the verifier of the code, and the SDK might take the exception for one of its own.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
 
 @define(eq=False, repr=False)
@@ -193,7 +214,13 @@ class _Visit:
         scope.cancel("the redirect has come")
 
     async def _show(self, scope: trio.CancelScope) -> None:
-        pasted = await call_back(self.show, "the sign-in callback", self._url, or_none=True)
+        try:
+            pasted = await call_back(self.show, "the sign-in callback", self._url, or_none=True)
+        except Refused:
+            raise
+        except Exception as error:
+            ours = error.__traceback__
+            raise _CallbackRaised(error.with_traceback(ours and ours.tb_next and ours.tb_next.tb_next)) from None
         if pasted is not None:
             self._found = self._read(pasted.strip())
             scope.cancel("the person has pasted the code")

@@ -86,7 +86,7 @@ class SignedIn:
     @property
     def renewable(self) -> bool:
         """True if there is a refresh token."""
-        return self.tokens.refresh_token is not None
+        return bool(self.tokens.refresh_token)  # some authorization servers send an empty one
 
     def expired(self, now: float) -> bool:
         """Return True if the access token has expired."""

@@ -21,7 +21,8 @@ from attrs import define, field
 from mcp.client.auth.utils import extract_field_from_www_auth
 
 from .._errors import ConfigError, ConnectFailed
-from ._exchange import Exchange
+from .._plain_text import plain_text
+from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
 from ._flow import made_up_refusal, refresh, run_unattended
 from ._lock import LockHeld
@@ -36,9 +37,6 @@ __all__ = ["OAuthTokens", "store_of"]
 logger = logging.getLogger("mcp_actors.auth")
 
 T = TypeVar("T")
-
-TIMEOUT: Final = 30.0
-"""Seconds for a refresh, or for tokens without a person."""
 
 GRACE: Final = 2.0
 """Seconds that a refresh whose caller was cancelled may still take: its answer holds the only valid refresh token."""
@@ -145,10 +143,12 @@ class OAuthTokens(httpx2.Auth):
         Raises:
             SignInNeeded, Refused, Unreachable, ConfigError: there is none.
         """
-        challenge = refusal.headers.get("www-authenticate")
+        # A server may quote the token that it refuses.
+        challenge = self._exchange.mask(refusal.headers.get("www-authenticate", "")) or None
         if refusal.status_code == HTTPStatus.FORBIDDEN and not self._exchange.oauth.unattended:
             scope = extract_field_from_www_auth(refusal, "scope")
-            raise SignInNeeded(f"the server requires the scope {scope!r}", challenge)
+            named = f"the scope {plain_text(self._exchange.mask(scope), limit=200)!r}" if scope else "more scopes"
+            raise SignInNeeded(f"the server requires {named}", challenge)
         try:
             return await self._renew(used, refusal)
         except SignInNeeded as error:

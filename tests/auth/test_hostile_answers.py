@@ -21,7 +21,7 @@ from trio.testing import MockClock
 from mcp_actors import ConfigError, ConnectFailed
 from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _lock, _stores
 from mcp_actors.auth._exchange import Exchange
-from mcp_actors.auth._sign_in import sign_in
+from mcp_actors.auth._sign_in import CHALLENGE, sign_in
 from mcp_actors.auth._sign_in_record import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
@@ -89,7 +89,8 @@ class Servers:
     def exchange(self, folder: Path, **options: Any) -> Exchange:
         """Return what talks to them."""
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
-        return Exchange(client, URL, OAuth(store=FileTokenStore(folder), **options), None, str, lambda secret: None)
+        oauth = OAuth(**({"store": FileTokenStore(folder)} | options))
+        return Exchange(client, URL, oauth, None, str, lambda secret: None)
 
     @asynccontextmanager
     async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
@@ -164,6 +165,68 @@ async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Pa
         await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
 
 
+@pytest.mark.parametrize("lifetime", [0, -1])
+async def test_a_token_that_has_expired_when_it_is_issued_is_used_until_it_is_refused(
+    tmp_path: Path, lifetime: int
+) -> None:
+    servers = Servers(token=(200, NEW | {"expires_in": lifetime}))
+    assert (await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)).expires_at is None
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        servers.refreshes = 0
+        assert [(await client.post(URL)).status_code for _ in range(3)] == [200] * 3
+    assert servers.refreshes == 1
+
+
+async def test_an_empty_refresh_token_is_none(tmp_path: Path) -> None:
+    servers = Servers(token=(200, NEW | {"refresh_token": ""}))
+    assert not (await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)).renewable
+    stored = STORED | {"tokens": STORED["tokens"] | {"refresh_token": ""}}
+    async with servers.client(tmp_path, json.dumps(stored)) as client:
+        with pytest.raises(SignInRequired, match="has no refresh token"):
+            await client.post(URL)
+
+
+async def test_an_empty_refresh_token_does_not_replace_one(tmp_path: Path) -> None:
+    servers = Servers(token=(200, NEW | {"refresh_token": ""}))
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        assert (await client.post(URL)).status_code == 200
+    (path,) = tmp_path.glob("*.json")
+    assert json.loads(path.read_text())["tokens"]["refresh_token"] == "r"
+
+
+async def test_an_error_that_comes_with_status_200_is_one(tmp_path: Path) -> None:
+    """GitHub sends them so, and with names of its own."""
+    servers = Servers(token=(200, {"error": "bad_refresh_token", "error_description": "It has expired."}))
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        with pytest.raises(SignInRequired, match=r"400 bad_refresh_token \(It has expired.\)"):
+            await client.post(URL)
+    with pytest.raises(SignInFailed, match=r"issues no token: 400 bad_refresh_token \(It has expired.\)$"):
+        await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"expires_in": "leaked"}, "expires_in: Input should be a valid integer, unable to parse string as an integer"),
+        ({"expires_in": float("nan")}, "expires_in: Input should be a finite number"),
+        ({"scope": ["leaked"]}, "scope: Input should be a valid string"),
+        ({"token_type": "leaked"}, "token_type: Input should be 'Bearer'"),
+    ],
+)
+async def test_an_answer_with_a_wrong_type_is_named_and_not_shown(
+    tmp_path: Path, changes: dict[str, object], problem: str
+) -> None:
+    servers = Servers(token=(200, NEW | changes))
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", servers.exchange(tmp_path), pasted)
+    said = f"the authorization server issues no token: invalid answer ({problem})"
+    assert str(caught.value) == f"server 'guarded': sign-in failed (token_refused): {said}"
+    async with servers.client(tmp_path, json.dumps(STORED)) as client:
+        with pytest.raises(ConnectFailed) as failed:
+            await client.post(URL)
+    assert str(failed.value).endswith(f"answered a refresh without a valid token ({problem})")
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -222,6 +285,91 @@ async def test_an_explanation_that_is_not_text_is_not_shown(tmp_path: Path) -> N
     servers = Servers(token=(400, {"error": {"a": 1}, "error_description": ["leaked"]}))
     with pytest.raises(SignInFailed, match=r"issues no token: 400$"):
         await sign_in("guarded", servers.exchange(tmp_path), pasted)
+
+
+class Memory:
+    """A store in memory, for tests whose clock must not run ahead of a thread."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    async def load(self, key: str) -> str | None:
+        await trio.lowlevel.checkpoint()
+        return self.values.get(key)
+
+    async def save(self, key: str, value: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.values[key] = value
+
+    async def delete(self, key: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.values.pop(key, None)
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncIterator[None]:
+        await trio.lowlevel.checkpoint()
+        yield
+
+
+ELSEWHERE: Final[dict[str, Any]] = {"redirect": "https://app.example/callback", "store": Memory()}
+
+
+@pytest.mark.parametrize("silent", ["protected", "authorization-server", "register", "token"])
+async def test_an_authorization_server_that_is_silent_is_not_taken_for_a_person(
+    silent: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    class Silent(Servers):
+        async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+            if silent in request.url.path:
+                await trio.sleep_forever()
+            return await super().__call__(request)
+
+    with pytest.raises(SignInFailed, match="did not answer within 30 s") as caught:
+        await sign_in("guarded", Silent().exchange(tmp_path, **ELSEWHERE), pasted)
+    assert caught.value.reason == "unreachable"
+    assert trio.current_time() <= 31
+
+
+async def test_an_mcp_server_that_is_silent_delays_a_sign_in_by_seconds(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    class Silent(Servers):
+        async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+            if request.url.path == "/mcp":
+                await trio.sleep_forever()
+            return await super().__call__(request)
+
+    assert (await sign_in("guarded", Silent().exchange(tmp_path, **ELSEWHERE), pasted)).renewable is False
+    assert trio.current_time() == CHALLENGE
+
+
+async def test_a_program_is_not_told_about_the_time_of_a_person(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async def never(*args: str) -> str:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    robot = {"grant": "client_credentials", "client_id": "robot", "assertion": never, "store": Memory()}
+    with pytest.raises(SignInFailed, match=r"\(unreachable\): there are no tokens within 30 s$"):
+        await sign_in("guarded", Servers().exchange(tmp_path, **robot), pasted)
+
+
+async def test_a_redirect_to_this_machine_by_https_is_pasted(tmp_path: Path) -> None:
+    """The receiver has no TLS, so a program of the user's receives it."""
+    exchange = Servers().exchange(tmp_path, redirect="https://127.0.0.1:8443/callback")
+    assert (await sign_in("guarded", exchange, pasted)).tokens.access_token == "new"
+
+
+@pytest.mark.parametrize("raised", [ValueError("a defect"), UnicodeDecodeError("utf-8", b"x", 0, 1, "a defect")])
+async def test_an_exception_of_the_callback_is_raised_as_it_is(tmp_path: Path, raised: Exception) -> None:
+    async def show(url: str) -> str:
+        await trio.lowlevel.checkpoint()
+        raise raised
+
+    with pytest.raises(type(raised)) as caught:
+        await sign_in("guarded", Servers().exchange(tmp_path), show)
+    assert caught.value is raised
+    assert caught.traceback[-1].name == "show"
+    assert {frame.name for frame in caught.traceback}.isdisjoint({"_perform_authorization_code_grant", "call_back"})
 
 
 async def test_an_mcp_server_that_is_down_is_not_called_an_authorization_server(tmp_path: Path) -> None:

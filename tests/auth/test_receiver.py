@@ -7,6 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock, memory_stream_pair
 
+from mcp_actors.auth import _receiver
 from mcp_actors.auth._failures import Refused
 from mcp_actors.auth._receiver import PATIENCE, Receiver, open_receiver, parameters_of, split
 
@@ -53,6 +54,32 @@ async def test_a_stranger_is_refused_by_name_and_ends_nothing(
         assert (await receiver.wait())["code"] == "mine"
     assert f"({reason})" in caplog.text
     assert "stolen" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("redirect", "port"),
+    [
+        ("http://[::1]:0/callback", "[::1]:PORT/callback"),
+        ("http://LOCALHOST:0/callback", "localhost:PORT/callback"),
+        ("http://127.0.0.1:0", "127.0.0.1:PORT/"),
+        ("http://127.0.0.1:0/callback?kind=x", "127.0.0.1:PORT/callback?kind=x"),
+    ],
+)
+async def test_the_redirect_is_received_as_a_browser_writes_its_url(redirect: str, port: str) -> None:
+    async with open_receiver(redirect) as receiver:
+        receiver.state = STATE
+        url = httpx2.URL(receiver.url)
+        assert receiver.url == f"http://{port.replace('PORT', str(url.port))}"
+        assert (await get(str(url.copy_merge_params({"code": "abc", "state": STATE})))).status_code == 200
+        assert (await receiver.wait())["code"] == "abc"
+
+
+async def test_the_default_port_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_receiver(REDIRECT) as receiver:
+        port = httpx2.URL(receiver.url).port
+    monkeypatch.setattr(_receiver, "HTTP_PORT", port)  # a user may not be allowed to listen at port 80
+    async with open_receiver(f"http://127.0.0.1:{port}/callback") as receiver:
+        assert receiver.url == "http://127.0.0.1/callback"
 
 
 async def test_nothing_is_received_before_the_sign_in_has_begun() -> None:
