@@ -112,7 +112,7 @@ async function mcp(req, res) {
   const metadata = `resource_metadata="${issuer}/.well-known/oauth-protected-resource/mcp"`;
   if (!found || found.isExpired || found.aud !== resource) {
     counts.refused401++;
-    return json(res, 401, { error: "invalid_token", token }, { "www-authenticate": `Bearer ${metadata}, scope="${control.scope}"` });
+    return json(res, 401, { error: "invalid_token", token }, { "www-authenticate": `Bearer ${metadata}, scope="${control.scope}", error="invalid_token", error_description="${token}"` });
   }
   const needed = control.needs[message.params?.name];
   if (needed && !(found.scope ?? "").split(" ").includes(needed)) {
@@ -125,6 +125,7 @@ async function mcp(req, res) {
     if (who && !outdated.has(found.jti)) callers.add(who);
     called.emit("call");
   }
+  if (message.params?.name === "hang") return;
   if (message.params?.name === "leak") {
     return json(res, 200, { jsonrpc: "2.0", id: message.id, error: { code: -32000, message: `refused ${token}` } });
   }

@@ -25,6 +25,8 @@ from mcp_actors.auth._sign_in import CHALLENGE, sign_in
 from mcp_actors.auth._sign_in_record import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
+from .test_sign_in import stored
+
 URL: Final = "https://mcp.example/mcp"
 ISSUER: Final = "https://as.example"
 METADATA: Final = {
@@ -190,8 +192,7 @@ async def test_an_empty_refresh_token_does_not_replace_one(tmp_path: Path) -> No
     servers = Servers(token=(200, NEW | {"refresh_token": ""}))
     async with servers.client(tmp_path, json.dumps(STORED)) as client:
         assert (await client.post(URL)).status_code == 200
-    (path,) = tmp_path.glob("*.json")
-    assert json.loads(path.read_text())["tokens"]["refresh_token"] == "r"
+    assert stored(tmp_path)["tokens"]["refresh_token"] == "r"
 
 
 async def test_an_error_that_comes_with_status_200_is_one(tmp_path: Path) -> None:

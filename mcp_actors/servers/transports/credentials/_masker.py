@@ -19,7 +19,7 @@ from urllib.parse import quote, quote_plus
 
 import httpx2
 from mcp import MCPError
-from mcp.types import ErrorData
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 
 from ...._errors import McpActorsError
 from ....config.transports import secrets_in
@@ -145,6 +145,12 @@ class Masker:
         else:
             return value
         return value if masked == value else masked
+
+    def mask_error(self, message: JSONRPCMessage) -> None:
+        """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
+        if isinstance(message, JSONRPCError):
+            message.error.message = self(message.error.message)
+            message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
         """Strip an exception and its causes of credentials, so that it can be kept.

@@ -79,11 +79,12 @@ class HttpLink(Link, ABC, Generic[Configured]):
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
 
     def admit(self, message: JSONRPCMessage) -> None:
-        """Count a message of the server before the session sees it.
+        """Count a message of the server before the session sees it, and mask an error.
 
         Raises:
             anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
         """
+        self.masker.mask_error(message)
         size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
         try:
             self._requests.receive(message, size, trio.current_time())

@@ -163,6 +163,7 @@ class PipeReader(MessageReader):
             if line is not None:
                 self._paced = 0
             if message is not None:
+                self._masker.mask_error(message)
                 return SessionMessage(with_result_type(message))
             self._burst += 1
             if self._rest or self._burst >= BURST:
