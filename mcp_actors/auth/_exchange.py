@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
+from urllib.parse import parse_qsl
 
 import httpx2
 import trio
@@ -21,13 +22,16 @@ if TYPE_CHECKING:
 __all__ = ["TIMEOUT", "Exchange"]
 
 TIMEOUT: Final = 30.0
-"""Seconds for one request. A person's time is no part of one."""
+"""Seconds for one request."""
 
 MAX_BODY: Final = 1024 * 1024
 """Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
 
 BUSY: Final = frozenset({408, 425, 429})
 """Statuses of a server that may answer later; besides those from 500 on."""
+
+_SECRET: Final = frozenset({"assertion", "client_assertion", "code", "code_verifier", "refresh_token"})
+"""Fields of a form that the other side may quote."""
 
 _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 """Headers of an answer that the flows read."""
@@ -66,6 +70,9 @@ class Exchange:
             Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self._check(request.url)
+        for name, value in parse_qsl(request.content.decode(errors="replace")):
+            if name in _SECRET:
+                self.learn(value)
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
         where = f"{to} {request.url.scheme}://{request.url.netloc.decode()}"
         try:

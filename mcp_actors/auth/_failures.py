@@ -7,12 +7,13 @@ from collections.abc import Callable
 from typing import Final, Self
 
 import httpx2
-from pydantic_core import from_json
+from mcp.shared.auth import OAuthToken
+from pydantic_core import ValidationError, from_json
 
 from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
 from .._plain_text import plain_text
 
-__all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "said_by"]
+__all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "problem_of_tokens", "said_by"]
 
 _CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
 _EXPLAINED: Final = ("error", "error_description")
@@ -108,3 +109,13 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
     words = " ".join(filter(None, [str(response.status_code), code]))
     explained = plain_text(mask(description), limit=_SHOWN)
     return code, f"{words} ({explained})" if explained else words
+
+
+def problem_of_tokens(response: httpx2.Response) -> str:
+    """Return the problem of an answer that should be tokens, without any of its content."""
+    try:
+        OAuthToken.model_validate_json(response.content)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
+    return ""

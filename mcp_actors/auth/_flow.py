@@ -31,7 +31,7 @@ from pydantic_core import ValidationError
 from .._plain_text import plain_text
 from ._callbacks import call_back
 from ._exchange import Exchange
-from ._failures import Refused, SignInNeeded, Unreachable, said_by
+from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, said_by
 from ._sign_in_record import SignedIn
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ CLIENT_NAME: Final = "mcp-actors"
 
 @define(eq=False, repr=False)
 class _Memory:
-    """The storage of one run. The SDK calls it as it would call a store."""
+    """The storage of one run, which the SDK calls."""
 
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
@@ -256,9 +256,11 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         except UNUSABLE:
             raise Refused("token_refused", "the new token of the authorization server cannot be used") from None
     if not memory.brought:
-        raise Unreachable(f"the authorization server answered a refresh without a valid token{_wrong_in(response)}")
+        raise Unreachable(
+            f"the authorization server answered a refresh without a valid token{problem_of_tokens(response)}"
+        )
     if memory.tokens is not None and not memory.tokens.refresh_token:
-        memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one is none, so the old one is still good
+        memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
     return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
 
 
@@ -355,21 +357,11 @@ def _refused(exchange: Exchange, error: Exception) -> Exception:
         problem = f"the authorization server does not register this client: {said or 'invalid answer'}"
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
-        said = said or f"invalid answer{'' if last is None else _wrong_in(last)}"
+        said = said or f"invalid answer{'' if last is None else problem_of_tokens(last)}"
         return Refused("token_refused", f"the authorization server issues no token: {said}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")
     return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
-
-
-def _wrong_in(response: httpx2.Response) -> str:
-    """Return the problem of an answer that should be tokens, without any of its content."""
-    try:
-        OAuthToken.model_validate_json(response.content)
-    except ValidationError as error:
-        problems = error.errors(include_url=False, include_context=False, include_input=False)
-        return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
-    return ""
 
 
 def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:

@@ -194,15 +194,13 @@ class _Visit:
             raise Refused("no_code", "the sign-in callback returned no code, and the redirect is not to this machine")
         if "error" in found:
             self._refuse(found)
-        if code := found.get("code"):
-            self.exchange.learn(code)  # the authorization server may quote it
         try:
             validate_authorization_response_iss(found.get("iss"), provider.context.oauth_metadata)
         except OAuthFlowError:
             raise Refused(
                 "issuer_mismatch", "the redirect is not from the authorization server that was asked"
             ) from None
-        return AuthorizationCodeResult(code=code or "", state=self._state, iss=found.get("iss"))
+        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(found["error"], limit=60)

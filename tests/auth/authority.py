@@ -81,7 +81,7 @@ def run_authority() -> Iterator[Authority]:
             process.kill()
 
 
-@define
+@define(repr=False)
 class Browser:
     """A person who opens the page and agrees, with a browser that follows redirects.
 

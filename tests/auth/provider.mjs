@@ -10,7 +10,7 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 
 const control = {}, counts = {}, callers = new Set(), outdated = new Set(), called = new EventEmitter();
 function reset() {
-  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
+  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, quote: false, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
   Object.assign(counts, { pages: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
   callers.clear();
 }
@@ -176,6 +176,10 @@ http.on("request", async (req, res) => {
     }
     if (path.startsWith("/interaction/")) return await agree(req, res);
     if (path === "/token" && control.down > 0) { control.down--; return json(res, 503, { error: "temporarily_unavailable" }); }
+    if (path === "/token" && control.quote) {
+      const form = new URLSearchParams(await body(req));
+      return json(res, 400, { error: "invalid_grant", error_description: `${form.get("code")} ${form.get("code_verifier")}` });
+    }
     if (path === "/token" && control.slow) await new Promise((done) => setTimeout(done, control.slow));
     return await oidc(req, res);
   } catch (error) {

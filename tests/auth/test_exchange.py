@@ -49,3 +49,12 @@ async def test_a_busy_authorization_server_may_be_asked_again(status: int) -> No
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(status, content=b'{"error": "busy"}'))
     with pytest.raises(Unreachable, match=f"answered {status} busy"):
         await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
+
+
+async def test_json_is_asked_for() -> None:
+    """GitHub sends a form otherwise."""
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
+    answer = await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
+    assert answer.request.headers["accept"] == "application/json"
+    answer = await asked.send(httpx2.Request("POST", "https://mcp.example.com/mcp", headers={"accept": "text/x"}))
+    assert answer.request.headers["accept"] == "text/x"

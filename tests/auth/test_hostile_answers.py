@@ -179,7 +179,7 @@ async def test_a_token_that_has_expired_when_it_is_issued_is_used_until_it_is_re
     assert servers.refreshes == 1
 
 
-async def test_an_empty_refresh_token_is_none(tmp_path: Path) -> None:
+async def test_an_empty_refresh_token_is_not_sent(tmp_path: Path) -> None:
     servers = Servers(token=(200, NEW | {"refresh_token": ""}))
     assert not (await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)).renewable
     stored = STORED | {"tokens": STORED["tokens"] | {"refresh_token": ""}}
@@ -344,7 +344,7 @@ async def test_an_mcp_server_that_is_silent_delays_a_sign_in_by_seconds(
     assert trio.current_time() == CHALLENGE
 
 
-async def test_a_program_is_not_told_about_the_time_of_a_person(tmp_path: Path, autojump_clock: MockClock) -> None:
+async def test_the_timeout_of_a_program_does_not_name_a_person(tmp_path: Path, autojump_clock: MockClock) -> None:
     async def never(*args: str) -> str:
         await trio.sleep_forever()
         raise AssertionError

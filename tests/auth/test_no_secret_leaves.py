@@ -46,18 +46,19 @@ VARIABLES: Final = {
 
 
 def entries(url: str) -> dict[str, Any]:
-    """Return a server with a sign-in, a process that repeats its environment, and a server that refuses a password."""
-    patience = {"protocol": "legacy", "request_timeout": 0.5, "restart": {"max_restarts": 1}}
+    """Return two servers with one sign-in, a process that repeats its environment, and one that refuses a password."""
+    legacy = {"protocol": "legacy"}
     client = {"clientId": "confidential", "clientSecret": "${CLIENT_SECRET}"}
     process = {"command": sys.executable, "args": ["-S", "-E", "-X", "utf8", GOSSIP]}
     at = urlsplit(url)
     return {
-        "guarded": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": patience},
-        "gossip": {**process, "env": {"GOSSIP": "${GOSSIP}"}, "mcp_actors": {"protocol": "legacy"}},
+        "guarded": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": legacy | {"restart": {"max_restarts": 1}}},
+        "hasty": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": legacy | {"request_timeout": 0.05}},
+        "gossip": {**process, "env": {"GOSSIP": "${GOSSIP}"}, "mcp_actors": legacy},
         "web": {
             "url": f"http://${{PERSON}}:${{PASSWORD}}@{at.netloc}/mcp",
             "headers": {"X-Api-Key": "${API_KEY}"},
-            "mcp_actors": {"protocol": "legacy", "restart": {"max_restarts": 0}},
+            "mcp_actors": legacy | {"restart": {"max_restarts": 0}},
         },
     }
 
@@ -147,7 +148,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
-    """What is shown. It knows the variables, and each verifier that the SDK makes."""
+    """Collect all that is shown, with the variables and each verifier of the SDK as secrets."""
     shown = Shown(secrets=dict(VARIABLES))
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
@@ -167,7 +168,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Iterator[Shown]:
 
 @define
 class Life:
-    """What happens to the group."""
+    """The life of the group."""
 
     authority: Authority
     shown: Shown
@@ -181,6 +182,11 @@ class Life:
         self.shown.secrets |= {f"{name} {value[:3]}": value for name, value in tokens.items()}
         return tokens
 
+    def note(self, browser: Browser) -> None:
+        """Note the code and the state of the last redirect as secrets."""
+        redirected = parse_qs(urlsplit(browser.ended_at).query)
+        self.shown.secrets |= {f"{name} {len(browser.pages)}": redirected[name][0] for name in ("state", "code")}
+
     async def fails(self, what: str, fn: Callable[..., Any], *args: Any, **options: Any) -> None:
         """Call a function that fails, and keep all that its error shows."""
         with pytest.raises(Exception) as caught:  # noqa: PT011  # each step fails in its own way
@@ -188,29 +194,34 @@ class Life:
         self.shown.error(what, caught.value)
 
     async def signs_in(self, servers: ServerGroup) -> None:
-        """Let the person refuse, let a callback fail, and let the person agree."""
+        """Let the person refuse, let a callback and the exchange of a code fail, and let the person agree."""
         guarded, browser = servers["guarded"], Browser()
         self.authority.set(refuse=True)
         await self.fails("a refused consent", guarded.sign_in, show=browser.show)
         self.authority.set(refuse=False)
 
         async def fail(url: str) -> None:
-            self.shown.secrets["state of a failure"] = parse_qs(urlsplit(url).query)["state"][0]
+            self.shown.secrets["state 0"] = parse_qs(urlsplit(url).query)["state"][0]
             del url
             raise ValueError("a defect")
 
         await self.fails("a callback that raises", guarded.sign_in, show=fail)
+        self.authority.set(quote=True)
+        await self.fails("a quoted code", guarded.sign_in, show=browser.show)
+        self.note(browser)
+        self.authority.set(quote=False)
         self.shown.group("before the sign-in", servers)
         await guarded.sign_in(show=browser.show)
-        redirected = parse_qs(urlsplit(browser.ended_at).query)
-        self.shown.secrets |= {"state": redirected["state"][0], "code": redirected["code"][0]}
+        self.note(browser)
 
     async def works(self, servers: ServerGroup) -> None:
         """Call what repeats a token, what never answers and what crashes; refresh a token, and reload."""
         guarded, gossip = servers["guarded"], servers["gossip"]
         self.tokens()
         await self.fails("a quoted token", guarded.call_tool, "leak")
-        await self.fails("a timeout", guarded.call_tool, "hang")
+        await servers.reconnect("hasty")
+        await servers["hasty"].wait_ready()
+        await self.fails("a timeout", servers["hasty"].call_tool, "hang")
         self.authority.set(revoke=self.tokens()["access_token"])
         await guarded.call_tool("whoami")
         self.tokens()
