@@ -219,11 +219,6 @@ class SharedHealth(ServerHealth):
         """True if anything of a replica has failed since its last answer."""
         return any(each.failing for each in self._replicas)
 
-    @property
-    def doubtful(self) -> bool:
-        """True unless a connected replica answers."""
-        return all(each.doubtful for each in self._replicas if each.connected)
-
     def status(self, *, connected: bool) -> HealthStatus:
         """Take a snapshot of the best connected replica."""
         best = min(self._replicas, key=lambda each: (not each.connected, each.ladder.failures))

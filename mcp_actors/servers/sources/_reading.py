@@ -126,8 +126,9 @@ class Sources:
         problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
         new = [key for key in problems if not again or key not in self._logged]
         self._logged = set(problems)
-        for _, text in new:
-            logger.warning("%s", text)
+        for key in new:
+            kept = again and isinstance(problems[key], ConfigError)
+            logger.warning("%s%s", key[1], "; servers that run keep their configuration" if kept else "")
         return [problem for key in new if isinstance(problem := problems[key], ConfigError)]
 
     @contextmanager

@@ -111,7 +111,7 @@ class WatchActor(Actor):
                 assert self.supervisor is not None
                 await self._apply(self.supervisor, given)
         except ConfigError as error:
-            logger.warning("not reloaded: %s", error)
+            logger.warning("not reloaded, so all servers stay as they are: %s", error)
             self._report(error)
         except ConnectFailed as error:
             logger.warning("reloaded, but a required server could not be connected: %s", error)
