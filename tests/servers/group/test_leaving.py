@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import trio
-from mcp import Client
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, ConnectionLost, ServerUnavailable, StateChanged, open_servers
 from mcp_actors.kernel import Event, Stopped, Stopping
 from mcp_actors.servers import Drained, Draining, ServerRemoved
+from mcp_actors.servers.basics import ClosingOrder
 
 from ...messages import Said
 from ..fleet import Outcome
@@ -70,19 +70,18 @@ async def test_servers_close_in_reverse_order_once_all_are_drained(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S2-37: closes begin in reverse order, however long each server needed."""
-    order, leave_client = list[str](), Client.__aexit__
+    order, begin = list[str](), ClosingOrder.begin
     houses = [House(name) for name in "abc"]
-    names: dict[object, str] = {house.server: house.name for house in houses}
 
-    async def noted(client: Client, *exc_info: Any) -> None:
-        order.append(f"{names[client.server]} closes")
-        await leave_client(client, *exc_info)
+    def noted(closing: ClosingOrder, server: str) -> None:
+        order.append(f"{server} closes")
+        begin(closing, server)
 
     def note(event: Event) -> None:
         if isinstance(event, Drained):
             order.append(f"{event.server} is drained")
 
-    monkeypatch.setattr(Client, "__aexit__", noted)
+    monkeypatch.setattr(ClosingOrder, "begin", noted)
     async with trio.open_nursery() as nursery:
         async with open_servers(*(house.config() for house in houses), observers=[note]) as group:
             for number, house in enumerate(houses):
