@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from types import ModuleType
 from typing import Literal
 
 import pytest
@@ -11,7 +13,7 @@ from mcp.types import Tool
 
 from mcp_actors import InProcess, ServerConfig, Stdio, ToolFilter, open_servers
 from mcp_actors.catalog import Pins, PinVerdict, judge
-from mcp_actors.catalog.names import DEFAULT_NAMING
+from mcp_actors.catalog.names import DEFAULT_NAMING, NameBook, ToolName
 from mcp_actors.servers.tools import KnownTool, _admission
 from mcp_actors.servers.tools._catalog import Reporter, ServerCatalog, _difference
 
@@ -23,7 +25,7 @@ def many(number: int, description: str = "") -> tuple[KnownTool, ...]:
     )
 
 
-def count_calls(monkeypatch: pytest.MonkeyPatch, where: type, name: str) -> list[object]:
+def count_calls(monkeypatch: pytest.MonkeyPatch, where: type | ModuleType, name: str) -> list[object]:
     """Return a list that grows by one for each call of a method."""
     calls, method = list[object](), getattr(where, name)
 
@@ -102,3 +104,16 @@ def test_tools_that_have_all_changed_are_compared_by_their_hashes(monkeypatch: p
     compared = count_calls(monkeypatch, KnownTool, "__eq__")
     assert len(_difference(before, after).changed) == 100
     assert compared == []
+
+
+@pytest.mark.parametrize("naming", [DEFAULT_NAMING, "{tool}"])
+def test_similar_names_are_given_without_computing_a_hash_for_each(
+    naming: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hashes are computed tool by tool before: the names of a group are given in one step."""
+    names = [ToolName.of(key, naming) for tool in range(50) for key in (("a", f"tool_{tool}"), ("b", f"tool_{tool}"))]
+    hashed = count_calls(monkeypatch, hashlib, "sha256")
+    book, _ = NameBook(naming=naming).changed((), names)
+    assert len(book.keys) == 100
+    assert len(book.changed(names[:50], ())[0].keys) == 50
+    assert hashed == []

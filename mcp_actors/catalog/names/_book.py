@@ -61,19 +61,21 @@ class ToolName(NamedTuple):
         key: the name of its server, and its own name.
         base: its public name, unless other tools have similar ones.
         alike: the same for all tools with similar names.
+        hashed: its public name if that of another tool would be the same.
     """
 
     key: ToolKey
     base: str
     alike: str
+    hashed: str
 
     @classmethod
     def of(cls, key: ToolKey, naming: str) -> ToolName:
         """Derive the names of a tool, with a template that has been checked."""
-        plain = plain_name(*key, naming)
-        base, alike = (plain, plain.lower()) if plain else (hashed_name(*key, naming), _alike(key, naming))
+        plain, hashed = plain_name(*key, naming), intern(hashed_name(*key, naming))
+        base, alike = (plain, plain.lower()) if plain else (hashed, _alike(key, naming))
         # Interned, because most are equal, and so that their hashes are known when a book is made.
-        return cls(key, intern(base), intern(alike))
+        return cls(key, intern(base), intern(alike), hashed)
 
 
 _ALIKE: Final = attrgetter("alike")
@@ -156,7 +158,7 @@ class NameBook:
                 keys.pop(odd.pop(tool.key, tool.base), None)  # two have one key while there are equal hashes
         for tool in new:
             touched[tool.alike].append(tool)
-        for tool, name in _named(touched.values(), self.naming):
+        for tool, name in _named(touched.values()):
             keys[name] = tool.key
             if name != tool.base:
                 odd[tool.key] = name
@@ -166,19 +168,22 @@ class NameBook:
 
     def _with_distinct_names(self) -> NameBook:
         """Return the book with all tools named again, so that no two names are equal."""
-        apart = dict(_named(self._groups.values(), self.naming))
+        apart = dict(_named(self._groups.values()))
         names = distinct({tool.key: tool.base for tool in apart}, self.naming)
         odd = {tool.key: names[tool.key] for tool in apart if names[tool.key] != tool.base}
         redrawn = any(names[tool.key] != name for tool, name in apart.items())
         return attrs.evolve(self, keys={name: key for key, name in names.items()}, odd=odd, redrawn=redrawn)
 
 
-def _named(groups: Iterable[Collection[ToolName]], naming: str) -> Iterator[tuple[ToolName, str]]:
+def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, str]]:
     """Yield the names of the tools in some groups, which are final unless two hashes are equal."""
     for group in groups:
-        uses = Counter(tool.base for tool in group)
-        for tool in group:
-            yield tool, tool.base if uses[tool.base] == 1 else hashed_name(*tool.key, naming)
+        bases = [tool.base for tool in group]
+        if len({*bases}) == len(bases):
+            yield from zip(group, bases, strict=True)
+        else:
+            uses = Counter(bases)
+            yield from ((tool, tool.base if uses[tool.base] == 1 else tool.hashed) for tool in group)
 
 
 def _alike(key: ToolKey, naming: str) -> str:
