@@ -24,6 +24,7 @@ from mcp_actors import (
     ServerRef,
     Sse,
 )
+from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT, STARTED, calls
 from ..groups import AT_ONCE, NEVER
@@ -81,15 +82,15 @@ async def test_refused_at_start(cell: Cell, server: FaultyServer) -> None:
 
 
 @fault("hangs at start", "http", "sse")
-async def test_hangs_at_start(cell: Cell, server: FaultyServer) -> None:
+async def test_hangs_at_start(cell: Cell, server: FaultyServer, idle_clock: IdleClock) -> None:
     """S1-05: the timeout of the connect is the only one."""
     server.frozen = True
-    phase, seconds = ("negotiate", 3.0) if cell.transport == "http" else ("open", STOP)  # the first comes after imports
-    async with cell.open(config(cell, server, connect_timeout=seconds)) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=seconds + MARGIN) as caught:
+    async with cell.open(config(cell, server, connect_timeout=STARTED)) as ref:
+        idle_clock.skips = False  # the sibling sleeps
+        with cell.fails(ConnectFailed, phase="connect", within=STARTED + MARGIN) as caught:
             await raise_failure_of(ref)
-    assert caught.value.phase == phase
-    assert f"timed out after {seconds:g} s" in str(caught.value)
+    assert caught.value.phase == ("negotiate" if cell.transport == "http" else "open")
+    assert f"timed out after {STARTED:g} s" in str(caught.value)
 
 
 @fault("refused in a call", "http", "sse")

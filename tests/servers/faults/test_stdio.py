@@ -12,6 +12,7 @@ import trio
 
 from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded
 from mcp_actors.servers.transports.stdio import _link, _process
+from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT, STARTED, calls, kill, pid_of, wait_calls
 from ..groups import BOUND, NEVER, pids_in, server
@@ -77,13 +78,15 @@ async def test_exits_0_while_idle(cell: Cell) -> None:
 
 
 @fault("hangs at start", "stdio")
-async def test_hangs_at_start(cell: Cell, tmp_path: Path) -> None:
+async def test_hangs_at_start(cell: Cell, tmp_path: Path, idle_clock: IdleClock) -> None:
     """It has `connect_timeout`, and is ended then."""
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--ignore-eof", "--ignore-sigterm", "--stderr", "warming up", "--pid-file", str(pids))
-    faulty = server("faulty", *flags, restart=NEVER, connect_timeout=1.0, stop_timeout=STOP)
+    limits = {"connect_timeout": LONG_STOP, "startup_timeout": LONG_STOP}
+    faulty = server("faulty", *flags, restart=NEVER, stop_timeout=STOP, **limits)
     async with cell.open(faulty) as ref:
-        with cell.fails(ConnectFailed, phase="connect", within=1.0 + STOP + MARGIN) as caught:
+        idle_clock.skips = False  # the sibling sleeps
+        with cell.fails(ConnectFailed, phase="connect", within=LONG_STOP + STOP + MARGIN) as caught:
             await raise_failure_of(ref)
         cell.watch(*pids_in(pids))
     assert (caught.value.phase, caught.value.exit_code, caught.value.stderr_tail) == ("negotiate", None, "warming up")
