@@ -256,9 +256,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         except UNUSABLE:
             raise Refused("token_refused", "the new token of the authorization server cannot be used") from None
     if not memory.brought:
-        raise Unreachable(
-            f"the authorization server answered a refresh without a valid token{problem_of_tokens(response)}"
-        )
+        raise Unreachable(f"the answer to a refresh is not a valid token{problem_of_tokens(response)}")
     if memory.tokens is not None and not memory.tokens.refresh_token:
         memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
     return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
@@ -358,7 +356,8 @@ def _refused(exchange: Exchange, error: Exception) -> Exception:
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
         said = said or f"invalid answer{'' if last is None else problem_of_tokens(last)}"
-        return Refused("token_refused", f"the authorization server issues no token: {said}")
+        remedy = "; check client_id and client_secret" if "invalid_client" in said else ""
+        return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")
     return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))

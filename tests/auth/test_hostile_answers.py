@@ -167,6 +167,13 @@ async def test_a_token_that_cannot_be_sent_is_refused_and_not_shown(tmp_path: Pa
         await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
 
 
+async def test_a_wrong_client_secret_is_named_with_a_remedy(tmp_path: Path) -> None:
+    servers = Servers(token=(401, {"error": "invalid_client"}))
+    remedy = "check client_id and client_secret"
+    with pytest.raises(SignInFailed, match=rf"issues no token: 401 invalid_client; {remedy}$"):
+        await sign_in("guarded", servers.exchange(tmp_path), pasted)
+
+
 @pytest.mark.parametrize("lifetime", [0, -1])
 async def test_a_token_that_has_expired_when_it_is_issued_is_used_until_it_is_refused(
     tmp_path: Path, lifetime: int
@@ -225,7 +232,7 @@ async def test_an_answer_with_a_wrong_type_is_named_and_not_shown(
     async with servers.client(tmp_path, json.dumps(STORED)) as client:
         with pytest.raises(ConnectFailed) as failed:
             await client.post(URL)
-    assert str(failed.value).endswith(f"answered a refresh without a valid token ({problem})")
+    assert str(failed.value).endswith(f"the answer to a refresh is not a valid token ({problem})")
 
 
 @pytest.mark.parametrize(
