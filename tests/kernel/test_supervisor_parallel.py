@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable
-from contextlib import suppress
 from functools import partial
 from typing import Final, Literal
 
@@ -381,23 +380,3 @@ async def test_a_start_that_fails_while_its_group_stops_is_made_again_with_that(
         assert sorted(yard.of(Started, "actor", "time")[-3:]) == [(id, began + 3) for id in ("a", "x", "z")]
     assert yard.of(Restarting) == (["x", "a"] if attempt == "restart" else ["a"])
     assert [outcome.split()[1] in ("backoff", "running") for outcome, _ in outcomes] == [True] * len(outcomes)
-
-
-@pytest.mark.parametrize("ticks", range(8))
-async def test_a_stop_at_any_step_of_a_start_is_not_reported_as_too_slow(
-    ticks: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Also if it is asked for before the actor has been made."""
-    yard = Yard()
-    async with open_supervisor(start_order="parallel") as supervisor, trio.open_nursery() as nursery:
-
-        async def start() -> None:
-            with suppress(ActorStartError):
-                await supervisor.start_child(yard.spec("a"))
-
-        nursery.start_soon(start)
-        for _ in range(ticks):
-            await trio.lowlevel.checkpoint()
-        with suppress(ChildError):  # it is not in the table yet
-            await supervisor.stop_child("a")
-    assert [record.getMessage() for record in caplog.records] == []

@@ -58,7 +58,7 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
 
 
 def _kill(incarnation: Incarnation, seconds: float) -> None:
-    if seconds and incarnation.actor is not None and not incarnation.killed:  # 0: it was asked before it had an actor
+    if incarnation.actor is not None and not incarnation.killed:
         logger.warning(
             "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown "
             "time, or find out what running() waits for while stopping",

@@ -69,8 +69,6 @@ class ServerEntry:
             # In the step in which it is asked for: a stop that is asked for later finds a supervisor that serves.
             self.record.woken = True
             await restart(self.group, self.supervisor.name)
-            if self.asleep:  # it was stopped meanwhile
-                return
         if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
             return
         failures: list[ActorStartError] = []
