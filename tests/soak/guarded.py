@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -12,8 +13,11 @@ from mcp_actors import ServerConfig, open_servers
 from tests.auth.authority import Authority, Browser
 from tests.auth.test_sign_in import stored
 
-LASTS = 3
+LASTS = 5
 """Seconds for which a token is valid."""
+
+NEW = 1.0
+"""Seconds in which a token is not refused. A server that refuses a new one requires another sign-in."""
 
 
 @define
@@ -43,7 +47,10 @@ class Guarded:
 
     async def expire(self) -> None:
         """Let the server refuse the current token, which its clients take for a valid one."""
-        token = stored(self.folder)["tokens"]["access_token"]
+        signed_in = stored(self.folder)
+        token = signed_in["tokens"]["access_token"]
+        if time.time() < signed_in["since"] + NEW:
+            return
         await trio.to_thread.run_sync(lambda: self.authority.set(expire=token))
 
     @property
