@@ -121,6 +121,11 @@ def test_the_facade_imports_nothing_by_itself() -> None:
     assert run(code) == "['mcp_actors']"
 
 
+def test_servers_import_nothing_that_only_an_unattended_sign_in_needs() -> None:
+    code = "import sys; from mcp_actors import open_servers; print('jwt' in sys.modules)"
+    assert run(code) == "False"
+
+
 def test_windows_is_refused_with_an_explanation() -> None:
     code = (
         "import sys; sys.platform = 'win32'\n"

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 import httpx2
 from attrs import define, evolve
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider, PrivateKeyJWTOAuthProvider
-from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuthProvider
 from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
@@ -209,6 +207,8 @@ async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> Signed
 
 
 def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
+    from mcp.client.auth.extensions import client_credentials as client, identity_assertion as identity  # import PyJWT
+
     oauth = exchange.oauth
 
     async def assertion(*args: str) -> str:
@@ -222,12 +222,12 @@ def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
         if oauth.grant == "identity_assertion":
             assert exchange.secret is not None
             named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
-            return IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
+            return identity.IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
         if oauth.assertion is not None:
-            return PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
+            return client.PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
         assert exchange.secret is not None
         named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
-        return ClientCredentialsOAuthProvider(exchange.url, memory, **named)
+        return client.ClientCredentialsOAuthProvider(exchange.url, memory, **named)
 
 
 async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
