@@ -18,7 +18,7 @@ from mcp_actors import (
     RestartPolicy,
     ServerUnavailable,
 )
-from mcp_actors.kernel import Crashed, Started
+from mcp_actors.kernel import Crashed, Started, Starting, Stopped, Stopping
 from mcp_actors.servers import (
     Drained,
     Draining,
@@ -31,6 +31,7 @@ from .groups import AT_ONCE, FOR_A_WHILE, LATER, NEVER, Events
 from .links import text_of
 from .replicated import Shop, begin, open_servers, replica_states, server_states, who
 
+ACTOR_EVENTS = (Starting, Started, Stopping, Stopped)
 NAMES = ("shop:1", "shop:2", "shop:3")
 
 
@@ -527,3 +528,18 @@ async def test_a_crash_of_a_replica_is_named_in_the_kernels_events(autojump_cloc
     assert {event.actor for event in events.of(Started) if event.actor.startswith("shop:")} >= {"shop:1", "shop:2"}
     assert {event.server for event in events.of(ReplicaChanged)} == {"shop"}
     assert not events.of(ToolsDiffer)
+
+
+@pytest.mark.parametrize("connect", ["eager", "lazy"])
+async def test_the_pool_of_replicas_starts_and_stops_in_the_kernels_events(
+    connect: str, autojump_clock: MockClock
+) -> None:
+    """Also the pool of a lazy server, which runs before the server is used."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, connect=connect), observers=[events]) as group:
+        await trio.sleep(1)
+        assert group["shop"].state == ("ready" if connect == "eager" else "pending")
+    steps = [event for event in events if event.actor == "shop" and isinstance(event, ACTOR_EVENTS)]
+    assert [(type(event), event.incarnation) for event in steps] == [(kind, 1) for kind in ACTOR_EVENTS]
+    last = "stopped" if connect == "eager" else "pending"
+    assert (server_states(events)[-1:] or ["pending"]) == [last]

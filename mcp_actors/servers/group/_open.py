@@ -35,7 +35,7 @@ from ._roster import Roster
 from ._tree import GROUP, LIFECYCLE, WATCH, group_specs, status_spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from ...kernel import Event, Observer, SupervisorRef
     from ..sources import Given
@@ -285,9 +285,11 @@ class Follower:
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.
         record = self.roster.record_of(event.actor)
-        if record is not None and record.life.idle:
-            return
-        changes = record.follow(event) if record is not None else ()
+        changes: Sequence[Event] = ()
+        if record is not None and not record.life.idle:
+            changes = record.follow(event)
+        elif record is not None and (len(record.replicas) == 1 or event.actor != record.name):
+            return  # it has nothing to run; a pool of replicas runs nevertheless
         self.hub.emit(event)
         for each in changes:
             self.hub.emit(each)
