@@ -5,22 +5,25 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
 from mcp_actors.auth import SignInRequired
+from mcp_actors.kernel import Event
 from mcp_actors.kernel.actor._requests import Requests
 from mcp_actors.kernel.mailbox._mailbox import Mailbox
+from mcp_actors.kernel.supervisor import _recovery
 from mcp_actors.kernel.supervisor._recovery import Recovery
-from mcp_actors.kernel.supervisor._restart import RestartBudget
+from mcp_actors.kernel.supervisor._restart import RestartBudget, affected
 from mcp_actors.servers.connection._direct import CancelNotice
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
 from mcp_actors.servers.group import _leaving, _tree
 from mcp_actors.servers.group._lifecycle import LifecycleActor
+from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.policy import seconds_to_retry
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
@@ -48,6 +51,7 @@ def write_twice(self: PipeWriter, data: bytes) -> int:
 
 settle = RequestTable.settle
 failed = Retries.failed
+follow = Follower.__call__
 
 
 def settle_the_oldest(self: RequestTable, message: Any) -> bool:
@@ -88,6 +92,16 @@ def never_for_a_person(policy: Any, error: Any) -> float | None:
     return None if isinstance(error, SignInRequired) else seconds_to_retry(policy, error)
 
 
+def with_the_other_replicas(strategy: Any, ids: Iterable[str], failed: str) -> Sequence[str]:
+    return tuple(ids) if failed.rpartition(":")[2].isdigit() else affected(strategy, ids, failed)
+
+
+def hide_all_that_is_idle(self: Follower, event: Event) -> None:
+    record = self.roster.record_of(event.actor)
+    if record is None or not record.life.idle:
+        follow(self, event)
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -126,8 +140,10 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),
     "a sign-in elsewhere that is not noticed": defect(_tree, "seconds_to_retry", never_for_a_person),
     "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
+    "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
+    "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
 }
 """The defects, and how each is put in."""

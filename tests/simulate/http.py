@@ -71,6 +71,7 @@ class HttpMachine:
         process: the one that runs.
         thawed: set unless it is frozen.
         numbers: the numbers of its sessions.
+        proven: the credentials with which a request was answered.
     """
 
     def __init__(self, house: House) -> None:
@@ -79,6 +80,7 @@ class HttpMachine:
         self.process = HttpProcess(self)
         self.thawed = trio.Event()
         self.thawed.set()
+        self.proven: set[str] = set()
         self._tokens = Tokens()
         self._tokens.note(house.token)
 
@@ -173,6 +175,11 @@ class Connection(httpx2.AsyncBaseTransport):
         if (refusal := self._refused(request, process)) is not None:
             return refusal
         worker = process.worker(self)
+        response = await self._respond(request, worker, body)
+        self._machine.proven.add(request.headers["authorization"])
+        return response
+
+    async def _respond(self, request: httpx2.Request, worker: HttpWorker, body: bytes) -> httpx2.Response:
         match request.method:
             case "GET" if worker.modern:
                 return httpx2.Response(405)
@@ -180,7 +187,7 @@ class Connection(httpx2.AsyncBaseTransport):
                 worker.notifications = Answers(worker, None)
                 return httpx2.Response(200, headers=EVENTS, stream=worker.notifications)
             case "DELETE":
-                process.sessions.remove(request.headers[SESSION])
+                worker.process.sessions.remove(request.headers[SESSION])
                 return httpx2.Response(200)
         return await self._post(worker, json.loads(body))
 
@@ -189,7 +196,9 @@ class Connection(httpx2.AsyncBaseTransport):
         session = request.headers.get(SESSION)
         if request.url.path == "/token":
             return self._new_token()
-        if request.headers.get("authorization") != f"Bearer {self._machine.house.token}":
+        credentials = request.headers.get("authorization")
+        if credentials != f"Bearer {self._machine.house.token}":
+            self._machine.house.unproven |= credentials not in self._machine.proven
             return httpx2.Response(401)
         return httpx2.Response(404, json=FORGOTTEN) if session not in (None, *process.sessions) else None
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
+from mcp_actors import HttpStatusError
 from mcp_actors.auth import SignInRequired
 from mcp_actors.kernel import (
     Crashed,
@@ -20,6 +21,7 @@ from mcp_actors.kernel import (
 )
 from mcp_actors.servers import ConfigChanged, ServerAdded, StateChanged, ToolsChanged
 
+from .pipes import PipeMachine
 from .plan import ATTEMPTS, SimulatedServer
 from .world import BUSY, BUSY_SECONDS, CallEnd, Drain, World
 
@@ -47,16 +49,27 @@ def broken(world: World) -> list[str]:
         *states(world),
         *catalogs(world),
         *(problem for drain in world.drains for problem in drained(world, drain)),
-        *(problem for server in world.plan.servers for problem in budget(world, server)),
-        *(problem for server in world.plan.servers for problem in lifetimes(world, server)),
-        *(problem for server in world.plan.servers for problem in order(world, server.name)),
+        *(problem for server in world.plan.servers for problem in of_server(world, server)),
     ]
+
+
+def of_server(world: World, server: SimulatedServer) -> Iterator[str]:
+    """Yield what does not hold for a server."""
+    yield from lost(world, server)
+    yield from changes(world, server.name)
+    for actor in server.actors:
+        yield from budget(world, server, actor)
+        yield from lifetimes(world, server, actor)
+    for actor in dict.fromkeys([server.name, *server.actors]):
+        yield from order(world, server.name, actor)
 
 
 def calls(world: World) -> Iterator[str]:
     """Yield what is wrong with an outcome."""
     for end in world.ends.values():
-        if end.outcome not in OUTCOMES:
+        # Credentials that expire again, before anything was answered with them, are not renewed a second time.
+        refused = isinstance(end.error, HttpStatusError) and world.houses[end.deed.server].unproven
+        if end.outcome not in OUTCOMES and not refused:
             yield f"call {end.call} ended in {end.outcome}: {end.error}"
         if end.outcome == "answered" and end.answer != str(end.call):
             yield f"call {end.call} got the answer to call {end.answer}"
@@ -98,7 +111,7 @@ def executions(world: World) -> Iterator[str]:
 def states(world: World) -> Iterator[str]:
     """Yield the servers that did not come back although nothing keeps them away."""
     for name, state in world.states.items():
-        restart = world.houses[name].plan.options["restart"]
+        restart = world.houses[name.partition(":")[0]].plan.options["restart"]
         comes_back = restart.park_retry is not None and restart.max_restarts > 0
         parked = state in ("failed", "needs_auth")
         if state not in ("ready", "stopped", "pending") and (comes_back or not parked):
@@ -129,19 +142,34 @@ def drained(world: World, drain: Drain) -> Iterator[str]:
         yield f"the {drain.verb} took {drain.ended - drain.began:g} s"
 
 
-def budget(world: World, server: SimulatedServer) -> Iterator[str]:
+def lost(world: World, server: SimulatedServer) -> Iterator[str]:
+    """Yield the calls that were lost with a process that was not to end: the crash of one takes its own calls only."""
+    house, since = (
+        world.houses[server.name],
+        min((begin for begin, _ in commanded(world, server.name)), default=math.inf),
+    )
+    if not isinstance(house.machine, PipeMachine) or house.frozen or server.options["max_lifetime"] is not None:
+        return
+    for end in world.ends.values():
+        had = [process for process in house.machine.processes if end.call in process.worker.calls]
+        if end.outcome == "ConnectionLost" and end.at < since and had and not any(each.crashed for each in had):
+            yield f"call {end.call} was lost at {end.at:g} s, and its process had not crashed"
+
+
+def budget(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
     """Yield restarts beyond the budget, and surrenders before it is spent."""
     policy = server.options["restart"]
     commands = commanded(world, server.name)
     spent, parked, served_since = 0, False, math.inf
     for event in world.trace.events:
-        if event.actor != server.name:
+        new_pool = actor != server.name == event.actor and isinstance(event, Starting)  # it has new budgets
+        if event.actor != actor and not new_pool:
             continue
         lasted = policy.reset_after is not None and event.time - served_since >= policy.reset_after
         ended = isinstance(event, Crashed | Stopping)
         # One that was parked, has come back and is idle starts anew when it is used.
         rested = parked and isinstance(event, Stopping)
-        if (ended and lasted) or rested or any(begin <= event.time <= end for begin, end in commands):
+        if new_pool or (ended and lasted) or rested or any(begin <= event.time <= end for begin, end in commands):
             spent, parked = 0, False
         if isinstance(event, Started):
             served_since = event.time
@@ -150,25 +178,25 @@ def budget(world: World, server: SimulatedServer) -> Iterator[str]:
         elif isinstance(event, Restarting):
             spent += 1
             if spent > policy.max_restarts or parked:
-                yield f"{server.name} was restarted at {event.time:g} s, for the {spent}th time, {parked=}"
+                yield f"{actor} was restarted at {event.time:g} s, for the {spent}th time, {parked=}"
         elif isinstance(event, GaveUp):
             too_soon = spent < policy.max_restarts and not isinstance(event.error, SignInRequired)
             if too_soon and not parked and not any(begin <= event.time for begin, _ in commands):
-                yield f"{server.name} was given up at {event.time:g} s after {spent} restarts"
+                yield f"{actor} was given up at {event.time:g} s after {spent} restarts"
             parked = True
 
 
-def lifetimes(world: World, server: SimulatedServer) -> Iterator[str]:
+def lifetimes(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
     """Yield the connections that lasted for too long."""
     lifetime, since = server.options["max_lifetime"] or math.inf, math.inf
     # It may begin to be replaced late, if it is the turn of other changes: then a second time.
-    limit = 2 * lifetime + world.plan.drain_timeout + STOP_TIMEOUT
+    limit = 2 * lifetime + len(server.actors) * (world.plan.drain_timeout + STOP_TIMEOUT)
     for event in world.trace.events:
-        if event.actor == server.name and isinstance(event, Started):
+        if event.actor == actor and isinstance(event, Started):
             since = event.time
-        elif event.actor == server.name and isinstance(event, Crashed | Stopping):
+        elif event.actor == actor and isinstance(event, Crashed | Stopping):
             if event.time - since > limit:
-                yield f"{server.name} was connected for {event.time - since:g} s"
+                yield f"{actor} was connected for {event.time - since:g} s"
             since = math.inf
 
 
@@ -181,30 +209,38 @@ def commanded(world: World, server: str) -> list[tuple[float, float]]:
     return [(time, time + 30.0) for time in begun]
 
 
-def order(world: World, actor: str) -> Iterator[str]:
+def changes(world: World, server: str) -> Iterator[str]:
+    """Yield the changes of a server that do not follow from the one before."""
+    state = None
+    for event in world.trace.events:
+        if event.actor == server and isinstance(event, ServerAdded | ConfigChanged):
+            state = None
+        elif event.actor == server and isinstance(event, StateChanged):
+            if state is not None and event.old != state:
+                yield f"{server} changed from {event.old}, and was {state}"
+            state = event.new
+
+
+def order(world: World, server: str, actor: str) -> Iterator[str]:
     """Yield the events of an actor that are out of order."""
     last: Event | None = None
-    phase, state = "ended", None
+    phase = "ended"
     for event in world.trace.events:
-        if event.actor != actor:
+        if event.actor == server and isinstance(event, ServerAdded):
+            last = None
+        if event.actor == server and isinstance(event, Stopped):
+            phase = "ended"  # with a pool its replicas have stopped
+        if event.actor != actor or not isinstance(event, (*PHASES,)):
             continue
         if last is not None and event.time < last.time:
             yield f"{actor}: {type(event).__name__} at {event.time:g} s comes after {type(last).__name__}"
-        if isinstance(event, ServerAdded | ConfigChanged):
-            last, state = (None if isinstance(event, ServerAdded) else last), None
-        if isinstance(event, StateChanged):
-            if state is not None and event.old != state:
-                yield f"{actor} changed from {event.old}, and was {state}"
-            state = event.new
-            continue
-        if isinstance(event, Starting | Started | StartFailed | Crashed | Stopping | Stopped):
-            if last is not None and event.incarnation < last.incarnation:
-                yield f"{actor}: an event of incarnation {event.incarnation} comes after {last.incarnation}"
-            follows = FOLLOWS[type(event)]
-            if phase not in follows:
-                yield f"{actor}: {type(event).__name__} {event.incarnation} while it was {phase}"
-            phase = PHASES[type(event)]
-            last = event
+        if last is not None and event.incarnation < last.incarnation:
+            yield f"{actor}: an event of incarnation {event.incarnation} comes after {last.incarnation}"
+        if phase not in FOLLOWS[type(event)]:
+            yield f"{actor}: {type(event).__name__} {event.incarnation} while it was {phase}"
+        phase, last = PHASES[type(event)], event
+    if phase == "ending" and isinstance(last, Stopping):
+        yield f"{actor} has not stopped"
 
 
 PHASES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,11 +18,16 @@ if TYPE_CHECKING:
 
 
 class PipeMachine:
-    """Runs one process after the other."""
+    """Runs one process after the other, or several at a time.
+
+    Attributes:
+        processes: all that were started.
+    """
 
     def __init__(self, house: House) -> None:
+        self.processes: list[PipeProcess] = []
         self._house = house
-        self._process: PipeProcess | None = None
+        self._turns = count()
 
     def transport(self) -> Stdio:
         return Stdio("simulated")
@@ -29,26 +35,36 @@ class PipeMachine:
     async def start(self) -> WireProcess:
         """Start one, in place of `start_process`."""
         await trio.lowlevel.checkpoint()
-        self._process = PipeProcess(self._house)
+        self.processes.append(process := PipeProcess(self._house))
         if self._house.down:
-            self._process.kill()
-        return self._process
+            process.crash()
+        return process
+
+    @property
+    def running(self) -> list[PipeProcess]:
+        """Those that have not exited."""
+        return [process for process in self.processes if not process.has_exited()]
+
+    def _next(self) -> list[PipeProcess]:
+        """Return one of those that run, each in turn; none if none runs."""
+        running, turn = self.running, next(self._turns)
+        return [running[turn % len(running)]] if running else []
 
     def crash(self) -> None:
-        if self._process is not None:
-            self._process.kill()
+        for process in self.running if self._house.down else self._next():
+            process.crash()
 
     def freeze(self) -> None:
-        if self._process is not None:
-            self._process.freeze()
+        for process in self._next():
+            process.freeze()
 
     def thaw(self) -> None:
-        if self._process is not None:
-            self._process.thaw()
+        for process in self.running:
+            process.thaw()
 
     def change(self) -> None:
-        if self._process is not None and not self._process.has_exited():
-            self._process.worker.notify()
+        for process in self.running:
+            process.worker.notify()
 
     def cut(self) -> None:
         """Do nothing: there is no network."""
@@ -61,12 +77,23 @@ class PipeMachine:
 
 
 class PipeProcess(WireProcess):
-    """One process."""
+    """One process.
+
+    Attributes:
+        worker: its server.
+        crashed: True if it has ended by itself, and not because the client has closed its pipes.
+    """
 
     def __init__(self, house: House) -> None:
         super().__init__(house.plan.era, None)
+        self.crashed = False
         self.worker = PipeWorker(house, self)
         self.server = self.worker  # type: ignore[assignment]  # what is asked of it is `take`
+
+    def crash(self) -> None:
+        """End by itself."""
+        self.crashed = not self.has_exited()
+        self.kill()
 
     def _exit(self, code: int) -> None:
         super()._exit(code)
@@ -85,7 +112,7 @@ class PipeWorker(Worker):
         return self._process.has_exited()
 
     def crash(self) -> None:
-        self._process.kill()
+        self._process.crash()
 
     def send(self, message: Json) -> None:
         self._process.put(json.dumps(message).encode() + b"\n")

@@ -47,6 +47,9 @@ FATES: Final = {"answer": 12, "crash": 2, "hang": 2, "refuse": 1, "twice": 2}
 WAYS: Final = {"pipe": 2, "memory": 1, "http": 1}
 """The ways to a server, and how often each is drawn. Each request over HTTP costs three times as much as over pipes."""
 
+REPLICAS: Final = (1, 1, 1, 1, 2, 3)
+"""The processes of a server behind pipes. Each costs a connect, which is most of the cost of a seed."""
+
 LONG: Final = 120.0
 """Seconds after which every caller leaves: a call without a timeout may wait for ever for a server that hangs."""
 
@@ -68,6 +71,7 @@ class SimulatedServer:
         era: its era.
         options: those of its configuration.
         signs_in: True if a person signs in to it, over HTTP.
+        actors: the names of the actors that have its connections.
     """
 
     name: str
@@ -75,6 +79,11 @@ class SimulatedServer:
     era: str
     options: dict[str, Any]
     signs_in: bool = False
+
+    @property
+    def actors(self) -> list[str]:
+        replicas = self.options["replicas"]
+        return [self.name] if replicas == 1 else [f"{self.name}:{number}" for number in range(1, replicas + 1)]
 
 
 @frozen
@@ -137,7 +146,7 @@ def draw(seed: int) -> Plan:
 def draw_server(dice: random.Random, name: str) -> SimulatedServer:
     """Return a server with options that make it wait, restart and retry."""
     max_in_flight = dice.choice((1, 2, 64))
-    options = {
+    options: dict[str, Any] = {
         "max_in_flight": max_in_flight,
         "mailbox_size": dice.choice((1, 3, 256)),
         "overflow": dice.choice(("wait", "wait", "fail")),
@@ -158,6 +167,7 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
         ),
     }
     way, era = weighted(dice, WAYS), dice.choice(("legacy", "modern"))
+    options["replicas"] = dice.choice(REPLICAS) if way == "pipe" and max_in_flight > 1 else 1
     return SimulatedServer(name, way, era, options, signs_in=dice.random() < 0.5)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import textwrap
 import warnings
 
@@ -38,6 +39,9 @@ def failure(seed: int) -> str | None:
     """Return None if a seed is fine; otherwise the line that repeats it, its picture and what is wrong."""
     world, problems = run(seed)
     if not problems:
+        del world
+        if not gc.isenabled():
+            gc.collect()
         return None
     repeat = f"repeat with: python -m tests.simulate --seed {seed}"
     return "\n".join([picture(world), *problems, repeat])

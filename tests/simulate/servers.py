@@ -44,6 +44,7 @@ class House:
         began: the calls that it carried out, by number.
         times: when it did so.
         frozen: True if it was frozen at any time, so requests may have waited in its pipe.
+        unproven: True if credentials were refused that it had never accepted. They are not renewed.
         down: True while connects are refused.
         token: the credential that it accepts, if it is behind HTTP.
         signed_in: False while a person has to sign in to get a new one.
@@ -55,6 +56,7 @@ class House:
     began: list[int] = field(factory=list)
     times: list[float] = field(factory=list)
     frozen: bool = False
+    unproven: bool = False
     down: bool = False
     token: str = "token-0"
     signed_in: bool = True

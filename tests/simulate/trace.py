@@ -6,7 +6,7 @@ import trio
 from attrs import define, field, frozen
 
 from mcp_actors.kernel import Crashed, Event, GaveUp, RequestFinished, RequestStarted, Restarting
-from mcp_actors.servers import StateChanged, ToolsChanged
+from mcp_actors.servers import ReplicaChanged, StateChanged, ToolsChanged
 
 
 @frozen
@@ -36,7 +36,12 @@ class Trace:
 
     def __call__(self, event: Event, /) -> None:
         self.events.append(event)
-        self.note(event.actor, described(event))
+        actor = event.replica if isinstance(event, ReplicaChanged) else event.actor
+        server, _, replica = actor.rpartition(":")
+        if replica.isdigit():
+            self.note(server, f"{replica}: {described(event)}")
+        else:
+            self.note(event.actor, described(event))
 
     def lines(self) -> list[str]:
         """Return the entries as text."""
@@ -46,7 +51,7 @@ class Trace:
 def described(event: Event) -> str:
     """Return an event in a few words."""
     match event:
-        case StateChanged():
+        case StateChanged() | ReplicaChanged():
             return f"{event.old} -> {event.new}"
         case ToolsChanged():
             return f"shows {' '.join(event.tools)}"

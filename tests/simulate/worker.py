@@ -17,13 +17,20 @@ Json = dict[str, Any]
 
 
 class Worker(ABC):
-    """The server of one connection. Its kinds are the ways in which messages leave it."""
+    """The server of one connection. Its kinds are the ways in which messages leave it.
+
+    Attributes:
+        modern: True if it speaks the modern era.
+        calls: those that it has begun to carry out.
+        running: its work, by the id of the request.
+    """
 
     def __init__(self, house: House) -> None:
         self.modern = house.plan.era == "modern"
+        self.calls: set[int] = set()
+        self.running: dict[object, trio.CancelScope] = {}
         self._house = house
         self._listening: list[object] = []
-        self._running: dict[object, trio.CancelScope] = {}
 
     @property
     @abstractmethod
@@ -54,7 +61,9 @@ class Worker(ABC):
                 tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self._house.tools]
                 self._reply(request, {"tools": tools})
             case "tools/call":
-                trio.lowlevel.spawn_system_task(self._work, request, params["arguments"])
+                # At once, so that a cancellation in the same step finds it.
+                self.running[request] = scope = trio.CancelScope()
+                trio.lowlevel.spawn_system_task(self._work, request, params["arguments"], scope)
             case "subscriptions/listen" if self.modern:
                 self._listening.append(request)
                 about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: request}}
@@ -68,14 +77,14 @@ class Worker(ABC):
 
     def cancel(self, request: object) -> None:
         """Stop work that the client has canceled; also listening."""
-        if scope := self._running.get(request):
+        if scope := self.running.get(request):
             scope.cancel("the client has cancelled it")
         if request in self._listening:
             self._listening.remove(request)
 
     def end(self) -> None:
         """Stop all work."""
-        for scope in self._running.values():
+        for scope in self.running.values():
             scope.cancel("the process has exited")
 
     def notify(self) -> None:
@@ -84,11 +93,11 @@ class Worker(ABC):
             params = {} if listener is None else {"_meta": {SUBSCRIPTION: listener}}
             self._send({"method": "notifications/tools/list_changed", "params": params})
 
-    async def _work(self, request: object, arguments: Json) -> None:
-        with trio.CancelScope() as scope:
-            self._running[request] = scope
+    async def _work(self, request: object, arguments: Json, scope: trio.CancelScope) -> None:
+        with scope:
             if self.ended:
                 return
+            self.calls.add(arguments["call"])
             self._house.begin(arguments["call"])
             await trio.sleep(arguments["seconds"])
             match arguments["fate"]:
@@ -101,7 +110,7 @@ class Worker(ABC):
                 case fate:
                     for _ in range(2 if fate == "twice" else 1):
                         self._reply(request, {"content": [{"type": "text", "text": str(arguments["call"])}]})
-        self._running.pop(request, None)
+        self.running.pop(request, None)
 
     def _reply(self, request: object, result: Json) -> None:
         modern = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if self.modern else {}

@@ -32,8 +32,8 @@ COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload"
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
 
-SETTLING: Final = 160.0
-"""Virtual seconds for all timeouts, back-offs and retries of parked servers to be over."""
+SETTLING: Final = 80.0
+"""Virtual seconds for all back-offs, checks and retries of parked servers to be over, once no caller waits."""
 
 SETTLING_UNHEARD: Final = QUIET + 20.0
 """The same if a network may have dropped a stream without telling either side."""
@@ -86,7 +86,7 @@ class World:
         drains: what happened at the end to servers that were busy.
         problems: what was found wrong during the run.
         shown: the tools in the catalogue of each server that was ready at the end.
-        states: the state of each server at the end.
+        states: the state of each server and of each replica at the end.
     """
 
     plan: Plan
@@ -170,13 +170,15 @@ class World:
             if mailbox.queued and mailbox.taker is not None and mailbox.taker.free > 0:
                 self.problems.append(f"{name} has a free slot, and {mailbox.queued} requests wait")
 
-    def _check_bounds(self, server: str) -> None:
+    def _check_bounds(self, actor: str) -> None:
+        server = actor.partition(":")[0]
         if server not in self._servers:  # it is being removed
             return
         record, options = self._servers[server]._actor._record, self.houses[server].plan.options
-        slots = sum(not envelope.message.control for envelope in record.in_flight)
-        if slots > options["max_in_flight"]:
-            self.problems.append(f"{server} has {slots} requests in flight")
+        for each in [record] if server == actor else (record.children or {}).values():
+            slots = sum(not envelope.message.control for envelope in each.in_flight)
+            if slots > options["max_in_flight"]:
+                self.problems.append(f"{each.name} has {slots} requests in flight")
         # What a lost connection has not sent returns to its place, and may exceed the size.
         if (queued := len(record.mailbox._queue)) > options["mailbox_size"] + options["max_in_flight"]:
             self.problems.append(f"{server} has {queued} requests in its mailbox")
@@ -282,10 +284,14 @@ class World:
             house.do("come up")
             if not house.signed_in:
                 house.do("sign in")
-        unheard = any(deed.verb == "lose" and self.houses[deed.server].plan.way == "http" for deed in self.plan.deeds)
-        await trio.sleep(SETTLING_UNHEARD if unheard else SETTLING)
-        self.trace.note("program", "everything is healthy and quiet")
+        began = trio.current_time()
+        with trio.move_on_after(2 * LONG):  # until then a call may crash its server once more
+            for end in [*self.ends.values()]:
+                await end.done.wait()
         self._no_call_is_pending("all its limits are over")
+        unheard = any(deed.verb == "lose" and self.houses[deed.server].plan.way == "http" for deed in self.plan.deeds)
+        await trio.sleep_until(max(trio.current_time() + SETTLING, began + SETTLING_UNHEARD if unheard else 0.0))
+        self.trace.note("program", "everything is healthy and quiet")
         for name, house in self.houses.items():
             if name in self._servers:
                 await self._look(self._servers[name], house, callers)
@@ -293,7 +299,9 @@ class World:
     async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
         """Look at a healthy server: it is idle, it takes as many calls as it should, and it shows its tools."""
         status, options = ref.statistics(), house.plan.options
+        self.states |= {each.name: each.state for each in status.replicas.each}
         self.states[ref.name] = status.state
+        self._look_at_replicas(ref)
         if status.state not in ("ready", "pending"):
             return
         if status.in_flight or status.queued:
@@ -310,6 +318,18 @@ class World:
                     self.problems.append(f"call {call} to a healthy and idle server: {self.ends[call].outcome}")
         if ref.state == "ready":
             self.shown[ref.name] = self._shown(ref.name)
+
+    def _look_at_replicas(self, ref: ServerRef) -> None:
+        """Compare what a server says of its processes with what they do, unless one is just coming or going."""
+        machine, replicas = self.houses[ref.name].machine, ref.statistics().replicas
+        if not isinstance(machine, PipeMachine) or {each.state for each in replicas.each} & {"connecting", "stopping"}:
+            return
+        work = [len(process.worker.running) for process in machine.running]
+        said = replicas.total, replicas.serving, replicas.active, replicas.idle
+        if said != (len(self.houses[ref.name].plan.actors), len(work), sum(map(bool, work)), work.count(0)):
+            self.problems.append(f"{ref.name} says {said} of its replicas, which have {work} calls")
+        if work and max(work) > min(work) + 1:
+            self.problems.append(f"{ref.name} divides its calls into {work}")
 
     def _look_at_idle(self, ref: ServerRef) -> None:
         if ref.state != "pending":
@@ -331,6 +351,8 @@ class World:
         calls = [self._begin_call(busy_call(name), refs[name], callers) for name in names for _ in range(BUSY)]
         self.drains.append(drain := Drain(verb, calls))
         await trio.sleep(BUSY_SECONDS / 2)
+        for ref in refs.values():
+            self._look_at_replicas(ref)
         drain.began = trio.current_time()
         callers.start_soon(self._come_late, drain, refs, callers)
         if verb == "leave":
