@@ -530,16 +530,10 @@ async def test_a_crash_of_a_replica_is_named_in_the_kernels_events(autojump_cloc
     assert not events.of(ToolsDiffer)
 
 
-@pytest.mark.parametrize("connect", ["eager", "lazy"])
-async def test_the_pool_of_replicas_starts_and_stops_in_the_kernels_events(
-    connect: str, autojump_clock: MockClock
-) -> None:
-    """Also the pool of a lazy server, which runs before the server is used."""
+async def test_the_pool_of_replicas_starts_and_stops_in_the_kernels_events(autojump_clock: MockClock) -> None:
     shop, events = Shop(), Events()
-    async with open_servers(shop.config(2, connect=connect), observers=[events]) as group:
+    async with open_servers(shop.config(2), observers=[events]):
         await trio.sleep(1)
-        assert group["shop"].state == ("ready" if connect == "eager" else "pending")
     steps = [event for event in events if event.actor == "shop" and isinstance(event, ACTOR_EVENTS)]
     assert [(type(event), event.incarnation) for event in steps] == [(kind, 1) for kind in ACTOR_EVENTS]
-    last = "stopped" if connect == "eager" else "pending"
-    assert (server_states(events)[-1:] or ["pending"]) == [last]
+    assert server_states(events)[-1] == "stopped"
