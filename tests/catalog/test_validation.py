@@ -178,6 +178,17 @@ def test_a_value_that_cannot_be_written_as_json_is_named(value: Any, path: tuple
     assert error.path == ("q", *path)
 
 
+def test_the_deepest_arguments_that_pass_can_be_read_in_a_request() -> None:
+    deepest: dict[str, Any] | None = None
+    for levels in range(150, 250):
+        arguments = {"q": deep(levels)}
+        with suppress(InvalidArguments):
+            deepest = checks({}).check_arguments("find", arguments)
+    assert deepest is not None
+    text = pydantic_core.to_json({"params": {"arguments": deepest}})
+    assert pydantic_core.from_json(text)["params"]["arguments"] == deepest
+
+
 class Color(enum.Enum):
     RED = "red"
 

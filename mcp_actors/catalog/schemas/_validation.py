@@ -212,9 +212,9 @@ def _as_json(value: Any) -> tuple[Any, bytes]:
     # Write it and read it back, because each step refuses values that the other accepts. Writing refuses unpaired
     # surrogates and foreign objects; reading refuses integers of thousands of digits and values nested about 200 levels
     # deep, which the SDK's servers cannot read either. NaN is written as a constant for reading to refuse: the SDK
-    # would silently send null instead.
+    # would silently send null instead. A request has two levels around its arguments.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
-    return pydantic_core.from_json(text, allow_inf_nan=False), text
+    return pydantic_core.from_json(b"[[%b]]" % text, allow_inf_nan=False)[0][0], text
 
 
 def _unwritable(value: Any) -> Violation:

@@ -107,7 +107,12 @@ class DirectRequests:
                 return False
             members = b"%b,%b" % (members, self.pipe.meta)
         sent = SentRequest(self, request, later, members)
-        if not self.pipe.offer(sent):
+        try:
+            offered = self.pipe.offer(sent)
+        except ValueError:  # the session passes objects to a server in this process
+            self.pipe.table.remove(sent.id)
+            return False
+        if not offered:
             self.pipe.table.remove(sent.id)
             raise NotSent
         self.drain.enter()

@@ -79,12 +79,11 @@ class DispatchedRequests:
             return await message.send_past(self._client, self._record, self.past(message.operation))
         if self._dispatch is None or not isinstance(message, PlainRequest):
             return await message.send(self._client, self._record)
-        members = message.plain(self._client, self._record)
-        if members is None:
+        params = self._params(message)
+        if params is None:
             return await message.send(self._client, self._record)
         try:
-            # Parsed anew, because a server in this process may change what it is given.
-            result = await self._dispatch(message.method, from_json(b"{%b}" % members))
+            result = await self._dispatch(message.method, params)
         except MCPError as exc:
             if exc.code == HEADER_MISMATCH:
                 return await message.send(self._client, self._record)  # which lists the tools again if that may help
@@ -94,6 +93,20 @@ class DispatchedRequests:
         if type(value) is not InputRequiredResult:
             return value
         return await carry_on(self._client, self._record, message, value)
+
+    def _params(self, message: PlainRequest[Any]) -> Json | None:
+        """Return the params of a request, parsed anew, because a server in this process may change what it is given.
+
+        None means that the request has to go through the session: nobody can parse its params, for example.
+        """
+        members = message.plain(self._client, self._record)
+        if members is None:
+            return None
+        try:
+            params: Json = from_json(b"{%b}" % members)
+        except ValueError:  # nested too deeply, or a number is too long
+            return None
+        return params
 
     def past(self, method: str) -> PastSession | None:
         """Return the function that requests a page of a list; None if that has to go through the session.

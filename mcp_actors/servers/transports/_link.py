@@ -121,6 +121,10 @@ class DirectPipe(Protocol):
 
         Until its `written` is called the line may be withdrawn. After a False, `on_room` is called once there is room.
         If the server is gone this returns False too, and the connection is marked as lost soon.
+
+        Raises:
+            ValueError: the server is in this process, and the line is nested too deeply or has too long a number to be
+                parsed.
         """
 
     def collect(self, line: OutgoingLine) -> None:

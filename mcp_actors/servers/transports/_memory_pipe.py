@@ -6,8 +6,8 @@ The SDK connects a client and a server of the legacy era by two memory streams. 
 loop: two for each read loop and for a relay between them, and those of the caller and the handler. A plain request
 (see ``connection/_direct``) takes three:
 
-- the step of its caller, or the one that frees an in-flight slot, puts its line into a queue;
-- the read loop of the server parses the line, and starts the task of the handler;
+- the step of its caller, or the one that frees an in-flight slot, parses its line and puts it into a queue;
+- the read loop of the server starts the task of the handler;
 - the step in which the handler has finished settles the message.
 
 Messages of the session pass the same queue, so no message overtakes another. What the server sends besides answers to
@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import trio
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ._link import Lifeline, OutgoingLine
 
 __all__ = ["MemoryPipe", "connect_legacy"]
-
-_Unread: TypeAlias = "tuple[type[JSONRPCRequest | JSONRPCNotification], OutgoingLine]"
 
 SHUTDOWN_GRACE: Final = 2.0
 """Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
@@ -64,7 +62,9 @@ class MemoryPipe(MessageReader):
     on_room: Callable[[], None] = field(default=_ignore, init=False)
     meta: bytes | None = field(default=None, init=False)
     last_context: Context | None = field(default=None, init=False)
-    _queue: OrderedDict[object, tuple[Context, SessionMessage | _Unread]] = field(factory=OrderedDict, init=False)
+    _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
+        factory=OrderedDict, init=False
+    )
     _arrived: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
     closed: bool = field(default=False, init=False)
 
@@ -73,17 +73,19 @@ class MemoryPipe(MessageReader):
         """See `DirectPipe.offer`."""
         if self.closed:
             return False
+        # Here, where it fails one request: in the read loop of the server, it would end the connection.
+        message = JSONRPCRequest.model_validate_json(line.line)
         open_trace()  # the handler runs in this context, but must not be taken for a part of its caller's own request
-        self.put(line, (JSONRPCRequest, line))
+        self.put(line, SessionMessage(message), line)
         return True
 
     def collect(self, line: OutgoingLine) -> None:
         """See `DirectPipe.collect`."""
-        self.put(line, (JSONRPCNotification, line))
+        self.put(line, SessionMessage(JSONRPCNotification.model_validate_json(line.line)), line)
 
-    def put(self, key: object, item: SessionMessage | _Unread) -> None:
+    def put(self, key: object, message: SessionMessage, line: OutgoingLine | None = None) -> None:
         """Add a message, with the context variables of this step."""
-        self._queue[key] = copy_context(), item
+        self._queue[key] = copy_context(), message, line
         self._arrived.unpark()
 
     def withdraw(self, line: OutgoingLine) -> None:
@@ -92,10 +94,10 @@ class MemoryPipe(MessageReader):
 
     def withdraw_all(self) -> None:
         """See `DirectPipe.withdraw_all`."""
-        for key, (_, item) in list(self._queue.items()):
-            if not isinstance(item, SessionMessage):
+        for key, (_, _, line) in list(self._queue.items()):
+            if line is not None:
                 del self._queue[key]
-                item[1].withdrawn()
+                line.withdrawn()
 
     def count_request(self) -> None:
         """Do nothing: the requests of a server in this process are not limited."""
@@ -116,12 +118,9 @@ class MemoryPipe(MessageReader):
             if self.closed:
                 raise anyio.EndOfStream
             await self._arrived.park()
-        _, (self.last_context, item) = self._queue.popitem(last=False)
-        if isinstance(item, SessionMessage):
-            return item
-        model, line = item
-        message = SessionMessage(model.model_validate_json(line.line))  # a copy: the server may change it
-        line.written()
+        _, (self.last_context, message, line) = self._queue.popitem(last=False)
+        if line is not None:
+            line.written()
         return message
 
     async def aclose(self) -> None:

@@ -300,6 +300,33 @@ async def test_a_server_may_change_what_it_is_given() -> None:
     assert arguments == {"list": []}
 
 
+@pytest.mark.parametrize("era", ["legacy", "auto"])
+@pytest.mark.parametrize("what", ["levels", "digits"])
+async def test_arguments_that_no_parser_accepts_reach_a_server_in_this_process(era: str, what: str) -> None:
+    """They harm no other call. Validation refuses them, unless it is off."""
+    server, may_answer = MCPServer("a"), trio.Event()
+
+    @server.tool()
+    async def say(value: Any) -> str:
+        return type(value).__name__
+
+    @server.tool()
+    async def wait() -> str:
+        await may_answer.wait()
+        return "waited"
+
+    options: dict[str, Any] = {"protocol": era, "validate": "off"}
+    value: Any = 10**5000
+    if what == "levels":
+        for _ in range(240):
+            value = [value if isinstance(value, list) else 1]
+    async with open_servers(ServerConfig("a", InProcess(server), **options)) as servers:
+        async with calls(1, servers["a"].call_tool, "wait") as (waiting,):
+            assert text_of(await servers["a"].call_tool("say", {"value": value})) == type(value).__name__
+            may_answer.set()
+        assert text_of(waiting.value) == "waited"
+
+
 @pytest.mark.parametrize("max_in_flight", [1, 10])
 async def test_a_server_asks_in_the_middle_of_a_call(max_in_flight: int) -> None:
     """Its question is answered in the context variables of the caller, and may call the server if a slot is free."""
