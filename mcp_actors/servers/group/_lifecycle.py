@@ -173,7 +173,7 @@ class LifecycleActor(Actor):
         if config.name in self._roster.members:
             problem = "this group already has a server of this name; remove it first, or use reload()"
             raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
-        self._roster.limits.check_number(len(self._roster.members) + 1)
+        self._roster.limits.check_number([*(member.record.config for member in self._roster.members.values()), config])
         (record,) = self._roster.enter(config)
         try:
             if self._memory is not None:
@@ -213,7 +213,7 @@ class LifecycleActor(Actor):
         """Make the servers of the group those of a configuration. First those stop that are gone."""
         members = self._roster.members
         difference = compare({name: member.record.config for name, member in members.items()}, given)
-        self._roster.limits.check_number(len(difference.order))
+        self._roster.limits.check_number(difference.servers)
         await start_status(self._group, self._board)
         await fan_out(self._remove, [members[name] for name in difference.removed], "change")
         failures: dict[str, ConnectFailed] = {}

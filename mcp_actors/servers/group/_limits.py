@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import frozen
 
 from ..._checks import is_whole
 from ..._errors import ConfigError
 from ..basics import Capacity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ...config import ServerConfig
 
 __all__ = ["MAX_SERVERS", "MAX_STARTING", "GroupLimits"]
 
@@ -25,7 +30,7 @@ class GroupLimits:
     """The limits of a group.
 
     Attributes:
-        max_servers: the number of enabled servers.
+        max_servers: the number of enabled servers; each replica counts.
         max_starting: the number of servers that connect at a time.
         max_processes: the number of processes that run at a time; None disables the limit.
 
@@ -47,16 +52,17 @@ class GroupLimits:
         """Return what the servers of a group with these limits share."""
         return Capacity(starting=self.max_starting, processes=self.max_processes or math.inf)
 
-    def check_number(self, servers: int) -> None:
+    def check_number(self, configs: Iterable[ServerConfig]) -> None:
         """Check the number of servers that a group would have.
 
         Raises:
             ConfigError: there are too many.
         """
+        servers = sum(config.replicas for config in configs)
         if servers > self.max_servers:
             raise ConfigError(
-                f"{servers} servers are too many for this group (max_servers={self.max_servers}); disable or remove "
-                f"some, or open it with max_servers={servers}",
+                f"{servers} servers are too many for this group (max_servers={self.max_servers}, each replica counts); "
+                f"disable or remove some, or open it with max_servers={servers}",
                 source="open_servers",
                 path="max_servers",
             )

@@ -101,7 +101,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             ``ServerConfig.callbacks`` take precedence, field by field.
         client_info: the name and version by which the program introduces itself to the servers, for those without a
             ``client_info`` of their own. None (default) takes those of this library.
-        max_servers: the number of enabled servers that the group may have, added ones too. Default 50.
+        max_servers: the number of enabled servers that the group may have, added ones too; each replica counts.
+            Default 50.
         max_starting: the number of servers that connect at a time; further ones wait for their turn, in configured
             order. 1 connects them one after the other. Default 16.
         max_processes: the number of processes that servers may run at a time. The connect of a further one fails, and
@@ -143,7 +144,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     limits = GroupLimits(max_servers, max_starting, max_processes)
     sources = Sources(strict, env_file)
     given = await sources.read(configs)
-    limits.check_number(len(given.enabled))
+    limits.check_number(given.enabled)
     sources.adopt(given, configs)
     keep_logs_plain()
     hub = EventHub(tuple(observers))

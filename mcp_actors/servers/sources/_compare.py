@@ -21,7 +21,7 @@ class Difference:
         removed: the names of those that are gone, in the old order.
         changed: those that differ, in the new order.
         unchanged: the names of all others: in the new order, then those whose new entries are invalid.
-        order: the names of all servers in the new order.
+        servers: all servers in the new order.
     """
 
     added: tuple[ServerConfig, ...]
@@ -29,7 +29,12 @@ class Difference:
     changed: tuple[ServerConfig, ...]
     unchanged: tuple[str, ...]
 
-    order: tuple[str, ...]
+    servers: tuple[ServerConfig, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The names of all servers in the new order."""
+        return tuple(config.name for config in self.servers)
 
 
 def compare(old: Mapping[str, ServerConfig], new: Given) -> Difference:
@@ -45,7 +50,7 @@ def compare(old: Mapping[str, ServerConfig], new: Given) -> Difference:
         removed=tuple(name for name in old if name not in now and name not in kept),
         changed=tuple(config for name, config in now.items() if name in old and config != old[name]),
         unchanged=(*(name for name, config in now.items() if name in old and config == old[name]), *kept),
-        order=(*now, *kept),
+        servers=(*now.values(), *(old[name] for name in kept)),
     )
 
 

@@ -503,8 +503,9 @@ def test_the_difference_of_two_configurations(old: str, new: str, failed: str, e
     given.servers.append(absent("off", enabled=False))
     found = compare({name: config(name) for name in old.split()}, given)
     added, removed, unchanged, order = (tuple(each.split()) for each in expected)
+    servers = tuple(map(config, order))
     assert found == Difference(
-        added=tuple(map(config, added)), removed=removed, changed=(), unchanged=unchanged, order=order
+        added=tuple(map(config, added)), removed=removed, changed=(), unchanged=unchanged, servers=servers
     )
 
 

@@ -46,6 +46,21 @@ async def test_a_group_does_not_grow_beyond_its_limit() -> None:
         assert group["b"].statistics().incarnation == 1
 
 
+async def test_each_replica_counts() -> None:
+    """S2-44: also at a reload that changes only the number of replicas."""
+    a, b = House("a"), House("b")
+    with pytest.raises(ConfigError, match="4 servers are too many"):
+        async with open_servers(a.config(replicas=3), b.config(), max_servers=3):
+            raise AssertionError("not reached")
+    async with open_servers(a.config(replicas=2), max_servers=3) as group:
+        with pytest.raises(ConfigError, match="4 servers are too many"):
+            await group.add(b.config(replicas=2))
+        with pytest.raises(ConfigError, match="4 servers are too many"):
+            await group.reload(a.config(replicas=4))
+        await group.reload(a.config(replicas=3))
+        assert group["a"].statistics().replicas.total == 3
+
+
 async def test_servers_connect_in_turns_and_in_order(autojump_clock: MockClock) -> None:
     """S1-04: one after the other, if that is asked for."""
     houses = [House(name) for name in "abc"]
