@@ -8,12 +8,12 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, ConnectFailed, open_servers
+from mcp_actors import ConfigError, ConnectFailed, ServerConfig, open_servers
 
 from ...kernel.actors import leaving
 from ...messages import Said
 from ..groups import AT_ONCE, LATER, Events, reach, server
-from ..houses import House, who
+from ..houses import House, absent, who
 
 
 async def test_too_many_servers_are_refused_before_any_is_started(said: Said) -> None:
@@ -48,16 +48,19 @@ async def test_a_group_does_not_grow_beyond_its_limit() -> None:
 
 async def test_each_replica_counts() -> None:
     """S2-44: also at a reload that changes only the number of replicas."""
-    a, b = House("a"), House("b")
+
+    def config(name: str, replicas: int) -> ServerConfig:
+        return absent(name, connect="lazy", replicas=replicas)
+
     with pytest.raises(ConfigError, match="4 servers are too many"):
-        async with open_servers(a.config(replicas=3), b.config(), max_servers=3):
+        async with open_servers(config("a", 3), config("b", 1), max_servers=3):
             raise AssertionError("not reached")
-    async with open_servers(a.config(replicas=2), max_servers=3) as group:
+    async with open_servers(config("a", 2), max_servers=3) as group:
         with pytest.raises(ConfigError, match="4 servers are too many"):
-            await group.add(b.config(replicas=2))
+            await group.add(config("b", 2))
         with pytest.raises(ConfigError, match="4 servers are too many"):
-            await group.reload(a.config(replicas=4))
-        await group.reload(a.config(replicas=3))
+            await group.reload(config("a", 4))
+        await group.reload(config("a", 3))
         assert group["a"].statistics().replicas.total == 3
 
 
