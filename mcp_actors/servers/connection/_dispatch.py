@@ -97,7 +97,7 @@ class DispatchedRequests:
     def _params(self, message: PlainRequest[Any]) -> Json | None:
         """Return the params of a request, parsed anew, because a server in this process may change what it is given.
 
-        None means that the request has to go through the session: nobody can parse its params, for example.
+        None means that the request has to go through the session, because its params cannot be parsed, for example.
         """
         members = message.plain(self._client, self._record)
         if members is None:
