@@ -20,6 +20,7 @@ import pytest
 import trio
 from attrs import define, field
 from mcp.client.auth.oauth2 import PKCEParameters
+from mcp.shared import _otel
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, NoOpTracerProvider, SpanContext, TraceFlags
 
@@ -143,6 +144,8 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
     """OpenTelemetry, which keeps all."""
     provider = Spans()
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    # The SDK's tracer keeps the one that the provider gives it, also when the provider is gone.
+    monkeypatch.setattr(_otel, "_tracer", provider.get_tracer())
     return provider
 
 
