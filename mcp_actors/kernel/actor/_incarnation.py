@@ -129,7 +129,8 @@ class Incarnation(Sender):
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            await self._live()
+            if self.verdict is None:  # else it is to make nothing, which it would have no time to clean up
+                await self._live()
         except BaseException as exc:
             # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
             late = collapse(exc)
@@ -145,8 +146,6 @@ class Incarnation(Sender):
         """Enter the resource, loop, and leave it."""
         async with trio.open_nursery() as nursery:
             self.nursery, self._scope = nursery, nursery.cancel_scope
-            if self.verdict is not None:
-                self._scope.cancel("its end was decided before it began")
             try:
                 self.actor = actor = self._adopt(self.make())
                 async with actor.running():

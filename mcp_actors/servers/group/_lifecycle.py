@@ -367,13 +367,10 @@ async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) ->
             cause = cause.__cause__
         if isinstance(cause, ConnectFailed):  # else it was stopped while it was starting
             failures[server.name] = cause
-    except ActorStopped:
-        if server.record.life.wanted:  # else it was stopped while its supervisor was started
-            raise
 
 
 async def _suspend(server: ServerEntry) -> None:
-    if not server.asleep:
+    if server.record.woken:
         await server.supervisor.stop_child(server.name, keep_mailbox=True)
 
 
@@ -381,9 +378,9 @@ async def _stop(server: ServerEntry) -> None:
     if server.record.life.held:  # its supervisor is being exchanged, which takes no longer than a stop
         async with server.turn:
             pass
-    if server.asleep:
-        await server.group.stop_child(server.supervisor.name)  # which answers what waits
-    else:
-        await server.supervisor.stop_child(server.name)
-    for replica in server.record.replicas:
-        replica.life.note_stopped()
+    if not server.record.woken:
+        await server.wake()  # and not stopped with its supervisor, which could carry out no later start
+        if server.record.life.wanted:  # start() was called meanwhile
+            return
+    await server.supervisor.stop_child(server.name)
+    server.note_stopped()

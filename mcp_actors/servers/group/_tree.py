@@ -117,7 +117,8 @@ def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | Dor
         mailbox_size=config.mailbox_size,
         overflow=config.overflow,
     )
-    return DormantSupervisor(server) if record.asleep else Supervisor(server, **recovery)
+    record.woken = record.woken or not record.life.dormant
+    return Supervisor(server, **recovery) if record.woken else DormantSupervisor(server)
 
 
 class Recovery(TypedDict):

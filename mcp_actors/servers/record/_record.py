@@ -115,7 +115,7 @@ class ServerRecord:
         on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with the record of
             its actor. Set by the group.
         capacity, certificates: what all servers of the group share.
-        woken: True once its own supervisor was started. Written by the lifecycle actor.
+        woken: True if its own supervisor is not dormant: it was started, or is about to be. Written by the group.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -188,11 +188,6 @@ class ServerRecord:
         self.resources.keep(config.keep_resources)
         self.life.configure(config, required=required)
         self._divide()
-
-    @property
-    def asleep(self) -> bool:
-        """True for a lazy server that has never been used: its own supervisor has nothing to run yet."""
-        return self.life.dormant and not self.woken
 
     @property
     def is_used(self) -> bool:

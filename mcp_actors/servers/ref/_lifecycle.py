@@ -53,22 +53,27 @@ class ServerEntry:
         """Return its actor, or that of a replica, by the record of it."""
         return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
 
-    @property
-    def asleep(self) -> bool:
-        """True while its own supervisor does not run: of a lazy server that was not used yet."""
-        return self.supervisor.state == "stopped"
+    async def wake(self) -> None:
+        """Start its own supervisor if that is dormant. Changes of its actor that are asked for meanwhile wait there."""
+        if not self.record.woken:
+            self.record.woken = True
+            await restart(self.group, self.supervisor.name)
+
+    def note_stopped(self) -> None:
+        """Show it as stopped if no actor runs whose end could be followed."""
+        for replica in self.record.replicas:
+            replica.life.note_stopped()
 
     async def start(self) -> None:
         """Start its actor if that does not run; of replicas, those that do not run.
 
         Raises:
             ActorStartError: it is required and did not start, or it was stopped meanwhile.
-            ActorStopped: it was stopped meanwhile, or the group was closed.
+            ActorStopped: the group was closed.
         """
-        if self.asleep:
-            # In the step in which it is asked for: a stop that is asked for later finds a supervisor that serves.
-            self.record.woken = True
-            await restart(self.group, self.supervisor.name)
+        await self.wake()
+        if not self.record.life.wanted:  # stop() was called meanwhile
+            return
         if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
             return
         failures: list[ActorStartError] = []
@@ -186,6 +191,8 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
         # Set before the change waits for its turn: the latest call of start() or stop() wins.
         for server in message.servers:
             server.record.life.want(not isinstance(message, Stop))
+            if isinstance(message, Stop) and not server.record.woken:
+                server.note_stopped()  # before the next request, which would start a server that was never used
     try:
         with trio.CancelScope() as waiting:
             async with open_background() as background:
