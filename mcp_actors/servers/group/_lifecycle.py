@@ -347,7 +347,8 @@ async def _start(servers: tuple[ServerEntry, ...]) -> None:
     await fan_out(partial(_try_start, failures=failures), servers, "change")
     if not failures:
         return
-    await fan_out(_stop, [server for server in servers if server.name not in failures], "change")
+    # Its turn is held: a new configuration that waits for it must not be waited for.
+    await fan_out(_stop_in_turn, [server for server in servers if server.name not in failures], "change")
     raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
@@ -378,6 +379,10 @@ async def _stop(server: ServerEntry) -> None:
     if server.record.life.held:  # its supervisor is being exchanged, which takes no longer than a stop
         async with server.turn:
             pass
+    await _stop_in_turn(server)
+
+
+async def _stop_in_turn(server: ServerEntry) -> None:
     if not server.record.woken:
         await server.wake()  # and not stopped with its supervisor, which could carry out no later start
         if server.record.life.wanted:  # start() was called meanwhile
