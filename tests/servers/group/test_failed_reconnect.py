@@ -1,4 +1,4 @@
-"""A reconnect that fails beside a reload."""
+"""A reconnect that fails during a reload."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..groups import NEVER
 
 
 async def test_a_reload_that_waits_for_a_reconnect_is_carried_out_when_that_fails(autojump_clock: MockClock) -> None:
-    """The reconnect stops the servers whose turns it holds, and the reload waits for these turns."""
+    """The reconnect stops servers in their turn, for which the reload waits."""
     broken = False
 
     @asynccontextmanager
