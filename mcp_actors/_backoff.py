@@ -17,8 +17,6 @@ from ._checks import is_number
 from ._errors import ConfigError
 from ._exports import publish
 
-__all__ = ["Backoff"]
-
 
 def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
     """Make a validator for a finite number in ``[lowest, highest]``; ``remedy`` says what to write instead."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from typing import TypeGuard
 
-__all__ = ["is_number", "is_seconds", "is_whole"]
-
 
 def is_number(value: object) -> TypeGuard[float]:
     """Return whether `value` is an int or a float; NaN and infinity are numbers too."""

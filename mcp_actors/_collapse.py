@@ -10,8 +10,6 @@ from typing import Final, TypeVar
 
 import trio
 
-__all__ = ["EXITS", "caused_by", "collapse", "exit_in", "first_of", "is_failure", "leaves", "without_cancelled"]
-
 E = TypeVar("E", bound=BaseException)
 
 EXITS: Final = (KeyboardInterrupt, SystemExit)

@@ -17,30 +17,6 @@ from ._exports import publish
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = [
-    "ActorCrashed",
-    "ActorError",
-    "ActorStartError",
-    "ActorStopped",
-    "ChildError",
-    "ConfigError",
-    "ConnectFailed",
-    "ConnectionLost",
-    "HttpStatusError",
-    "InvalidArguments",
-    "InvalidResult",
-    "LimitExceeded",
-    "MailboxFull",
-    "McpActorsError",
-    "NotSupported",
-    "RequestTimedOut",
-    "RestartLimitReached",
-    "ServerError",
-    "ServerUnavailable",
-    "ToolFailed",
-    "ToolNotFound",
-]
-
 ChildProblem = Literal["not_found", "already_present", "already_started", "running", "restarting"]
 ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
 

@@ -1,15 +1,15 @@
-"""Set ``__module__`` of public classes and functions to their public module.
+"""Publish the names of a folder, and import some only when used.
 
-Tracebacks and `repr` then show ``mcp_actors.ConnectFailed``, not the private file of its code.
+Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code (`publish`). A program that
+reads no files, signs in nowhere or has no server over HTTP does not wait for the import of that code (`fetch_later`).
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import FunctionType
-
-__all__ = ["publish"]
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -47,3 +47,32 @@ def _is_private(module: str) -> bool:
     """Return True if a dotted name belongs to this package and has a part that begins with an underscore."""
     package, *rest = module.split(".")
     return package == _PACKAGE and any(part.startswith("_") for part in rest)
+
+
+def fetch_later(
+    namespace: dict[str, object], homes: Mapping[str, str]
+) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
+    """Return a ``__getattr__`` and a ``__dir__`` for a folder, which import a module at the first use of its names.
+
+    The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. Code of this package that must not load
+    them at its own import writes ``from .. import config`` and, in a function, ``config.load_config``.
+
+    Args:
+        namespace: the ``globals()`` of the folder's ``__init__``, which keeps what was fetched.
+        homes: name → module, relative to the folder (``".formats"``).
+    """
+    folder = str(namespace["__name__"])
+
+    def fetch(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {folder!r} has no attribute {name!r}")
+        home = import_module(homes[name], folder)
+        fetched = {each: getattr(home, each) for each in homes if homes[each] == homes[name]}
+        publish(folder, fetched)
+        namespace.update(fetched)
+        return fetched[name]
+
+    def names() -> list[str]:
+        return sorted({*namespace, *homes})
+
+    return fetch, names

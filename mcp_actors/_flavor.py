@@ -10,8 +10,6 @@ from typing import Literal
 
 import sniffio
 
-__all__ = ["check_flavor"]
-
 
 def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> None:
     """Raise an error unless the caller runs on the given kind of event loop.

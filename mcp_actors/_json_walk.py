@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["LEAST", "bytes_in", "measured", "walk"]
-
 LEAST: Final = 8
 """Bytes that every value counts for. The cost of data grows with the number of its values: a million times ``1`` takes
 longer to handle than a million letters."""

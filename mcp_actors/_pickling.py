@@ -7,10 +7,7 @@ may be of any class, so pickle is tried on each one first. One that cannot be pi
 
 from __future__ import annotations
 
-import pickle
 from typing import Any, Final
-
-__all__ = ["Portable", "UnpicklableError", "pack", "unpack"]
 
 _CAUSE: Final = "__cause__"
 
@@ -80,6 +77,8 @@ def _unpacked(kind: type[BaseException], args: tuple[Any, ...], notes: list[str]
 
 def _survives(error: BaseException) -> bool:
     """Return True if `error` survives pickling. Many classes of other packages can be dumped but not loaded."""
+    import pickle  # here, because most programs never pickle an error
+
     try:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
     except Exception:

@@ -12,8 +12,6 @@ import re
 import unicodedata
 from typing import Final
 
-__all__ = ["indented", "plain_text"]
-
 DEFAULT_LIMIT: Final = 1000
 """Characters: a dozen lines of a terminal."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 
@@ -22,6 +21,8 @@ def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> N
         raise ValueError(f"{owner}: wait_state() was called without a state; give {_either(known)}")
     for state in wanted:
         if state not in known:
+            import difflib  # here, because only a mistake needs it
+
             near = difflib.get_close_matches(str(state), known, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"give {_either(known)}"
             raise ValueError(f"{owner}: there is no state {state!r}; {hint}")

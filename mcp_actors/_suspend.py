@@ -12,8 +12,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["sleep_through_suspend"]
-
 GLANCE: Final = 10.0
 """Seconds on Trio's clock between two checks of the wall clock: the delay after the machine wakes up."""
 

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-__all__ = ["UNFINISHED", "Kind", "make_directory", "replace_file", "user_directory"]
-
 Kind: TypeAlias = Literal["cache", "data", "state"]
 
 UNFINISHED: Final = ".new"

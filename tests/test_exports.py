@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from types import FunctionType, ModuleType
+from typing import ClassVar
 
 import pytest
 
@@ -95,7 +96,8 @@ def test_things_of_a_folder_say_that_they_live_there_or_in_the_facade(folder: st
 
 def test_every_error_lives_where_it_is_exported() -> None:
     code = (
-        "from mcp_actors import _errors; print(sorted({getattr(_errors, name).__module__ for name in _errors.__all__}))"
+        "from mcp_actors import _errors; found = [each for each in vars(_errors).values() if isinstance(each, type)]; "
+        "print(sorted({each.__module__ for each in found if issubclass(each, _errors.McpActorsError)}))"
     )
     assert run(code) == "['mcp_actors', 'mcp_actors.kernel', 'mcp_actors.servers']"
 
@@ -121,9 +123,63 @@ def test_the_facade_imports_nothing_by_itself() -> None:
     assert run(code) == "['mcp_actors']"
 
 
-def test_servers_import_nothing_that_only_an_unattended_sign_in_needs() -> None:
-    code = "import sys; from mcp_actors import open_servers; print('jwt' in sys.modules)"
-    assert run(code) == "False"
+def test_servers_import_nothing_that_only_some_programs_use() -> None:
+    optional = {
+        "h11",
+        "jwt",
+        "mcp.client.auth",
+        "mcp_actors.auth._sign_in",
+        "mcp_actors.auth._tokens",
+        "mcp_actors.config.formats",
+        "mcp_actors.config.sources",
+        "mcp_actors.servers.transports.http._client",
+        "mcp_actors.servers.transports.http.streamable",
+        "sqlite3",
+        "tomllib",
+        "webbrowser",
+    }
+    code = f"import sys; from mcp_actors import open_servers; print(sorted({optional} & sys.modules.keys()))"
+    assert run(code) == "[]"
+
+
+class TestNamesThatAreFetchedLater:
+    FOLDERS: ClassVar = ["auth", "config", "servers/transports/http"]
+
+    @pytest.mark.parametrize("folder", FOLDERS)
+    def test_type_checkers_and_programs_see_the_same_names_from_the_same_modules(self, folder: str) -> None:
+        tree = parse(PACKAGE / folder / "__init__.py")
+        for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
+        seen = {
+            alias.asname: f".{node.module}"
+            for block in for_types
+            for node in ast.walk(block)
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        [homes] = [
+            ast.literal_eval(node.args[1])
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "fetch_later"
+        ]
+        assert seen == homes
+        assert list(homes) == sorted(homes)
+
+    def test_dir_lists_them_before_they_are_fetched(self) -> None:
+        assert run("from mcp_actors import config; print({*config.__all__} <= {*dir(config)})") == "True"
+
+    def test_a_name_that_does_not_exist_is_an_attribute_error(self) -> None:
+        with pytest.raises(AttributeError, match=r"module 'mcp_actors\.config' has no attribute 'load_confg'"):
+            _ = import_module("mcp_actors.config").load_confg
+
+    def test_all_names_of_a_module_are_published_with_the_first(self) -> None:
+        code = (
+            "from mcp_actors import config; config.load_config; from mcp_actors.config.formats import Input; "
+            "print(config.load_config.__module__, Input.__module__)"
+        )
+        assert run(code) == "mcp_actors mcp_actors.config"
+
+    def test_an_import_of_everything_fetches_them(self) -> None:
+        assert run("from mcp_actors.config import *; print(SqliteSource.__module__)") == "mcp_actors.config"
 
 
 def test_windows_is_refused_with_an_explanation() -> None:

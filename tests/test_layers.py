@@ -94,7 +94,7 @@ ROOMS_OF_SERVERS: Final = {
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
 
-READ_FORMATS: Final = "_directory _file _manifest _source _sqlite _table _yaml"
+READ_FORMATS: Final = "_directory _file _manifest _sqlite _table _yaml"
 """The modules of `config.sources` that use the readers of files."""
 
 ROOMS: Final = {
@@ -127,7 +127,10 @@ ROOMS: Final = {
         needs=None,
         known_to=frozenset({"config", *(f"config.sources.{name}" for name in READ_FORMATS.split())}),
     ),
-    "config.sources": Room(needs=frozenset({"config._validators", "config.formats"}), known_to=frozenset({"config"})),
+    "config.sources": Room(
+        needs=frozenset({"config._loaded", "config._source", "config._validators", "config.formats"}),
+        known_to=frozenset({"config"}),
+    ),
     # ---
     "catalog.values": Room(needs=frozenset(), known_to=None),
     "catalog.names": Room(needs=frozenset(), known_to=None),

@@ -80,6 +80,15 @@ def test_implementation_files_are_private() -> None:
     assert public == []
 
 
+def test_only_public_folders_list_their_names() -> None:
+    listing = {path for path in python_files(PACKAGE) if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)}
+    assert {str(path.relative_to(PACKAGE)) for path in listing} == {
+        "__init__.py",
+        *(f"{name}/__init__.py" for name in ("adapters", "auth", "bridge", "catalog", "cli", "config", "kernel")),
+        *(f"{name}/__init__.py" for name in ("servers", "testing")),
+    }
+
+
 def test_a_function_that_is_too_long_is_found() -> None:
     code = "def short():\n    'Say what it does.\\n'\n    x = 1\n\n\ndef long():\n    x = 1\n    y = 2\n    z = 3\n"
     assert long_functions(ast.parse(code), 3) == ["long (line 6): 4 lines"]

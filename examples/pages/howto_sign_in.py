@@ -33,6 +33,8 @@ entra = OAuth(
     client_id="my-client",
     issuer="https://login.microsoftonline.com/my-tenant/v2.0",
     assume_pkce=True,
+    scopes="api://my-server/access",
+    send_resource=False,
 )
 
 

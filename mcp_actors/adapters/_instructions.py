@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from ..bridge import AsyncioServerGroup
     from ..config import ToolContext
 
-__all__ = ["server_instructions"]
-
 
 async def server_instructions(
     group: AsyncioServerGroup, *, servers: Iterable[str] | None = None, context: ToolContext | None = None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ..catalog import CatalogTool
     from ..config import ToolContext
 
-__all__ = ["langchain_tools", "tool_of"]
-
 _Content: TypeAlias = "str | list[dict[str, Any]]"
 
 

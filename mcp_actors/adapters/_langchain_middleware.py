@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from ..bridge import AsyncioServerGroup
 
-__all__ = ["LangChainMiddleware"]
-
 
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.

@@ -8,17 +8,13 @@ from typing import TYPE_CHECKING, Any
 from mcp.types import (
     LATEST_PROTOCOL_VERSION,
     CallToolResult,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
     ListToolsResult,
-    ReadResourceResult,
     ServerCapabilities,
     ToolsCapability,
 )
 
 from ._offer import Offer, as_listed
+from ._prompts import PromptsAndResources
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
@@ -26,10 +22,8 @@ if TYPE_CHECKING:
     from ..bridge import AsyncioServerGroup
     from ..config import ToolContext
 
-__all__ = ["McpClient"]
 
-
-class McpClient:
+class McpClient(PromptsAndResources):
     """A group of servers with the methods of ``mcp.ClientSession`` that list and call tools.
 
     Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy``, ``llama-index-tools-mcp``, or
@@ -108,26 +102,3 @@ class McpClient:
         **Cancellation**: the caller leaves at once, and the server is asked to cancel the call.
         """
         return await self._offer.call(name, arguments, progress=progress_callback, meta=meta)
-
-    async def list_prompts(self, cursor: str | None = None, *, params: object = None) -> ListPromptsResult:
-        """Return all prompts of the server. This and the methods below raise `ValueError` unless there is just one."""
-        return ListPromptsResult(prompts=list(await self._offer.one_server("prompts").list_prompts()))
-
-    async def get_prompt(self, name: str, arguments: dict[str, str] | None = None) -> GetPromptResult:
-        """Return a prompt of the server."""
-        return await self._offer.one_server("prompts").get_prompt(name, arguments)
-
-    async def list_resources(self, cursor: str | None = None, *, params: object = None) -> ListResourcesResult:
-        """Return all resources of the server, in one page."""
-        return ListResourcesResult(resources=list(await self._offer.one_server("resources").list_resources()))
-
-    async def list_resource_templates(
-        self, cursor: str | None = None, *, params: object = None
-    ) -> ListResourceTemplatesResult:
-        """Return all resource templates of the server, in one page."""
-        templates = await self._offer.one_server("resources").list_resource_templates()
-        return ListResourceTemplatesResult(resource_templates=list(templates))
-
-    async def read_resource(self, uri: str) -> ReadResourceResult:
-        """Return the contents of a resource of the server."""
-        return await self._offer.one_server("resources").read_resource(uri)

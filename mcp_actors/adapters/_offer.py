@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-__all__ = ["Offer", "as_listed", "context_of", "failure_text"]
-
 
 @frozen(repr=False)
 class Offer:
@@ -127,23 +125,6 @@ class Offer:
                 server=server,
             )
         return await self.group.call_tool(public_name, arguments, progress=progress, meta=meta)
-
-    def one_server(self, kind: str) -> AsyncioServerRef:
-        """Return the only server. Prompts and resources have no public names, so they need one.
-
-        Args:
-            kind: the kind of things, for the error: ``"prompts"``.
-
-        Raises:
-            ValueError: the adapter has several servers, or none.
-        """
-        names = tuple(self.group) if self.names is None else self.names
-        if len(names) != 1:
-            raise ValueError(
-                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names) or 'none'}); "
-                f"make one with servers=['NAME'], or use group['NAME']"
-            )
-        return self.group[names[0]]
 
 
 def _for_models(tool: CatalogTool) -> bool:

@@ -6,27 +6,18 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Self
 
 from agents.mcp import MCPServer
-from mcp.types import (
-    CallToolResult,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ReadResourceResult,
-    Tool,
-)
+from mcp.types import CallToolResult, Tool
 
 from ._offer import Offer, as_listed, context_of
+from ._prompts import PromptsAndResources
 
 if TYPE_CHECKING:
     from agents import Agent, AgentBase, RunContextWrapper
 
     from ..bridge import AsyncioServerGroup
 
-__all__ = ["OpenAIAgentsServer"]
 
-
-class OpenAIAgentsServer(MCPServer):
+class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     """A group of servers, for ``Agent(mcp_servers=[…])`` of the OpenAI Agents SDK (``openai-agents``).
 
     Its tools are those of the group at each turn, under their public names; a `ToolFilter`'s predicate is asked with
@@ -115,24 +106,3 @@ class OpenAIAgentsServer(MCPServer):
     ) -> CallToolResult:
         """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`."""
         return await self._offer.call(tool_name, arguments, meta=meta)
-
-    async def list_prompts(self) -> ListPromptsResult:
-        """Return all prompts of the only server. Raise a `ValueError` if there are several; so do the methods below."""
-        return ListPromptsResult(prompts=list(await self._offer.one_server("prompts").list_prompts()))
-
-    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
-        """Return a prompt of the server."""
-        return await self._offer.one_server("prompts").get_prompt(name, arguments)
-
-    async def list_resources(self, cursor: str | None = None) -> ListResourcesResult:
-        """Return all resources of the server, in one page."""
-        return ListResourcesResult(resources=list(await self._offer.one_server("resources").list_resources()))
-
-    async def list_resource_templates(self, cursor: str | None = None) -> ListResourceTemplatesResult:
-        """Return all resource templates of the server, in one page."""
-        templates = await self._offer.one_server("resources").list_resource_templates()
-        return ListResourceTemplatesResult(resource_templates=list(templates))
-
-    async def read_resource(self, uri: str) -> ReadResourceResult:
-        """Return the contents of a resource of the server."""
-        return await self._offer.one_server("resources").read_resource(uri)

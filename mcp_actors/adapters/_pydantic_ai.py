@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
 
-__all__ = ["PydanticAIToolset"]
-
 _Behavior: TypeAlias = Literal["retry", "failed", "error"]
 _BEHAVIORS: Final = ("retry", "failed", "error")
 

@@ -6,19 +6,23 @@ brings the person in where only a person can help. It imports `config`; `servers
 
 from __future__ import annotations
 
-from .._exports import publish
+from typing import TYPE_CHECKING
+
+from .._exports import fetch_later, publish
 from ..config import OAuth as OAuth, SignInCallback as SignInCallback, TokenStore as TokenStore
-from ._exchange import Exchange as Exchange
 from ._failures import SignInFailed as SignInFailed, SignInRequired as SignInRequired
-from ._sign_in import (
-    open_browser as open_browser,
-    sign_in as sign_in,
-    sign_out as sign_out,
-    signed_in as signed_in,
-)
-from ._sign_in_record import SignedIn as SignedIn
-from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore
-from ._tokens import OAuthTokens as OAuthTokens, store_of as store_of
+
+if TYPE_CHECKING:
+    from ._exchange import Exchange as Exchange
+    from ._sign_in import (
+        open_browser as open_browser,
+        sign_in as sign_in,
+        sign_out as sign_out,
+        signed_in as signed_in,
+    )
+    from ._sign_in_record import SignedIn as SignedIn
+    from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore
+    from ._tokens import OAuthTokens as OAuthTokens, store_of as store_of
 
 __all__ = [
     "FileTokenStore",
@@ -32,3 +36,21 @@ __all__ = [
 ]
 
 publish(__name__, globals())
+
+# The sign-in itself. Hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = fetch_later(
+        globals(),
+        {
+            "Exchange": "._exchange",
+            "FileTokenStore": "._stores",
+            "KeyringTokenStore": "._stores",
+            "OAuthTokens": "._tokens",
+            "SignedIn": "._sign_in_record",
+            "open_browser": "._sign_in",
+            "sign_in": "._sign_in",
+            "sign_out": "._sign_in",
+            "signed_in": "._sign_in",
+            "store_of": "._tokens",
+        },
+    )

@@ -8,8 +8,6 @@ from typing import Any
 
 from ._failures import Refused
 
-__all__ = ["call_back"]
-
 
 async def call_back(fn: Callable[..., Awaitable[Any]], name: str, *args: str, or_none: bool = False) -> Any:
     """Return the text that a function of the user returns; with ``or_none``, it may return None.

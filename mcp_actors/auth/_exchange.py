@@ -19,8 +19,6 @@ from ._failures import Refused, Unreachable, said_by
 if TYPE_CHECKING:
     from ..config import OAuth
 
-__all__ = ["TIMEOUT", "Exchange"]
-
 TIMEOUT: Final = 30.0
 """Seconds for one request."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import httpx2
 from mcp.shared.auth import OAuthToken
@@ -13,7 +13,8 @@ from pydantic_core import ValidationError, from_json
 from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
 from .._plain_text import plain_text
 
-__all__ = ["Refused", "SignInFailed", "SignInNeeded", "SignInRequired", "Unreachable", "problem_of_tokens", "said_by"]
+if TYPE_CHECKING:
+    from ..config import OAuth
 
 _CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
 _EXPLAINED: Final = ("error", "error_description")
@@ -109,6 +110,17 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
     words = " ".join(filter(None, [str(response.status_code), code]))
     explained = plain_text(mask(description), limit=_SHOWN)
     return code, f"{words} ({explained})" if explained else words
+
+
+def remedy_for(said: str, oauth: OAuth) -> str:
+    """Return the remedy for an answer of an authorization server, as the end of a sentence; empty without one."""
+    if "invalid_client" in said:
+        return "; check client_id and client_secret"
+    # RFC 8707; and of Microsoft Entra ID, AADSTS901002: "The 'resource' request parameter is not supported."
+    if oauth.send_resource and ("invalid_target" in said or "'resource'" in said):
+        problem = "if it refuses the parameter 'resource', as Microsoft Entra ID does"
+        return f"; {problem}, set scopes and send_resource=False"
+    return ""
 
 
 def problem_of_tokens(response: httpx2.Response) -> str:

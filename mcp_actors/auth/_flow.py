@@ -8,12 +8,9 @@ the tokens it is dropped. The discovery, the checks, the registration and the ex
 
 from __future__ import annotations
 
-import logging
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -29,13 +26,12 @@ from pydantic_core import ValidationError
 from .._plain_text import plain_text
 from ._callbacks import call_back
 from ._exchange import Exchange
-from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, said_by
+from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, remedy_for, said_by
+from ._quiet_flow import quietly
 from ._sign_in_record import SignedIn
 
 if TYPE_CHECKING:
     from ..config import OAuth
-
-__all__ = ["Person", "made_up_refusal", "refresh", "revocation", "run_person", "run_unattended"]
 
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 
@@ -133,8 +129,15 @@ async def run_person(
         callback_handler=answer,
         client_metadata_url=exchange.oauth.client_metadata_url,
     )
+    _name_resource(exchange.oauth, provider)
     challenge = await _run(exchange, provider, refusal)
     return _signed_in(exchange, memory, provider, challenge)
+
+
+def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
+    """Let a provider send the parameter ``resource``, or leave it out."""
+    if not oauth.send_resource:
+        provider.context.should_include_resource_param = lambda protocol_version=None: False  # type: ignore[method-assign]  # the SDK has no option
 
 
 def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull | None:
@@ -223,11 +226,15 @@ def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
             assert exchange.secret is not None
             named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
             return identity.IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
+        provider: OAuthClientProvider
         if oauth.assertion is not None:
-            return client.PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
-        assert exchange.secret is not None
-        named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
-        return client.ClientCredentialsOAuthProvider(exchange.url, memory, **named)
+            provider = client.PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
+        else:
+            assert exchange.secret is not None
+            named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
+            provider = client.ClientCredentialsOAuthProvider(exchange.url, memory, **named)
+    _name_resource(oauth, provider)
+    return provider
 
 
 async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
@@ -239,11 +246,12 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
     """
     memory = _Memory(_with_secret(old.client, exchange), old.tokens)
     provider = OAuthClientProvider(exchange.url, _metadata(None, exchange.scope), memory)
+    _name_resource(exchange.oauth, provider)
     context = provider.context
     context.token_expiry_time = 1.0  # in 1970: the SDK would take a stored token for a new one
     context.oauth_metadata, context.protected_resource_metadata = old.metadata, old.protected
     flow = provider.async_auth_flow(_request(exchange.url))
-    async with _quietly(flow):
+    async with quietly(flow):
         outgoing = await anext(flow)
         response = await exchange.send(outgoing)
         if not response.is_success:
@@ -281,38 +289,13 @@ def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAut
 
 # --- running a provider ---------------------------------------------------------------------------------------------
 
-_running: Final[ContextVar[bool]] = ContextVar("running", default=False)
-
-
-class _Silence(logging.Filter):
-    """Drops what the SDK logs about our flows: whole answers, which may contain tokens. Failures are raised anyway."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Drop those records, and no others."""
-        return not _running.get()
-
-
-_SILENCE: Final = _Silence()
-
-
-@asynccontextmanager
-async def _quietly(flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> AsyncIterator[None]:
-    """Run a flow of the SDK without its log, and close it."""
-    logging.getLogger(OAuthClientProvider.__module__).addFilter(_SILENCE)  # adding it twice does nothing
-    token = _running.set(True)
-    try:
-        async with aclosing(flow):
-            yield
-    finally:
-        _running.reset(token)
-
 
 async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Response) -> str | None:
     """Run a provider's flow from the refusal to the tokens. Return where the server says that its metadata are."""
     request, (answer, challenge) = refusal.request, _challenge(refusal, exchange)
     flow = provider.async_auth_flow(request)
     try:
-        async with _quietly(flow):
+        async with quietly(flow):
             outgoing = await anext(flow)
             if outgoing is request:
                 outgoing = await flow.asend(answer)
@@ -326,7 +309,9 @@ async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Respon
 def _challenge(refusal: httpx2.Response, exchange: Exchange) -> tuple[httpx2.Response, str | None]:
     """Return the refusal as the SDK gets it, with the configured scopes."""
     challenge = extract_field_from_www_auth(refusal, "resource_metadata")
-    scope = union_scopes(exchange.scope, extract_field_from_www_auth(refusal, "scope"))
+    scope = exchange.scope
+    if exchange.oauth.send_resource:  # else a server could ask for a token that is good for another one
+        scope = union_scopes(scope, extract_field_from_www_auth(refusal, "scope"))
     fields = {"error": extract_field_from_www_auth(refusal, "error"), "resource_metadata": challenge, "scope": scope}
     header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
     headers = httpx2.Headers({"www-authenticate": f"Bearer {header}"}, encoding="utf-8")
@@ -356,7 +341,7 @@ def _refused(exchange: Exchange, error: Exception) -> Exception:
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
         said = said or f"invalid answer{'' if last is None else problem_of_tokens(last)}"
-        remedy = "; check client_id and client_secret" if "invalid_client" in said else ""
+        remedy = remedy_for(said, exchange.oauth)
         return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")

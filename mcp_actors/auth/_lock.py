@@ -19,8 +19,6 @@ import trio
 from .._errors import ConfigError
 from .._user_files import make_directory
 
-__all__ = ["LockHeld", "file_lock"]
-
 LOOK_EVERY: Final = 0.02
 """Seconds between two attempts. A blocking attempt could not be cancelled."""
 
@@ -28,6 +26,9 @@ LONGEST: Final = 60.0
 """Seconds to wait. A refresh takes less than a second, and gives up after 30."""
 
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EINTR})
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""No space, no quota, and no room below the limit for the size of a file."""
 
 
 class LockHeld(ConfigError):
@@ -47,7 +48,7 @@ async def file_lock(path: Path) -> AsyncIterator[None]:
     try:
         descriptor = await trio.to_thread.run_sync(_open, path)
     except OSError as error:
-        raise _unusable(path, error) from None
+        raise unusable(path, "created", error) from None
     try:
         until = trio.current_time() + LONGEST
         while not await trio.to_thread.run_sync(_locked, descriptor, path):
@@ -77,7 +78,9 @@ def _locked(descriptor: int, path: Path) -> bool:
     return True
 
 
-def _unusable(path: Path, error: OSError) -> ConfigError:
-    problem = f"{path} cannot be created ({error.strerror})"
-    remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
-    return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+def unusable(path: Path, done: str, error: OSError) -> ConfigError:
+    """Return the error about a file of a store that cannot be created, written or removed."""
+    problem = f"{path} cannot be {done} ({error.strerror})"
+    remedy = "free some space there" if error.errno in _FULL else "make its directory writable"
+    elsewhere = "set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+    return ConfigError(f"token store: {problem}; {remedy}, {elsewhere}", source="TokenStore")

@@ -22,8 +22,6 @@ from attrs import define, field
 
 from ._failures import Refused
 
-__all__ = ["Receiver", "open_receiver", "parameters_of", "split"]
-
 logger = logging.getLogger("mcp_actors.auth")
 
 PATIENCE: Final = 10.0
@@ -113,7 +111,9 @@ class Receiver:
         found = None
         try:
             found = self._judge(event)
-            status, text = HTTPStatus.OK, "You are signed in." if "code" in found else "The sign-in was refused."
+            # Not "You are signed in": the code may still be refused.
+            text = "The sign-in goes on in your program." if "code" in found else "The sign-in was refused."
+            status = HTTPStatus.OK
         except Refused as refusal:
             status, text = HTTPStatus.BAD_REQUEST, f"Refused: {refusal}."
             logger.warning("sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import webbrowser
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
@@ -23,7 +25,7 @@ from .._errors import ConfigError
 from .._plain_text import plain_text
 from ._callbacks import call_back
 from ._exchange import TIMEOUT, Exchange
-from ._failures import Refused, SignInFailed, Unreachable
+from ._failures import Refused, SignInFailed, Unreachable, remedy_for
 from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
@@ -32,11 +34,12 @@ from ._tokens import store_of
 if TYPE_CHECKING:
     from ..config import OAuth, SignInCallback, TokenStore
 
-__all__ = ["open_browser", "sign_in", "sign_out", "signed_in"]
-
 PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method": "ping"}).encode()
 
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+PROBE: Final = " " * 1000
+"""The value that finds out whether a store without a sign-in can take one. It counts as none."""
 
 SHOWN: Final = 200
 """Characters of an explanation."""
@@ -51,9 +54,17 @@ async def open_browser(url: str) -> None:
     Raises:
         Refused: there is no browser.
     """
-    if not await anyio.to_thread.run_sync(webbrowser.open, url):
+    # Some browsers stay in the foreground: the sign-in does not wait for their end.
+    if not await anyio.to_thread.run_sync(_open, url, abandon_on_cancel=True):
         problem = "no browser can be opened here"
         raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
+
+
+def _open(url: str) -> bool:
+    # Without a display, `webbrowser` would start a text browser, which takes the terminal and knows no JavaScript.
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")):
+        return False
+    return webbrowser.open(url)
 
 
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
@@ -74,7 +85,11 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
-        old = SignedIn.from_text(await store.load(key), exchange.url)
+        text = await store.load(key)
+        await store.save(key, text or PROBE)
+        if not text:
+            await store.delete(key)
+    old = SignedIn.from_text(text, exchange.url)
     try:
         refusal = await _refusal(exchange, challenge)
         if oauth.unattended:
@@ -205,7 +220,9 @@ class _Visit:
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(found["error"], limit=60)
         explained = plain_text(self.exchange.mask(found.get("error_description", "")), limit=SHOWN)
-        raise Refused(reason, f"the authorization server answered {reason}" + (f" ({explained})" if explained else ""))
+        said = f"{reason} ({explained})" if explained else reason
+        remedy = remedy_for(said, self.exchange.oauth)
+        raise Refused(reason, f"the authorization server answered {said}{remedy}")
 
     async def _receive(self, receiver: Receiver, scope: trio.CancelScope) -> None:
         self._found = await receiver.wait()

@@ -15,8 +15,6 @@ from mcp.shared.auth_utils import resource_url_from_server_url
 if TYPE_CHECKING:
     from ..config import OAuth
 
-__all__ = ["SignedIn", "key_of"]
-
 VERSION: Final = 1
 
 EARLY: Final = 60.0

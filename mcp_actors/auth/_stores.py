@@ -14,9 +14,7 @@ import trio
 
 from .._errors import ConfigError
 from .._user_files import UNFINISHED, replace_file, user_directory
-from ._lock import file_lock
-
-__all__ = ["FileTokenStore", "KeyringTokenStore"]
+from ._lock import file_lock, unusable
 
 T = TypeVar("T")
 
@@ -93,10 +91,8 @@ async def _in_thread(path: Path, done: str, fn: Callable[..., T], *args: object)
     try:
         return await trio.to_thread.run_sync(fn, *args)
     except OSError as error:
-        problem = f"{path} cannot be {done} ({error.strerror})"
-    remedy = "make its directory writable, set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
-    # Outside of the except block, because the value is in the frames of the error.
-    raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+        failure = unusable(path, done, error)
+    raise failure  # outside of the except block, because the value is in the frames of the error
 
 
 def _read(path: Path) -> str | None:

@@ -5,6 +5,9 @@ lock of the store, and reads the store again: another process may have refreshed
 token sent, because many authorization servers accept it once and take a second use for a theft.
 
 A refresh begins before the token expires. Until then, one task refreshes and the others go on with the old token.
+
+The new token is in use before it is stored. If the disk has become full since the check before the refresh, this
+connection goes on with the token, and stores it as soon as it can: the old one in the store is worth nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -32,8 +36,6 @@ from ._stores import FileTokenStore
 if TYPE_CHECKING:
     from ..config import OAuth, TokenStore
 
-__all__ = ["OAuthTokens", "store_of"]
-
 logger = logging.getLogger("mcp_actors.auth")
 
 T = TypeVar("T")
@@ -42,7 +44,7 @@ GRACE: Final = 2.0
 """Seconds that a refresh whose caller was cancelled may still take: its answer holds the only valid refresh token."""
 
 PAUSE: Final = 10.0
-"""Seconds until the next attempt, if a refresh before the expiry has failed."""
+"""Seconds until the next attempt, if a refresh before the expiry has failed, or a new token could not be stored."""
 
 
 def store_of(oauth: OAuth) -> TokenStore:
@@ -71,6 +73,8 @@ class OAuthTokens(httpx2.Auth):
     _exchange: Exchange
     _current: SignedIn | None = field(default=None, init=False)
     _loaded: bool = field(default=False, init=False)
+    _stored: str | None = field(default=None, init=False)
+    _unsaved: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _not_before: float = field(default=0.0, init=False)
     _failed_last: Unreachable | None = field(default=None, init=False)
@@ -99,9 +103,9 @@ class OAuthTokens(httpx2.Auth):
     def _refuses_token(self, response: httpx2.Response) -> bool:
         """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
         if response.status_code == HTTPStatus.FORBIDDEN:
-            if extract_field_from_www_auth(response, "error") != "insufficient_scope":
-                return False
             oauth, scope = self._exchange.oauth, extract_field_from_www_auth(response, "scope")
+            if extract_field_from_www_auth(response, "error") != "insufficient_scope" or not oauth.send_resource:
+                return False
             in_vain = scope is not None and self._current is not None and self._current.has_asked_for(scope)
             return not in_vain and (oauth.unattended or oauth.on_sign_in is not None)
         if self._exchange.oauth.optional and self._current is None and not _names_metadata(response):
@@ -112,23 +116,30 @@ class OAuthTokens(httpx2.Auth):
         """Return the sign-in to use; None without one. Refresh a token that is about to expire."""
         if not self._loaded:
             await self._load()
+        # Not by the clock of the expiry, which may be set back.
+        may_try = not self._turn.locked() and trio.current_time() >= self._not_before
+        if self._unsaved and may_try:
+            await self._save_again()
         current, now = self._current, time.time()
         if current is None or not current.due(now):
             return current
         if current.expired(now):
             return await self._renew(current, None)
-        if self._turn.locked() or now < self._not_before:
+        if not may_try:
             return current
         try:
             return await self._renew(current, None)
         except (SignInNeeded, Refused, Unreachable, ConfigError) as error:
             logger.warning("server %r: its token is not refreshed yet: %s", self._server, error)
-            self._not_before = now + PAUSE
+            self._not_before = trio.current_time() + PAUSE
             return current
 
     async def _load(self) -> None:
-        found = SignedIn.from_text(await self._store.load(self._key), self._exchange.url)
-        self._current, self._loaded = self._learned(found), True
+        text = await self._store.load(self._key)
+        if self._unsaved and text == self._stored:
+            return  # the store still has what the current token has replaced
+        found = SignedIn.from_text(text, self._exchange.url)
+        self._current, self._loaded, self._stored, self._unsaved = self._learned(found), True, text, False
 
     def _learned(self, found: SignedIn | None) -> SignedIn | None:
         if found is not None:
@@ -196,17 +207,39 @@ class OAuthTokens(httpx2.Auth):
             raise SignInNeeded("not signed in" if old is None else "the token has expired, and has no refresh token")
         else:
             # First, because a refresh uses the refresh token up, and the next one has to be stored.
-            await self._store.save(self._key, old.to_text())
+            await self._save(old)
             try:
                 new = await refresh(self._exchange, old)
             except SignInNeeded:
                 # It is not sent again: some authorization servers take that for a theft, and block the client.
-                self._current = old.without_refresh_token()
-                await self._store.save(self._key, self._current.to_text())
+                await self._take(old.without_refresh_token())
                 raise
-        await self._store.save(self._key, new.to_text())
-        self._current = new
+        await self._take(new)
         return new
+
+    async def _take(self, new: SignedIn) -> None:
+        """Replace the sign-in, while the lock is held; go on with it if it cannot be stored."""
+        self._current, self._unsaved = new, True
+        try:
+            await self._save(new)
+        except ConfigError as error:
+            why = f"is not stored yet, and is lost with this connection: {error}"
+            logger.error("server %r: a change of its sign-in %s", self._server, why)
+            self._not_before = trio.current_time() + PAUSE
+
+    async def _save(self, signed_in: SignedIn) -> None:
+        text = signed_in.to_text()
+        await self._store.save(self._key, text)
+        self._stored, self._unsaved = text, False
+
+    async def _save_again(self) -> None:
+        """Store the current sign-in, unless the store has got another one."""
+        with suppress(ConfigError):
+            async with self._turn, self._store.lock(self._key):
+                await self._load()
+                if self._unsaved and self._current is not None:
+                    await self._save(self._current)
+        self._not_before = trio.current_time() + PAUSE
 
     async def _translated(self, work: Awaitable[T]) -> T:
         """Await something; raise its failures as errors about the server."""

@@ -18,8 +18,6 @@ from ._bridge import Bridge
 from ._lane import run_now
 from .views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
 
-__all__ = ["AsyncioLoop", "open_asyncio_loop"]
-
 R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 

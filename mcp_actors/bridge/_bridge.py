@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ..servers import PendingRequest
     from ._lane import Step
 
-__all__ = ["Asker", "Bridge"]
-
 T = TypeVar("T")
 
 
@@ -193,10 +191,11 @@ class _Request(ABC, Generic[T]):
         answered: True once it was answered. Event loop's side only.
     """
 
-    __slots__ = ("_bridge", "_context", "answered", "asker", "future")
+    __slots__ = ("_bridge", "_context", "_fn", "answered", "asker", "future")
 
-    def __init__(self, bridge: Bridge, asker: Asker) -> None:
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
         self._bridge = bridge
+        self._fn = fn
         self._context = contextvars.copy_context()  # which posting a function does not carry along
         self.asker: Asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
@@ -253,14 +252,17 @@ class _Request(ABC, Generic[T]):
             self._bridge.to_loop(step)
 
 
-class _WithTask(_Request[T]):
-    """A request that is a task on Trio's side, or may become one."""
+class _TaskRequest(_Request[T]):
+    """A request that is carried out by an async function, in a task on Trio's side."""
 
     __slots__ = ("_scope",)
 
-    def __init__(self, bridge: Bridge, asker: Asker) -> None:
-        super().__init__(bridge, asker)
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
+        super().__init__(bridge, asker, fn)
         self._scope: trio.CancelScope | None = None
+
+    def _begin(self) -> None:
+        self._start(self._fn)
 
     def _start(self, fn: Callable[[], Awaitable[T]]) -> None:
         self._scope = trio.CancelScope()
@@ -284,32 +286,18 @@ class _WithTask(_Request[T]):
                 raise
 
 
-class _TaskRequest(_WithTask[T]):
-    """A request that is carried out by an async function in a task."""
-
-    __slots__ = ("_fn",)
-
-    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Awaitable[T]]) -> None:
-        super().__init__(bridge, asker)
-        self._fn = fn
-
-    def _begin(self) -> None:
-        self._start(self._fn)
-
-
 class _MessageRequest(_Request[T]):
-    """A request that is a message to an actor. It needs no task."""
+    """A request that is a message to an actor, which its function sends. It needs no task."""
 
-    __slots__ = ("_call", "_fn")
+    __slots__ = ("_call",)
 
     def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], PendingCall[T]]) -> None:
-        super().__init__(bridge, asker)
-        self._fn = fn
+        super().__init__(bridge, asker, fn)
         self._call: PendingCall[T] | None = None
 
     def _begin(self) -> None:
-        self._call = self._fn()
-        self._call.on_answer(self._on_answer)
+        self._call = call = self._fn()
+        call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
         self._call = None  # it refers to this request, which would be a cycle
@@ -324,19 +312,18 @@ class _MessageRequest(_Request[T]):
             self._call = None
 
 
-class _ServerRequest(_WithTask[T]):
-    """A request to a server: a message first, and a task only if that fails."""
+class _ServerRequest(_TaskRequest[T]):
+    """A request to a server, which its function prepares: a message first, and a task only if that fails."""
 
-    __slots__ = ("_pending", "_prepare")
+    __slots__ = ("_pending",)
 
-    def __init__(self, bridge: Bridge, asker: Asker, prepare: Callable[[], PendingRequest[T]]) -> None:
-        super().__init__(bridge, asker)
-        self._prepare = prepare
+    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> None:
+        super().__init__(bridge, asker, fn)
         self._pending: PendingRequest[T] | None = None
 
     def _begin(self) -> None:
-        self._pending = self._prepare()
-        self._pending.send(self._on_answer)
+        self._pending = pending = self._fn()
+        pending.send(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | None) -> None:
         assert self._pending is not None

@@ -14,8 +14,6 @@ import trio
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Lane", "Step", "run_now"]
-
 HAS_EVENTFD: Final = hasattr(os, "eventfd")
 """Whether a lane can have a `_Bell`. On Linux it can."""
 

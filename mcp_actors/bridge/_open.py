@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ._bridge import Bridge
     from .block import Host
 
-__all__ = ["open_servers", "open_supervisor"]
-
 
 @kernel.shows_options
 def open_supervisor(

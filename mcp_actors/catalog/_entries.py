@@ -16,8 +16,6 @@ import attrs
 from ._tools import CatalogTool, ListedTool
 from .names import ToolName
 
-__all__ = ["CatalogEntry", "place_of"]
-
 
 def place_of(*, available: bool, deferred: bool) -> int:
     """Return the place of a `CatalogTool` with these marks in `CatalogEntry.variants`."""

@@ -18,8 +18,6 @@ from ._tools import ListedTool, wire_annotations
 from .schemas import listed
 from .values import FrozenDict, digest
 
-__all__ = ["OnToolChange", "PinVerdict", "Pins", "identity_pin", "judge", "pin", "pins_of"]
-
 OnToolChange = Literal["allow", "warn", "block"]
 """The policy for a tool that was added or changed: show it, show it and log a warning, or hide it until approved."""
 

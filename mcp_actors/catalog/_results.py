@@ -17,8 +17,6 @@ from .._errors import ToolFailed
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-__all__ = ["result_value"]
-
 _SAID: Final = 500
 """Characters of a failed tool's text in the message of the error; the error's result has all of them."""
 

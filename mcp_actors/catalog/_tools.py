@@ -16,37 +16,30 @@ class ListedTool(Protocol):
     @property
     def name(self) -> str:
         """The server's own name of the tool."""
-        ...
 
     @property
     def title(self) -> str | None:
         """A name for people."""
-        ...
 
     @property
     def description(self) -> str | None:
         """A description for the model."""
-        ...
 
     @property
     def input_schema(self) -> Mapping[str, Any]:
         """The JSON schema of the arguments."""
-        ...
 
     @property
     def output_schema(self) -> Mapping[str, Any] | None:
         """The JSON schema of structured results."""
-        ...
 
     @property
     def annotations(self) -> Any:
         """The server's hints: a pydantic model, a mapping or None."""
-        ...
 
     @property
     def meta(self) -> Mapping[str, Any] | None:
         """The ``_meta`` of the listing."""
-        ...
 
 
 def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,8 +21,6 @@ from ._problems import Failure, Misuse
 from ._signals import Signalled
 from .commands import EXAMPLES, call, check
 
-__all__ = ["run"]
-
 FAILED: Final = 1
 """The exit code of a command that failed."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import getpass
 import sys
 from collections.abc import Hashable, Sequence
@@ -17,10 +16,8 @@ from ..config import Ask, Input, LoadedConfig, Rank
 from ..config.formats import load_servers, name_of, read_bytes
 from ..config.sources import stamp_of
 from ._output import Output
-from ._problems import Misuse
+from ._problems import unknown
 from ._trust import require_trust
-
-__all__ = ["FollowedFile", "load"]
 
 PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """The files that are tried, in this order, if none is named."""
@@ -120,7 +117,8 @@ def _load(file: str, names: Sequence[str], ask: Ask | None) -> LoadedConfig:
     known = [server.name for server in loaded.servers]
     for name in map(_name_here, names):
         if name not in known and name not in loaded.failed:
-            raise Misuse(_unknown(name, [*known, *loaded.failed], loaded))
+            problem = f"{loaded.source}: there is no server {name!r}"
+            raise unknown(problem, name, [*known, *loaded.failed], "servers")
     return _selected(loaded, names)
 
 
@@ -158,12 +156,6 @@ def _name_here(name: str) -> str:
         return name_of("", "", name)
     except ConfigError:
         return name
-
-
-def _unknown(name: str, known: list[str], loaded: LoadedConfig) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"its servers are: {', '.join(known) or 'none'}"
-    return f"{loaded.source}: there is no server {name!r}; {hint}"
 
 
 def _ask(question: Input) -> str | None:

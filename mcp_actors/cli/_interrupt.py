@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["INTERRUPTED", "exit_on_interrupt"]
-
 INTERRUPTED = 130
 
 

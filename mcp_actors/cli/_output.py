@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -12,9 +12,6 @@ from rich.live import Live
 from rich.text import Text
 
 from .._plain_text import indented, plain_text
-
-__all__ = ["Output"]
-
 
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""
@@ -77,6 +74,13 @@ class Output:
         self._message("error", "bold red", str(error))
         for note in getattr(error, "__notes__", ()):
             self._message("error", "bold red", str(note))
+
+    def errors(self, errors: Iterable[BaseException]) -> int:
+        """Print errors on stderr, and return the exit code: 1 if there are any."""
+        found = list(errors)
+        for error in found:
+            self.error(error)
+        return 1 if found else 0
 
     def failure(self, error: BaseException | str) -> None:
         """Print the error that ends the command on stderr, and as JSON if `as_json` is set."""

@@ -16,8 +16,6 @@ from ..servers.transports import Masker
 from ._output import Output
 from ._signals import until_signalled
 
-__all__ = ["connecting", "describe", "masker_of", "open_once"]
-
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
 REPORT_EVERY: Final = 5.0

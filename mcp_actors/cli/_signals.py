@@ -9,8 +9,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["Signalled", "until_signalled"]
-
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
 
 

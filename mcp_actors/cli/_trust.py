@@ -25,8 +25,6 @@ from ._output import Output
 from ._problems import Failure
 from ._session import describe
 
-__all__ = ["require_trust"]
-
 
 def require_trust(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
     """Print the name of a file that was found, and refuse it unless the user can trust it.

@@ -5,16 +5,12 @@ Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by
 
 from __future__ import annotations
 
-from .._exports import publish
+from typing import TYPE_CHECKING
+
+from .._exports import fetch_later, publish
+from ._loaded import LoadedConfig as LoadedConfig
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
-from .formats import (
-    Ask as Ask,
-    Input as Input,
-    LoadedConfig as LoadedConfig,
-    check_overrides as check_overrides,
-    dump_config as dump_config,
-    load_config as load_config,
-)
+from ._source import Rank as Rank, Source as Source
 from .hooks import (
     CallbackContext as CallbackContext,
     Callbacks as Callbacks,
@@ -37,15 +33,6 @@ from .policies import (
     RestartPolicy as RestartPolicy,
     RetryBudget as RetryBudget,
     RetryPolicy as RetryPolicy,
-)
-from .sources import (
-    DirectorySource as DirectorySource,
-    FileSource as FileSource,
-    PostgresSource as PostgresSource,
-    Rank as Rank,
-    Source as Source,
-    SqliteSource as SqliteSource,
-    TableSource as TableSource,
 )
 from .tools import (
     ToolContext as ToolContext,
@@ -77,6 +64,22 @@ from .values import (
     resolve_headers as resolve_headers,
     resolve_token as resolve_token,
 )
+
+if TYPE_CHECKING:
+    from .formats import (
+        Ask as Ask,
+        Input as Input,
+        check_overrides as check_overrides,
+        dump_config as dump_config,
+        load_config as load_config,
+    )
+    from .sources import (
+        DirectorySource as DirectorySource,
+        FileSource as FileSource,
+        PostgresSource as PostgresSource,
+        SqliteSource as SqliteSource,
+        TableSource as TableSource,
+    )
 
 __all__ = [
     "Ask",
@@ -136,26 +139,23 @@ __all__ = [
     "wrapped",
 ]
 
-publish(
-    "mcp_actors",
-    {
-        "BreakerPolicy": BreakerPolicy,
-        "Callbacks": Callbacks,
-        "HealthPolicy": HealthPolicy,
-        "Http": Http,
-        "InProcess": InProcess,
-        "Limits": Limits,
-        "LoadedConfig": LoadedConfig,
-        "RestartPolicy": RestartPolicy,
-        "RetryPolicy": RetryPolicy,
-        "Secret": Secret,
-        "ServerConfig": ServerConfig,
-        "Sse": Sse,
-        "Stdio": Stdio,
-        "ToolFilter": ToolFilter,
-        "ToolRequest": ToolRequest,
-        "load_config": load_config,
-    },
-)
 publish("mcp_actors.auth", {"OAuth": OAuth, "TokenStore": TokenStore})  # users import them from there
 publish(__name__, globals())
+
+# The readers of files and tables. Hidden from type checkers, which would otherwise accept every misspelled name.
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = fetch_later(
+        globals(),
+        {
+            "Ask": ".formats",
+            "DirectorySource": ".sources",
+            "FileSource": ".sources",
+            "Input": ".formats",
+            "PostgresSource": ".sources",
+            "SqliteSource": ".sources",
+            "TableSource": ".sources",
+            "check_overrides": ".formats",
+            "dump_config": ".formats",
+            "load_config": ".formats",
+        },
+    )

@@ -9,8 +9,6 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["News", "fits"]
-
 T = TypeVar("T")
 
 

@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+from attrs import frozen
 
 from ..kernel import Actor, Call, Message
 from ._news import News, fits
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-__all__ = ["Probe"]
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -109,24 +108,19 @@ def _no_answer(kind: type[Message]) -> LookupError:
     return LookupError(f"probe: no answer for {kind.__name__}; call reply({kind.__name__}, …) or fail(…) before")
 
 
+@frozen(kw_only=True)
 class _Answer:
     """The answer to one message."""
 
-    __slots__ = ("crash", "error", "lasts", "until", "value")
+    value: object = None
+    error: Exception | None = None
+    crash: bool = False
+    until: anyio.Event | None = None
 
-    def __init__(
-        self,
-        *,
-        value: object = None,
-        error: Exception | None = None,
-        crash: bool = False,
-        until: anyio.Event | None = None,
-    ) -> None:
-        self.value = value
-        self.error = error
-        self.crash = crash
-        self.until = until
-        self.lasts = error is None and until is None
+    @property
+    def lasts(self) -> bool:
+        """Whether it may answer later messages too."""
+        return self.error is None and self.until is None
 
 
 class _ProbeActor(Actor):

@@ -9,8 +9,6 @@ import anyio
 from ..kernel import Event
 from ._news import News, fits
 
-__all__ = ["EventRecorder"]
-
 E = TypeVar("E", bound=Event)
 
 

@@ -17,8 +17,6 @@ from trio.testing import MockClock
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ["run_seeded"]
-
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 

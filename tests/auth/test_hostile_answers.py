@@ -61,6 +61,7 @@ class Servers:
         metadata: changes of the metadata.
         challenge: what the MCP server answers to a request without a token.
         refreshes: how many requests the token endpoint got.
+        sent: the refresh tokens that it got.
         registered: the client that it registers.
     """
 
@@ -68,6 +69,7 @@ class Servers:
     metadata: dict[str, object] = field(factory=dict)
     challenge: bytes = b"Bearer"
     refreshes: int = 0
+    sent: list[str] = field(factory=list)
     registered: dict[str, object] = field(
         factory=lambda: {"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]}
     )
@@ -81,6 +83,7 @@ class Servers:
             return httpx2.Response(status, headers=[(b"www-authenticate", self.challenge)])
         if path == "/token":
             self.refreshes += 1
+            self.sent += parse_qs(request.content.decode()).get("refresh_token", [])
             return httpx2.Response(self.token[0], content=json.dumps(self.token[1]))
         if "oauth-protected-resource" in path:
             return httpx2.Response(200, json={"resource": URL, "authorization_servers": [ISSUER]})
@@ -126,6 +129,23 @@ async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path:
         assert servers.refreshes == 1
         servers.token = (200, NEW)
         assert (await client.post(URL)).status_code == 200
+
+
+async def test_a_401_without_metadata_requires_a_sign_in_only_where_one_is_configured(tmp_path: Path) -> None:
+    """A server of a file without credentials, whose 401 may mean anything else."""
+    servers = Servers()
+
+    async def status(**options: bool) -> int:
+        auth = OAuthTokens("guarded", servers.exchange(tmp_path, **options))
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(servers), auth=auth) as client:
+            return (await client.post(URL)).status_code
+
+    assert await status(optional=True) == 401
+    with pytest.raises(SignInRequired):
+        await status()
+    servers.challenge = b'Bearer resource_metadata="https://mcp.example/metadata"'
+    with pytest.raises(SignInRequired):
+        await status(optional=True)
 
 
 async def test_a_lock_that_another_process_keeps_is_not_hopeless(
@@ -447,9 +467,10 @@ def shown_by(error: BaseException | None) -> str:
     return text + shown_by(error.__cause__) + shown_by(error.__context__)
 
 
-def full(*args: object, **options: object) -> None:
-    """Fail as a full disk does."""
-    raise OSError(28, "No space left on device")
+def full(path: Path, data: bytes, *, durable: bool) -> None:
+    """Fail as a disk does on which there is room for the trial, and none for tokens."""
+    if data.strip():
+        raise OSError(28, "No space left on device")
 
 
 @pytest.mark.parametrize("failure", ["store", "state", "issuer", "token", "quoted", "client", "callback"])

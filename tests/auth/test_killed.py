@@ -91,7 +91,7 @@ async def test_a_store_that_cannot_be_written_uses_no_refresh_token_up(
         async with open_servers(authority.config(tmp_path)) as servers:
             error = servers.errors["guarded"]
     assert isinstance(error, ConnectFailed)
-    assert "cannot be written (No space left on device); make its directory writable" in str(error)
+    assert "cannot be written (No space left on device); free some space there, set" in str(error)
     assert authority.grants("refresh_token") == 0
     async with open_servers(authority.config(tmp_path), strict=True) as servers:
         assert await whoami(servers) == "ada"

@@ -18,6 +18,8 @@ from mcp_actors.auth import SignInFailed, SignInRequired, sign_out
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.transports import open_exchange
 
+from ..servers.groups import server
+from ..servers.links import text_of
 from .authority import SECRET, Authority, Browser, never, run_authority
 
 
@@ -101,6 +103,18 @@ async def test_a_required_server_without_a_sign_in_fails_the_start(authority: Au
         async with open_servers(authority.config(tmp_path, required=True)):
             pytest.fail("the block has begun")
     assert caught.value.state == "needs_auth"
+
+
+async def test_a_strict_start_ends_with_the_error_and_any_other_start_serves_the_rest(
+    authority: Authority, tmp_path: Path
+) -> None:
+    configs = authority.config(tmp_path), server("other")
+    with pytest.raises(SignInRequired, match="mcp-actors login guarded"):
+        async with open_servers(*configs, strict=True):
+            pytest.fail("the block has begun")
+    async with open_servers(*configs) as servers:
+        assert [ref.name for ref in servers.active] == ["other"]
+        assert text_of(await servers["other"].call_tool("echo", {"text": "x"})) == "x"
 
 
 async def test_an_expired_token_is_refreshed_without_a_person(authority: Authority, tmp_path: Path) -> None:

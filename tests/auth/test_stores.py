@@ -8,13 +8,15 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _lock
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock
+from mcp_actors.auth._sign_in_record import key_of
 
 from ..forkserver import run_python
 from ..source import ROOT
@@ -36,6 +38,22 @@ async def test_a_value_is_replaced_as_a_whole_and_only_its_owner_can_read_it(tmp
 
 def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
+
+
+def test_a_key_is_that_of_one_resource_issuer_client_and_grant() -> None:
+    me: dict[str, Any] = {"client_id": "me", "client_secret": "secret"}
+    url, issuer = "https://mcp.example/mcp", "https://issuer.example"
+    configs: list[dict[str, Any]] = [
+        {},
+        me,
+        {"client_id": "you"},
+        {"client_metadata_url": "https://app.example/client"},
+        {"issuer": issuer},
+        me | {"grant": "client_credentials"},
+    ]
+    keys = {key_of(url, OAuth(**each)) for each in configs} | {key_of(f"{url}/other", OAuth())}
+    assert len(keys) == len(configs) + 1
+    assert key_of(url, OAuth(scopes="a", sign_in_timeout=5)) in keys  # the same sign-in
 
 
 async def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:

@@ -102,6 +102,11 @@ def test_a_round_gives_its_seconds(contest: str, arguments: tuple[float, ...]) -
         assert 0 < contestant.play(*arguments) < 60
 
 
+def test_a_minimal_client_connects_to_many_servers() -> None:
+    with enter("starts", BY_HAND) as contestant:
+        assert 0 < contestant.play(2, 0.0) < 60
+
+
 def test_a_peer_that_cannot_play_raises_an_error_with_its_traceback() -> None:
     words = r"nobody ended; is the extra `bench` installed\? (.|\n)*KeyError: 'nobody'"
     with pytest.raises(RuntimeError, match=words), enter("calls", "nobody"):

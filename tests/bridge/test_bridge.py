@@ -27,7 +27,7 @@ async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool)
     bridge.to_loop = bridge.to_trio = run_now
     async with trio.open_nursery() as bridge.nursery:
         bridge.serving = True
-        request = _TaskRequest(bridge, Pump(), trio.sleep_forever)
+        request = _TaskRequest[None](bridge, Pump(), trio.sleep_forever)
         request.begin()
         await wait_all_tasks_blocked()
         if left:

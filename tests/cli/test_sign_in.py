@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from mcp_actors._user_files import replace_file
+from mcp_actors.auth import _stores
+
 from ..auth.authority import Authority, run_authority
 from .conftest import Run
-from .terminal import write
+from .terminal import Terminal, terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+
+def visit(url: str, *, goes_back: bool = True) -> str:
+    """Open a page as a browser does, and return the URL that it ends at; `goes_back` means to this machine."""
+    at = httpx2.URL(url)
+    here = at.netloc
+    with httpx2.Client(trust_env=False, timeout=90) as client:
+        while (goes_back or at.netloc == here) and (response := client.get(at)).has_redirect_location:
+            at = at.join(response.headers["location"])
+    return str(at)
 
 
 @pytest.fixture(scope="module")
@@ -30,13 +47,7 @@ def authority(authority_process: Authority, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     write(tmp_path, {"docs": {"url": f"{authority_process.url}/mcp", "mcp_actors": {"protocol": "legacy"}}})
 
-    def visit(url: str) -> bool:
-        with httpx2.Client(trust_env=False) as client:
-            response = client.get(url)
-            while response.has_redirect_location:
-                response = client.get(response.next_request.url)  # type: ignore[union-attr]  # it has a location
-        return True
-
+    monkeypatch.setenv("BROWSER", "any")
     monkeypatch.setattr("webbrowser.open", visit)
     return authority_process
 
@@ -77,7 +88,98 @@ def test_a_refused_consent_is_an_error(authority: Authority, run: Run) -> None:
 
 
 def test_a_server_without_a_sign_in_is_refused_by_name(authority: Authority, tmp_path: Path, run: Run) -> None:
-    write(tmp_path, {"time": {"command": "time"}})
-    login = run("login", "time")
+    token = {"url": "https://example.com/mcp", "auth": "a-token"}
+    write(tmp_path, {"time": {"command": "time"}, "token": token})
+    process = "error: server 'time' has no sign-in, because it is not reached over HTTP\n"
+    for command in ("login", "logout", "whoami"):
+        done = run(command, "time")
+        assert (done.returncode, done.stderr) == (1, process)
+    login = run("login", "token")
     assert login.returncode == 1
-    assert "it is not configured for a sign-in" in login.stderr
+    assert "server 'token' is not configured for a sign-in; set auth=OAuth(), in a file" in login.stderr
+
+
+@pytest.mark.parametrize("command", ["logout", "whoami"])
+@pytest.mark.parametrize("names", [(), ("docs",)])
+def test_an_invalid_entry_is_an_error(command: str, names: tuple[str, ...], tmp_path: Path, run: Run) -> None:
+    write(tmp_path, {"docs": {"url": 3}})
+    done = run(command, *names)
+    assert done.returncode == 1
+    assert "error: .mcp.json: mcpServers.docs.url: " in done.stderr
+
+
+def test_a_sign_in_that_cannot_be_renewed_says_how_long_it_lasts(
+    authority: Authority, tmp_path: Path, run: Run
+) -> None:
+    authority.set(refreshable=False, ttl=7300)
+    assert run("login", "docs").stdout.endswith("for 2.0 h\n")
+    assert run("whoami").stdout.endswith("for 2.0 h\n")
+    assert "for 2.0 h" in run("check").stdout
+    (path,) = tokens(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"expires_at": 1.0}))
+    assert run("whoami").stdout.endswith("which has expired\n")
+
+
+def page_of(shown: Terminal) -> str:
+    """Wait until the URL of the page and the prompt are shown, and return the URL."""
+    shown.wait_for("paste the URL that it ends at")
+    (url,) = re.findall(r"^http://\S+/auth\?\S+$", shown.text, re.MULTILINE)
+    return str(url)
+
+
+def tokens(folder: Path) -> list[Path]:
+    """Return the files of the store that are not locks."""
+    return [each for each in (folder / "data").rglob("*") if each.is_file() and each.suffix != ".lock"]
+
+
+@pytest.mark.parametrize("moment", ["the person is asked", "the code is exchanged", "the terminal is closed"])
+def test_a_login_that_is_interrupted_leaves_nothing(authority: Authority, tmp_path: Path, moment: str) -> None:
+    authority.set(slow=300_000)
+    with terminal(tmp_path, "login", "docs") as shown:
+        page = page_of(shown)
+        if moment == "the code is exchanged":
+            visit(page)
+        if moment == "the terminal is closed":
+            shown.close()
+            assert shown.process.wait(90) == 128 + signal.SIGHUP
+        else:
+            shown.type("\x03")
+            assert shown.wait() == 130
+            assert shown.text.endswith("cancelled\n")
+            assert "Traceback" not in shown.text
+    assert tokens(tmp_path) == []
+
+
+def test_a_login_that_is_interrupted_in_the_write_says_that_it_is_stored(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    def interrupt(path: Path, data: bytes, *, durable: bool) -> None:
+        if data.strip():
+            signal.raise_signal(signal.SIGINT)
+        replace_file(path, data, durable=durable)
+
+    monkeypatch.setattr(_stores, "replace_file", interrupt)
+    login = run("login", "docs")
+    assert (login.returncode, len(tokens(tmp_path))) == (130, 1)
+    assert "docs  signed in to" in login.stdout
+    assert login.stderr.endswith("cancelled\n")
+
+
+def test_over_ssh_the_url_is_pasted_and_no_text_browser_takes_the_terminal(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    browser, started = tmp_path / "w3m", tmp_path / "started"
+    browser.write_text(f"#!/bin/sh\ntouch {started}\n")
+    browser.chmod(0o755)
+    over_ssh: dict[str, Any] = {
+        "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    with terminal(tmp_path, "login", "docs", **over_ssh) as shown:
+        shown.type(visit(page_of(shown), goes_back=False) + "\n")
+        assert shown.wait() == 0
+        assert "docs  signed in to" in shown.text
+    assert not started.exists()
+    assert len(tokens(tmp_path)) == 1

@@ -33,6 +33,8 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("OAuth: scopes are a mapping", {"scopes": {"files": "read"}}),
     ("OAuth: a scope with a space", {"scopes": ["files read"]}),
     ("OAuth: a flag is a word", {"assume_pkce": "yes"}),
+    ("OAuth: no resource and no scopes", {"send_resource": False}),
+    ("OAuth: no resource in an assertion", {"send_resource": False, "scopes": "a", "grant": "identity_assertion"}),
 ]
 
 
@@ -48,4 +50,4 @@ def test_a_sign_in_that_is_not_valid_leaves_the_other_servers_of_a_file_alone() 
     entries = {"bad": {"url": "https://a.example", "oauth": {"scopes": 5}}, "good": {"url": "https://b.example"}}
     loaded = load_config({"mcpServers": entries})
     assert [server.name for server in loaded.servers] == ["good"]
-    assert [error.path for error in loaded.errors] == ["mcpServers.bad.oauth"]
+    assert [error.path for error in loaded.errors] == ["mcpServers.bad.oauth.scopes"]

@@ -16,6 +16,7 @@ from mcp_actors.kernel import (
     RequestFinished,
     RequestStarted,
     Started,
+    Starting,
     Stopped,
     Stopping,
     open_actor,
@@ -218,6 +219,27 @@ def test_events_are_frozen_and_compare_by_what_they_say() -> None:
     assert event(1) == event(1) != event(2)
     with pytest.raises(AttributeError):
         event(1).actor = "other"  # type: ignore[misc]  # which is the point
+
+
+def test_events_are_equal_if_all_but_their_errors_and_their_times_by_the_wall_clock_are() -> None:
+    def finished(seconds: float, error: Exception) -> RequestFinished:
+        return RequestFinished(actor="a", incarnation=1, time=0.0, message="Do", seconds=seconds, error=error)
+
+    one, same, other = finished(2.0, Boom()), finished(2.0, ValueError()), finished(3.0, Boom())
+    assert one == same
+    assert one != other
+    assert {one, same, other} == {one, other}
+    assert one != "a"
+
+
+def test_events_of_different_classes_are_not_equal() -> None:
+    starting, started = (kind(actor="a", incarnation=1, time=0.0) for kind in (Starting, Started))
+    assert started != starting
+    assert len({started, starting}) == 2
+
+
+def test_an_event_shows_its_class_and_its_fields() -> None:
+    assert repr(event(3)) == "Started(actor='host', incarnation=3, time=0.0)"
 
 
 async def test_a_stream_of_a_tree_that_has_ended_ends_too() -> None:

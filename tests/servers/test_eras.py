@@ -11,6 +11,7 @@ import mcp.client.session
 import pytest
 import trio
 from mcp.client import advertise
+from mcp.server.mcpserver import MCPServer
 from mcp.shared.message import SessionMessage
 
 from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
@@ -221,6 +222,15 @@ async def test_a_server_in_this_process_is_reconnected_in_its_era() -> None:
         await servers["a"].restart()
         assert servers["a"].info.protocol_version == MODERN
         assert text_of(await servers["a"].call_tool("ping")) == "pong"
+
+
+async def test_a_changed_configuration_is_asked_for_its_era_anew() -> None:
+    """It may be another program, which has other capabilities and another name."""
+    async with open_servers(ServerConfig("a", InProcess(MCPServer("before")))) as servers:
+        assert (servers["a"].info.protocol_version, servers["a"].info.name) == (MODERN, "before")
+        await servers.reload(ServerConfig("a", InProcess(MCPServer("after"))))
+        await servers["a"].wait_ready()
+        assert (servers["a"].info.protocol_version, servers["a"].info.name) == (MODERN, "after")
 
 
 # --- Over HTTP, where nothing has to be started again ---------------------------------------------------------------

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+from typing import Literal
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import HealthPolicy, ServerGroup, StateChanged, open_servers
-from mcp_actors.servers import Draining, NotSupported
+from mcp_actors import ConnectionLost, HealthPolicy, ServerGroup, StateChanged, open_servers
+from mcp_actors.kernel import ActorRef
+from mcp_actors.servers import Draining, Health, NotSupported
 from mcp_actors.servers.record import ServerRecord
+from mcp_actors.servers.ref import _ref
 
 from .groups import FOR_A_WHILE, LATER, Events
 from .replicated import Shop, begin, who
@@ -121,3 +126,43 @@ async def test_the_reason_of_a_server_is_that_of_its_best_replica(
         await ref.wait_ready()
         assert ref.statistics().reason == "connected, 2 tools"
         assert info.name == ref.info.name == "shop"
+
+
+@pytest.mark.parametrize(
+    ("latencies", "result"), [((0.1, 0.3, 0.2), ("healthy", 0.3)), ((0.1, None, 0.2), ("unhealthy", None))]
+)
+async def test_a_check_returns_the_worst_result(
+    latencies: tuple[float | None, ...],
+    result: tuple[str, float | None],
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def check(record: ServerRecord, _: ActorRef) -> Health:
+        latency = latencies[replicas_of(group).index(record)]
+        await trio.sleep(latency or 0.0)
+        status: Literal["healthy", "unhealthy"] = "unhealthy" if latency is None else "healthy"
+        return Health(status=status, message="checked", latency=latency, checked_at=datetime.now(UTC))
+
+    monkeypatch.setattr(_ref, "check_health", check)
+    async with open_servers(Shop().config(3, health=UNCHECKED)) as group:
+        await trio.sleep(1)
+        worst = await group["shop"].check_health()
+        assert (worst.status, worst.latency) == result
+
+
+async def test_a_lost_replica_is_not_idle_and_keeps_its_error(autojump_clock: MockClock) -> None:
+    """S2-33: and the other one has neither a restart nor an error."""
+    shop = Shop()
+    async with open_servers(shop.config(2, restart=LATER, health=UNCHECKED)) as group:
+        await trio.sleep(1)
+        shop.sessions[0].break_down.set()
+        await trio.sleep(1)
+        replicas = group["shop"].statistics().replicas
+        assert (replicas.total, replicas.active, replicas.idle) == (2, 0, 1)
+        lost, other = sorted(replicas.each, key=lambda each: each.state)
+        assert (lost.state, type(lost.last_error), lost.restarts) == ("backoff", ConnectionLost, 0)
+        assert (other.state, other.last_error, other.restarts) == ("ready", None, 0)
+        await group["shop"].restart()
+        await trio.sleep(1)
+        again = group["shop"].statistics().replicas.each
+        assert [(each.incarnation, each.restarts) for each in again] == [(2, 1), (2, 1)]

@@ -8,17 +8,18 @@ import socket
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import pytest
 import trio
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, SubscriptionsListenRequestParams
 from trio.testing import MockClock
 
-from mcp_actors import Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
+from mcp_actors import HealthPolicy, Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
 from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
 from mcp_actors.servers.transports.http._bodies import QUIET
 
-from ..simulate.http import HttpMachine
+from ..simulate.http import Connection, HttpMachine, HttpProcess
 from ..simulate.plan import SimulatedServer
 from ..simulate.servers import House
 from ..simulate.trace import Trace
@@ -148,6 +149,37 @@ async def test_a_stream_is_kept_as_long_as_a_byte_comes_now_and_then(era: str, a
         assert worker.responses == [stream]
         await trio.sleep(QUIET + 5)
         assert worker.responses != [stream]
+
+
+async def test_the_end_of_a_sign_in_is_noticed_when_the_stream_is_opened_again(autojump_clock: MockClock) -> None:
+    """Without a request. The SDK gives up a stream after two refusals: the server would be ready, and never heard."""
+    options = {"health": HealthPolicy(interval=None)}
+    house = House(SimulatedServer("here", "http", "legacy", options, signs_in=True), Trace())
+    async with open_servers(house.config()) as group:
+        await trio.sleep(5)
+        house.do("sign out")
+        house.do("cut")
+        with trio.fail_after(QUIET):
+            await group["here"].wait_state("needs_auth")
+        house.do("sign in")
+        house.do("add tool")
+        await wait_shown(group, "work", "t1", within=QUIET)
+
+
+async def test_a_server_that_refuses_its_first_stream_is_used_without_one(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has none, and says so with a status of its own; its sign-in has not ended."""
+    check = Connection._refused
+
+    def refuse_streams(self: Connection, request: httpx2.Request, process: HttpProcess) -> httpx2.Response | None:
+        return httpx2.Response(401) if request.method == "GET" else check(self, request, process)
+
+    monkeypatch.setattr(Connection, "_refused", refuse_streams)
+    house = House(SimulatedServer("here", "http", "legacy", {}, signs_in=True), Trace())
+    async with open_servers(house.config()) as group:
+        await trio.sleep(QUIET)
+        assert (group["here"].state, group["here"].statistics().restarts) == ("ready", 0)
 
 
 # --- in a process of its own ----------------------------------------------------------------------------------------

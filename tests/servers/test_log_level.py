@@ -17,7 +17,7 @@ from mcp.types import (
 )
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import open_servers
+from mcp_actors import Callbacks, open_servers
 from mcp_actors.servers import NotSupported
 
 from ..messages import Said
@@ -43,6 +43,23 @@ async def test_a_server_of_the_legacy_era_gets_the_level_at_every_connect() -> N
         assert told(library) == ["warning", "warning"]
         await ref.read_resource("file:///a")
     assert set(library.levels) == {None}
+
+
+async def test_a_changed_configuration_replaces_the_level_only_if_it_has_another_one() -> None:
+    async def listen(_: object, __: object) -> None:
+        raise AssertionError
+
+    library = Library()
+    async with open_servers(library.config(protocol="legacy", callbacks=Callbacks(logging=listen))) as servers:
+        ref = servers["library"]
+        await wait_all_tasks_blocked()
+        await ref.set_log_level("critical")
+        for level in (None, "error"):
+            callbacks = Callbacks(logging=listen, log_level=level)
+            await servers.reload(library.config(protocol="legacy", request_timeout=61, callbacks=callbacks))
+            await ref.wait_ready()
+            await wait_all_tasks_blocked()
+        assert told(library) == ["info", "critical", "critical", "error"]
 
 
 async def test_since_2026_every_request_has_the_level() -> None:

@@ -340,6 +340,23 @@ async def test_an_idle_server_disconnects_all_replicas_until_it_is_used(autojump
     assert server_states(events)[:5] == ["connecting", "ready", "stopping", "pending", "connecting"]
 
 
+async def test_an_idle_server_with_replicas_that_is_stopped_stays_stopped(autojump_clock: MockClock) -> None:
+    """A call is refused, and does not connect it again, as for a server without replicas."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(2, idle_timeout=100), observers=[events]) as group:
+        ref = group["shop"]
+        await trio.sleep(120)
+        await ref.stop()
+        assert ref.state == "stopped"
+        with pytest.raises(ServerUnavailable, match=r"is stopped"):
+            await who(group)
+        await settle()
+        assert (ref.state, len(shop.sessions)) == ("stopped", 2)
+        await ref.start()
+        assert await who(group) in ("3", "4")
+    assert server_states(events)[3:6] == ["pending", "stopped", "connecting"]
+
+
 async def test_a_lazy_server_starts_its_replicas_at_the_first_call(autojump_clock: MockClock) -> None:
     shop = Shop()
     async with open_servers(shop.config(2, connect="lazy")) as group:

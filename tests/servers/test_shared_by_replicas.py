@@ -14,10 +14,10 @@ from typing import Any, Final
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR
+from mcp.types import INTERNAL_ERROR, ListRootsResult
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import BreakerPolicy, ConnectionLost, RetryPolicy, ServerUnavailable, bridge
+from mcp_actors import BreakerPolicy, Callbacks, ConnectionLost, RetryPolicy, ServerUnavailable, bridge
 from mcp_actors.cli.commands._watch import _row
 from mcp_actors.kernel import Event, SupervisorRef
 from mcp_actors.servers import (
@@ -33,6 +33,7 @@ from .library import TOOL, Library
 from .links import text_of
 from .processes import eventually
 from .replicated import Shop, begin, open_servers, replica_states, replicated, server_states, who
+from .test_kept_resources import announce
 
 ONCE: Final = RetryPolicy(attempts=1)
 
@@ -71,7 +72,27 @@ async def test_one_replica_has_the_subscriptions_and_another_takes_over(autojump
         assert library.subscribed == {}
 
 
-async def test_a_subscription_is_asked_for_again_if_the_replica_is_lost_meanwhile(autojump_clock: MockClock) -> None:
+async def test_a_subscription_does_not_notice_other_replicas_come_and_go(autojump_clock: MockClock) -> None:
+    """Only the replica that has it renews it; otherwise its subscriber would read everything again."""
+    library, uri = Library(), "file:///a"
+    async with open_servers(replicated(library.config(protocol="legacy"), 2)) as group:
+        await trio.sleep(1)
+        pool = pool_of(group, "library")
+        async with group["library"].subscribe(uri) as changes:
+            [other] = {"library:1", "library:2"} - {owner(group, "library")}
+            for change in (partial(pool.stop_child, keep_mailbox=True), pool.restart_child):
+                await change(other)
+                await trio.sleep(1)
+                assert repr(changes) == "<Subscription to 1 resources, 0 changed>"
+            await library.change(uri)
+            assert await anext(changes) == ResourceUpdated(uri)
+
+
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_a_subscription_is_asked_for_again_if_the_replica_is_lost_meanwhile(
+    autojump_clock: MockClock, attempts: int
+) -> None:
+    """If the policy allows it; otherwise the error names the replica, because the server still serves."""
     asked: list[object] = []
 
     async def hang_once(ctx: Any, params: Any) -> Any:
@@ -81,7 +102,7 @@ async def test_a_subscription_is_asked_for_again_if_the_replica_is_lost_meanwhil
         return await library.subscribe(ctx, params)
 
     library = Library(on_subscribe_resource=hang_once)
-    config = replicated(library.config(protocol="legacy"), 2)
+    config = replicated(library.config(protocol="legacy", retry=RetryPolicy(attempts=attempts)), 2)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
         await trio.sleep(1)
         pool = pool_of(group, "library")
@@ -100,17 +121,28 @@ async def test_a_subscription_is_asked_for_again_if_the_replica_is_lost_meanwhil
         assert [pool.child(name).statistics().in_flight for name in (first, other)] == [1, 1]
         nursery.start_soon(partial(pool.stop_child, first, keep_mailbox=True))
         with trio.fail_after(30):
-            await outcome.result()
-        assert len(asked) == 2
-        assert asked[0] is not asked[1]
+            if attempts == 1:
+                with pytest.raises(ConnectionLost, match=f"connection of replica '{first}' lost") as lost:
+                    await outcome.result()
+                assert lost.value.outcome == "unknown"
+            else:
+                await outcome.result()
+        assert len(asked) == len(set(asked)) == min(attempts, 2)
 
 
-async def test_changed_tools_are_listed_once_for_all_replicas(autojump_clock: MockClock) -> None:
+LOSSES: Final = [("1", "2"), ("2", "3"), ("3", "1")]
+"""Two of three replicas that are lost one after the other, so that each is once the first one."""
+
+
+@pytest.mark.parametrize("losses", LOSSES)
+async def test_changed_tools_are_listed_once_for_all_replicas(
+    autojump_clock: MockClock, losses: tuple[str, ...]
+) -> None:
     """S2-30: one of them lists, and another one when that is lost."""
     changing = Changing("legacy")
     async with open_servers(replicated(changing.config(), 3)) as group:
         await trio.sleep(60)
-        for lost in ("here:1", "here:2", None):
+        for lost in (*losses, None):
             await group["here"].list_tools()
             before = changing.asked
             await changing.change(notices=3)
@@ -118,7 +150,30 @@ async def test_changed_tools_are_listed_once_for_all_replicas(autojump_clock: Mo
             await trio.sleep(60)
             assert changing.asked == before + 1
             if lost is not None:
-                await pool_of(group, "here").stop_child(lost)
+                await pool_of(group, "here").stop_child(f"here:{lost}")
+
+
+@pytest.mark.parametrize("losses", LOSSES)
+async def test_changed_resources_are_listed_once_for_all_replicas(
+    autojump_clock: MockClock, losses: tuple[str, ...]
+) -> None:
+    """S3-06: as the tools are."""
+    library = Library()
+    config = replicated(library.config(protocol="legacy", keep_resources=True), 3)
+    async with open_servers(config) as group:
+        ref = group["library"]
+        await trio.sleep(60)
+        for number, lost in enumerate((*losses, None)):
+            await ref.list_tools()
+            library.resources = library.resources[number:]
+            before = len(library.asked)
+            await announce(library)
+            await trio.sleep(60)
+            assert ref.resources == tuple(library.resources)
+            again = [method for method, cursor in library.asked[before:] if cursor is None]
+            assert again.count("resources/list") == 1
+            if lost is not None:
+                await pool_of(group, "library").stop_child(f"library:{lost}")
 
 
 async def test_all_replicas_are_ready_again_once_one_of_them_has_listed_the_tools(autojump_clock: MockClock) -> None:
@@ -181,9 +236,32 @@ async def test_the_log_level_is_set_at_every_replica(autojump_clock: MockClock) 
         await group["library"].set_log_level("error")
         assert [about for method, about in library.asked if method == "logging/setLevel"] == ["error"] * 3
         await pool_of(group, "library").stop_child("library:2", keep_mailbox=True)
+        await group["library"].set_log_level("info")
         await pool_of(group, "library").restart_child("library:2")
         await trio.sleep(1)
-        assert [about for method, about in library.asked if method == "logging/setLevel"] == ["error"] * 4
+        assert [about for method, about in library.asked if method == "logging/setLevel"][3:] == ["info"] * 3
+
+
+async def test_every_connected_replica_is_notified_of_changed_roots(autojump_clock: MockClock) -> None:
+    notified: list[object] = []
+
+    async def roots(_: object) -> ListRootsResult:
+        raise AssertionError
+
+    async def note(ctx: Any, _: object) -> None:
+        notified.append(ctx.session)
+
+    library = Library(on_roots_list_changed=note)
+    config = replicated(library.config(protocol="legacy", callbacks=Callbacks(roots=roots)), 3)
+    async with open_servers(config) as group:
+        await trio.sleep(1)
+        await group["library"].send_roots_list_changed()
+        await settle()
+        assert len(set(notified)) == len(notified) == 3
+        await pool_of(group, "library").stop_child("library:2")
+        await group["library"].send_roots_list_changed()
+        await settle()
+        assert len(notified) == 5
 
 
 # --- other views ------------------------------------------------------------------------------------------------------
@@ -198,6 +276,15 @@ async def test_the_table_of_the_command_line_shows_how_many_replicas_serve(autoj
         shop.sessions[0].break_down.set()
         await trio.sleep(1)
         assert _row(group["shop"].statistics(), trio.current_time())[1] == "[green]ready 2/3[/]"
+
+
+async def test_the_table_of_the_command_line_shows_the_processes_that_run(autojump_clock: MockClock) -> None:
+    shop = Shop()
+    async with open_servers(shop.config()) as group:
+        await trio.sleep(1)
+        for number in (0, 2):
+            group._roster.records["shop"].replicas[number].session.pid = 101 + number
+        assert _row(group["shop"].statistics(), trio.current_time())[3] == "101 103"
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

@@ -6,13 +6,17 @@ from functools import partial
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors import ServerUnavailable, open_servers
 from mcp_actors.kernel import Event, Started, Stopped
 
+from ..messages import Said
+from . import replicated as mock_time
 from .fleet import PROMPT
 from .groups import AT_ONCE, BOUND, LATER, crash, server
 from .links import text_of
+from .replicated import Shop, begin
 
 
 async def test_by_default_a_request_waits_for_the_server_to_come_back() -> None:
@@ -36,6 +40,26 @@ async def test_with_fail_a_request_fails_at_once_with_the_problem() -> None:
 async def test_with_fail_a_lazy_server_is_connected_all_the_same() -> None:
     async with open_servers(server("a", connect="lazy", when_down="fail")) as servers:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+
+
+@pytest.mark.parametrize("started", [False, True])
+async def test_a_request_that_a_stop_refuses_says_whether_the_server_comes_back(
+    autojump_clock: MockClock, started: bool, said: Said
+) -> None:
+    """The state of that moment does not say it."""
+    shop = Shop()
+    shop.open = trio.Event()
+    async with mock_time.open_servers(shop.config(1)) as servers, trio.open_nursery() as nursery:
+        [queued] = begin(nursery, 1, servers["shop"].call_tool, "who")
+        await settle()
+        nursery.start_soon(servers["shop"].stop)
+        await trio.lowlevel.checkpoint()
+        if started:
+            nursery.start_soon(servers["shop"].start)
+        await settle()
+        assert isinstance(queued.error, ServerUnavailable)
+        said("stopped and started again" if started else "stopped before it was connected", str(queued.error))
+        shop.open.set()
 
 
 async def test_a_change_of_one_server_does_not_wait_for_a_connect_of_another_that_hangs() -> None:

@@ -9,19 +9,23 @@ import trio
 
 from mcp_actors import open_servers
 
+from ..idle_clock import IdleClock
 from ..servers.fleet import http_config, http_server, kill, pid_of
 from ..servers.groups import server, shell
 from ..servers.links import text_of
 from ..servers.test_unresponsive import leaving_a_child
 
+STOP = 5.0
+"""Seconds: the default of ``stop_timeout``, which the other tests' servers do not have."""
+
 MARGIN = 10.0
-"""Seconds that a machine with much to do takes to notice that a time has come."""
+"""Seconds for what happens between two deadlines."""
 
 
-async def test_an_idle_server_that_is_frozen_is_unhealthy_within_the_interval_and_15_s() -> None:
+async def test_an_idle_server_that_is_frozen_is_unhealthy_within_the_interval_and_15_s(idle_clock: IdleClock) -> None:
     """B-05, B-06: a process that is stopped, HTTP that accepts and never answers, and one killed under its child."""
     with http_server() as (port, process):
-        configs = server("stopped"), http_config(port, "mute"), shell("orphan", leaving_a_child())
+        configs = server("stopped", stop_timeout=STOP), http_config(port, "mute"), shell("orphan", leaving_a_child())
         async with open_servers(*configs) as servers:
             began, pid = trio.current_time(), pid_of(servers["stopped"])
             killed = kill(servers["orphan"])

@@ -9,5 +9,3 @@ from __future__ import annotations
 
 from ._door import Door as Door
 from ._hosts import Host as Host
-
-__all__ = ["Door", "Host"]

@@ -16,8 +16,6 @@ from ._proxy import BlockProxy
 if TYPE_CHECKING:
     import asyncio
 
-__all__ = ["Door"]
-
 T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 

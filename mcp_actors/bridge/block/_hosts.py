@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from .._bridge import Bridge
     from ._proxy import BlockProxy
 
-__all__ = ["Host", "TrioRun", "trio_run"]
-
 Host = Literal["thread", "guest"]
 """Where Trio runs."""
 

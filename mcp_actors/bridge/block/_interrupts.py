@@ -15,8 +15,6 @@ from typing import Any, Final
 
 import trio
 
-__all__ = ["InterruptGuard"]
-
 
 class InterruptGuard:
     """A handler for SIGINT that runs the previous handler after the guest's turn if Trio protects the current code.

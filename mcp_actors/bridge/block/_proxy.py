@@ -13,8 +13,6 @@ from ..._collapse import collapse
 if TYPE_CHECKING:
     from .._bridge import Bridge
 
-__all__ = ["BlockOwner", "BlockProxy"]
-
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 

@@ -13,5 +13,3 @@ from ._configuration import (
 )
 from ._functions import ServerAsker as ServerAsker, on_loop as on_loop
 from ._signals import LoopSignals as LoopSignals
-
-__all__ = ["LoopSignals", "ServerAsker", "callbacks_from_loop", "config_from_loop", "observers_from_loop", "on_loop"]

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ...kernel import Event, Observer
     from .._bridge import Bridge
 
-__all__ = ["callbacks_from_loop", "config_from_loop", "observers_from_loop"]
-
 logger = logging.getLogger("mcp_actors.bridge")
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from .._bridge import Bridge
 
-__all__ = ["LoopExtension"]
-
 
 class LoopExtension(ClientExtension):
     """Adapts an extension of an asyncio program to Trio's side.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from .._bridge import Bridge
 
-__all__ = ["ServerAsker", "on_loop"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

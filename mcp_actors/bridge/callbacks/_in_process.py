@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from .._bridge import Bridge
     from .._lane import Step
 
-__all__ = ["LoopServer"]
-
 Item: TypeAlias = "SessionMessage | Exception"
 Sent: TypeAlias = "tuple[Context, Item]"
 

@@ -16,8 +16,6 @@ import trio
 from ...servers.basics import Signals
 from .._bridge import Bridge
 
-__all__ = ["LoopSignals"]
-
 Handler: TypeAlias = Callable[[int, FrameType | None], object]
 
 

@@ -16,14 +16,3 @@ from ._views import (
     AsyncioSupervisorRef as AsyncioSupervisorRef,
     view_of as view_of,
 )
-
-__all__ = [
-    "AsyncioActorRef",
-    "AsyncioMonitor",
-    "AsyncioServerGroup",
-    "AsyncioServerRef",
-    "AsyncioStream",
-    "AsyncioSupervisorRef",
-    "list_tools_again",
-    "view_of",
-]

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ._views import AsyncioServerRef
 
-__all__ = ["list_tools_again"]
-
 logger = logging.getLogger("mcp_actors.bridge")
 
 

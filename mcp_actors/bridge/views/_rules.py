@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from ...servers import PendingRequest
     from .._bridge import Bridge
 
-__all__ = ["View", "async_view", "request_view", "step_view", "stream_view", "sync_view"]
-
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from .._bridge import Asker, Bridge
 
-__all__ = ["AsyncioStream", "open_stream"]
-
 T = TypeVar("T")
 
 

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from ...servers.sources import Configured
     from .._bridge import Bridge
 
-__all__ = [
-    "AsyncioActorRef",
-    "AsyncioMonitor",
-    "AsyncioServerGroup",
-    "AsyncioServerRef",
-    "AsyncioSupervisorRef",
-    "view_of",
-]
-
 T = TypeVar("T")
 R = TypeVar("R", bound="AsyncioActorRef")
 

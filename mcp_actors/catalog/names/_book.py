@@ -23,8 +23,6 @@ import attrs
 
 from ._public import DEFAULT_NAMING, ToolKey, distinct, hashed_name, plain_name
 
-__all__ = ["NameBook", "NameCollision", "ToolName"]
-
 _ILLEGAL: Final = re.compile(r"[^a-z0-9_-]")
 _NAMED: Final = 8  # tools that one message names
 

@@ -18,8 +18,6 @@ from ..._json_walk import walk
 from ..values import canonical_text
 from ._patterns import Patterns
 
-__all__ = ["BoundedDialect", "TakesTooLong"]
-
 SECONDS: Final = 0.1
 """Processor time for one check, of a value or of the schema itself. A value with a thousand members takes a fraction of
 it; a schema with several hundred properties can exceed it."""

@@ -14,8 +14,6 @@ from typing import Final
 
 from pydantic_core import SchemaError, SchemaValidator, core_schema
 
-__all__ = ["Patterns"]
-
 MAX_WEIGHT: Final = 5_000
 """Characters of a pattern times the counts in its ``{…}``, because repetitions are expanded."""
 

@@ -18,8 +18,6 @@ from ..._plain_text import plain_text
 from ._dialects import BoundedDialect, TakesTooLong
 from ._violations import Violation, violation_of
 
-__all__ = ["Schema"]
-
 logger = logging.getLogger("mcp_actors.catalog")
 
 _ENOUGH: Final = 50  # errors to collect; the most relevant one is reported, with their number

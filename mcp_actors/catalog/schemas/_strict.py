@@ -21,8 +21,6 @@ from ..._plain_text import plain_text
 from ..values import thaw
 from ._violations import Path, dotted
 
-__all__ = ["StrictSchema", "strict_schema"]
-
 logger = logging.getLogger("mcp_actors.catalog")
 
 _NULL: Final = {"type": "null"}

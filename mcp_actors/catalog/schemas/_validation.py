@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from .._tools import ListedTool
 
-__all__ = ["ToolChecks", "Validation"]
-
 Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""
 

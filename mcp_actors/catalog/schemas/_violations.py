@@ -16,8 +16,6 @@ import attrs
 from ..._plain_text import plain_text
 from ._patterns import Patterns
 
-__all__ = ["Path", "Violation", "dotted", "kind_of", "listed", "violation_of"]
-
 Path = tuple[str | int, ...]
 """Member names and array indices from the outside inwards; ``()`` is the whole value."""
 
@@ -46,32 +44,26 @@ class BrokenRule(Protocol):
     @property
     def absolute_path(self) -> Iterable[str | int]:
         """The path of the value."""
-        ...
 
     @property
     def absolute_schema_path(self) -> Iterable[str | int]:
         """The path of the rule in the schema."""
-        ...
 
     @property
     def instance(self) -> Any:
         """The value."""
-        ...
 
     @property
     def validator(self) -> Any:
         """The keyword of the rule; None if the schema is ``false``."""
-        ...
 
     @property
     def validator_value(self) -> Any:
         """The value of the keyword."""
-        ...
 
     @property
     def schema(self) -> Any:
         """The schema that contains the rule."""
-        ...
 
 
 def violation_of(error: BrokenRule) -> Violation:

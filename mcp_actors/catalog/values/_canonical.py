@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["canonical_text", "digest"]
-
 _write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 _DIGITS: Final = 16

@@ -7,5 +7,3 @@ code behind it when the command is run, because that code imports the SDK, which
 from __future__ import annotations
 
 from ._signatures import EXAMPLES as EXAMPLES, call as call, check as check
-
-__all__ = ["EXAMPLES", "call", "check"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .._problems import Misuse
-
-__all__ = ["parse_arguments"]
+from .._problems import Misuse, unknown
 
 
 def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -36,7 +33,7 @@ def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[s
             raise Misuse(f"{word!r} is not an argument; write key=value, or --args '{{…}}'")
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
-            raise Misuse(_unknown(key, known))
+            raise unknown(f"the tool has no argument {key!r}", key, known, "arguments")
         _add(arguments, key, text, known.get(key))
     return arguments
 
@@ -51,12 +48,6 @@ def _object(text: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Misuse("--args is not a JSON object; write --args '{\"key\": …}'")
     return found
-
-
-def _unknown(key: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(key, known, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"its arguments are: {', '.join(known) or 'none'}"
-    return f"the tool has no argument {key!r}; {hint}"
 
 
 def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None:

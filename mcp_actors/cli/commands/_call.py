@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,11 +17,9 @@ from ..._plain_text import plain_text
 from ...catalog import CatalogTool
 from .._configuration import load
 from .._output import Output
-from .._problems import Failure, Misuse
+from .._problems import Failure, unknown
 from .._session import masker_of, open_once
 from ._arguments import parse_arguments
-
-__all__ = ["call_tool"]
 
 
 async def call_tool(
@@ -56,9 +53,7 @@ def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
         if name in (tool.name, tool.public_name):
             return tool
     names = [tool.name for tool in tools]
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"its tools are: {', '.join(names) or 'none'}"
-    raise Misuse(f"server {server!r} has no tool {name!r}; {hint}")
+    raise unknown(f"server {server!r} has no tool {name!r}", name, names, "tools")
 
 
 @asynccontextmanager

@@ -15,8 +15,6 @@ from .._output import Output
 from .._session import describe, masker_of, open_once
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
-__all__ = ["check_servers"]
-
 
 @frozen(kw_only=True)
 class Finding:

@@ -10,8 +10,6 @@ from .._configuration import load
 from .._output import Output
 from .._session import open_once
 
-__all__ = ["draw_graph"]
-
 
 async def draw_graph(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the tree of actors behind the servers, and return the exit code."""
@@ -22,9 +20,7 @@ async def draw_graph(names: Sequence[str], config: str | None, output: Output) -
     for line in str(tree).splitlines():
         output.line(line)
     output.json(_as_data(tree))
-    for error in errors:
-        output.error(error)
-    return 1 if errors else 0
+    return output.errors(errors)
 
 
 def _as_data(node: TreeNode) -> dict[str, Any]:

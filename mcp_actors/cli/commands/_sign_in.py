@@ -19,8 +19,6 @@ from .._configuration import load
 from .._output import Output
 from .._signals import until_signalled
 
-__all__ = ["NEEDS_AUTH", "describe_sign_in", "show_sign_ins", "sign_in_to_server", "sign_out_of_servers"]
-
 T = TypeVar("T")
 
 NEEDS_AUTH: Final = 3
@@ -46,37 +44,41 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
 
     async with until_signalled(), open_exchange(configured) as exchange:
         new = await sign_in(configured.name, exchange, show)
-    output.line((configured.name, "bold"), f"  {_described(new)}")
+        # Before the block ends: after a Ctrl-C that hits the write, the tokens are stored all the same.
+        output.line((configured.name, "bold"), f"  {_described(new)}")
     return 0
 
 
 def _pasted() -> str | None:
     """Return what the user has pasted; None at the end of the input."""
-    for line in sys.stdin:
-        if line.strip():
-            return line.strip()
+    with suppress(OSError):  # the terminal was closed
+        for line in sys.stdin:
+            if line.strip():
+                return line.strip()
     return None
 
 
 async def sign_out_of_servers(names: Sequence[str], config: str | None, output: Output) -> int:
     """Sign out of servers, and return the exit code."""
-    for server, _, was_signed_in in await _each(load(config, names, output).servers, sign_out):
+    loaded = load(config, names, output)
+    for server, _, was_signed_in in await _each(loaded.servers, sign_out, named=bool(names)):
         if was_signed_in or names:
             output.line((server, "bold"), "  signed out" if was_signed_in else "  was not signed in")
-    return 0
+    return output.errors(loaded.errors)
 
 
 async def show_sign_ins(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print which servers are signed in to, and return the exit code."""
+    loaded = load(config, names, output)
     missing, listed = False, []
-    for server, oauth, found in await _each(load(config, names, output).servers, signed_in):
+    for server, oauth, found in await _each(loaded.servers, signed_in, named=bool(names)):
         if found is None and oauth.optional and not names:
             continue  # it may need no sign-in
         missing = missing or found is None
         output.line((server, "bold"), f"  {'not signed in' if found is None else _described(found)}")
         listed.append({"server": server, "signed_in": found is not None, **({} if found is None else _details(found))})
     output.json(listed)
-    return NEEDS_AUTH if missing else 0
+    return output.errors(loaded.errors) or (NEEDS_AUTH if missing else 0)
 
 
 async def describe_sign_in(server: ServerConfig) -> str | None:
@@ -88,9 +90,13 @@ async def describe_sign_in(server: ServerConfig) -> str | None:
 
 
 async def _each(
-    servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]]
+    servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]], *, named: bool = False
 ) -> list[tuple[str, OAuth, T]]:
-    """Call a function for all enabled servers that one can sign in to."""
+    """Call a function for all enabled servers that one can sign in to.
+
+    Raises:
+        ConfigError: a server has no sign-in, and `named` is True.
+    """
     results = []
     for server in servers:
         async with AsyncExitStack() as stack:
@@ -98,6 +104,8 @@ async def _each(
                 try:
                     exchange = await stack.enter_async_context(open_exchange(server))
                 except ConfigError:
+                    if named:
+                        raise
                     continue  # it is a process, or has other credentials
                 results.append((server.name, exchange.oauth, await action(exchange)))
     return results

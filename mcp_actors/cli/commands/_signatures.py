@@ -16,8 +16,6 @@ from .._interrupt import exit_on_interrupt
 from .._output import Output
 from .._problems import Misuse
 
-__all__ = ["EXAMPLES", "call", "check"]
-
 ConfigFile: TypeAlias = Annotated[
     str | None,
     Parameter(
@@ -163,7 +161,7 @@ async def logout(*servers: str, config: ConfigFile = None) -> int:
         config: The configuration file.
 
     Returns:
-        0.
+        0, or 1 if an entry is not valid or a server that is named has no sign-in.
     """
     with exit_on_interrupt():
         from ._sign_in import sign_out_of_servers
@@ -180,7 +178,8 @@ async def whoami(*servers: str, config: ConfigFile = None, json: AsJson = False)
         json: Print JSON.
 
     Returns:
-        0 if all servers that need a sign-in have one, 3 otherwise.
+        0 if all servers that need a sign-in have one, 3 otherwise; 1 if an entry is not valid or a server that is named
+        has no sign-in.
     """
     with exit_on_interrupt():
         from ._sign_in import show_sign_ins

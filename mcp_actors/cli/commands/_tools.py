@@ -9,8 +9,6 @@ from .._configuration import load
 from .._output import Output
 from .._session import masker_of, open_once
 
-__all__ = ["list_tools"]
-
 
 async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the tools of the servers, and return the exit code."""
@@ -35,9 +33,7 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
             )
         output.json(listed)
         errors = [*loaded.errors, *group.errors.values()]
-    for error in errors:
-        output.error(error)
-    return 1 if errors else 0
+    return output.errors(errors)
 
 
 def _arguments(schema: Any) -> list[str]:

@@ -23,8 +23,6 @@ from .._output import Output
 from .._session import connecting
 from .._signals import Signalled, until_signalled
 
-__all__ = ["watch_servers"]
-
 _Change: TypeAlias = StateChanged | ConfigRejected
 
 _STYLES = {

@@ -11,7 +11,6 @@ from ._env_file import read_env_file as read_env_file
 from ._inputs import Ask as Ask, Input as Input
 from ._load import (
     Entry as Entry,
-    LoadedConfig as LoadedConfig,
     load_config as load_config,
     load_entries as load_entries,
     load_servers as load_servers,

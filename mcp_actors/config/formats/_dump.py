@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -18,7 +18,6 @@ from ._sections import predefined
 from .entry import SETTINGS, Nameable
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
-_CREDENTIALS: Final = ("env", "headers", "auth")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
 
@@ -36,6 +35,7 @@ _OAUTH: Final = {
     "issuer": "issuer",
     "redirect": "redirectUri",
     "scopes": "scopes",
+    "send_resource": "sendResource",
 }
 """Argument of `OAuth` → the key that is written for it."""
 
@@ -87,12 +87,11 @@ class _Dumping:
             self._refuse("transport", "is a server in this process, which a file cannot hold; leave this server out")
             return {}
         entry: dict[str, Any] = {}
-        options = self._options(transport)
         kind = transport.kind if isinstance(transport, TransportTemplate) else _kind(transport)
         if kind in ("http", "sse"):
             entry["type"] = kind
         settings = {}
-        for name, value in options.items():
+        for name, value in self._options(transport):
             if name in _ENTRY:
                 entry[name] = value
             elif name == "auth" and not isinstance(value, str):
@@ -104,40 +103,42 @@ class _Dumping:
         settings |= self._settings(self.server, "", skip=("name", "transport", "source", "enabled"))
         return {**entry, SETTINGS: settings} if settings else entry
 
-    def _options(self, transport: Stdio | Http | Sse | TransportTemplate) -> dict[str, Any]:
-        """Return the options of a transport, with every string as a file has it."""
-        if isinstance(transport, TransportTemplate):
-            known, options = transport.variables, dict(transport.options)
-        else:
-            known, options = {}, _changed(transport)
-        if "url" in options:
-            self._check_url(options["url"], known)
-        if "args" in options:
-            self._check_args(options["args"], known)
-        is_template = isinstance(transport, TransportTemplate)
+    def _options(self, transport: Stdio | Http | Sse | TransportTemplate) -> Iterator[tuple[str, Any]]:
+        """Yield the options of a transport, with every string as a file has it."""
+        options = transport.options if isinstance(transport, TransportTemplate) else _changed(transport)
         for name, value in options.items():
             if name in ("env", "headers"):
-                options[name] = {key: self._credential(f"{name}.{key}", each, known) for key, each in value.items()}
+                yield name, {key: self._credential(f"{name}.{key}", each) for key, each in value.items()}
             elif name == "auth":
-                options[name] = self._auth(value, known)
+                yield name, self._auth(value)
             elif name == "args":
-                options[name] = [self._text(each, known, is_template=is_template) for each in value]
+                self._check_args(value)
+                yield name, [self._text(each) for each in value]
             elif name in ("command", "cwd", "url"):
-                if name != "url" and value.partition("/")[0] == "~":
+                if name == "url":
+                    self._check_url(value)
+                elif value.partition("/")[0] == "~":
                     self._refuse(name, "begins with '~', which load_config expands; write the whole path")
-                options[name] = self._text(value, known, is_template=is_template)
+                yield name, self._text(value)
             else:
-                options[name] = self._plain(name, value)
-        return options
+                yield name, self._plain(name, value)
 
-    def _text(self, text: str, known: Mapping[str, str], *, is_template: bool) -> str:
-        if not is_template:
-            return literal(text)
-        return self._unparsed(parse(text, where="", variables=Nameable(known)), known)
+    @property
+    def _known(self) -> Mapping[str, str]:
+        """The variables of the file that the server came from."""
+        transport = self.server.transport
+        return transport.variables if isinstance(transport, TransportTemplate) else {}
 
-    def _unparsed(self, parts: Iterable[Part], known: Mapping[str, str]) -> str:
+    def _parsed(self, text: str, where: str = "") -> tuple[Part, ...]:
+        return parse(text, where=where, variables=Nameable(self._known))
+
+    def _text(self, text: str) -> str:
+        is_template = isinstance(self.server.transport, TransportTemplate)
+        return self._unparsed(self._parsed(text)) if is_template else literal(text)
+
+    def _unparsed(self, parts: Iterable[Part]) -> str:
         """Return a string as a file has it. Variables of the file that it came from are replaced by their values."""
-        here = predefined(None)
+        here, known = predefined(None), self._known
         texts = []
         for part in parts:
             if isinstance(part, str):
@@ -154,7 +155,7 @@ class _Dumping:
                 texts.append(f"${{{part.text}}}")
         return "".join(texts)
 
-    def _credential(self, place: str, value: object, known: Mapping[str, str]) -> str | None:
+    def _credential(self, place: str, value: object) -> str | None:
         """Return a credential as a file has it."""
         if isinstance(value, Secret):
             value = literal(value.reveal())
@@ -162,43 +163,49 @@ class _Dumping:
             what = "an auth flow" if is_auth_flow(value) else "a function"
             self._refuse(place, f"is {what}, which a file cannot hold; use a variable")
             return None
-        parts = parse(value, where=place, variables=Nameable(known))
+        parts = self._parsed(value, place)
         if _has_literal(parts):
             self._refuse_literal(place)
-        return self._unparsed(parts, known)
+        return self._unparsed(parts)
 
-    def _auth(self, value: object, known: Mapping[str, str]) -> object:
+    def _auth(self, value: object) -> object:
         """Return a token, or how to sign in: True, or an object with the details."""
         if not isinstance(value, OAuth):
-            return self._credential("auth", value, known)
+            return self._credential("auth", value)
         details = {}
         for name, each in _changed(value).items():
             if name not in _OAUTH:
                 self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
             elif name == "client_secret":
-                details[_OAUTH[name]] = self._credential(f"auth.{name}", each, known)
+                details[_OAUTH[name]] = self._credential(f"auth.{name}", each)
             else:
                 details[_OAUTH[name]] = self._plain(f"auth.{name}", each)
         return details or True
 
-    def _check_url(self, url: str, known: Mapping[str, str]) -> None:
-        if _has_literal_user_info(url, known):
+    def _check_url(self, url: str) -> None:
+        if self._has_literal_user_info(url):
             self._refuse_literal("url (its user-info)")
         for name in secret_parameters(url):
             self._refuse_literal(f"url (its parameter {name!r})")
 
-    def _check_args(self, args: tuple[str, ...], known: Mapping[str, str]) -> None:
+    def _check_args(self, args: tuple[str, ...]) -> None:
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue
             if "://" in arg:
-                refused = "${" not in arg or _has_literal_user_info(arg, known)
+                refused = "${" not in arg or self._has_literal_user_info(arg)
             else:
                 names = _NAMES.match(arg)
                 value = arg[names.end() :] if names else arg
-                refused = _has_literal(parse(value, where=f"args[{index}]", variables=Nameable(known)))
+                refused = _has_literal(self._parsed(value, f"args[{index}]"))
             if refused:
                 self._refuse_literal(f"args[{index}]")
+
+    def _has_literal_user_info(self, url: str) -> bool:
+        # Not by urlsplit, which refuses a variable as an IPv6 address; nor split at ':', which ${env:NAME} contains.
+        found = _USER_INFO.search(url)
+        parts = self._parsed(found["text"], "url") if found else ()
+        return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)
 
     def _settings(self, thing: Any, path: str, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
         """Return the fields of an attrs object that differ from their defaults."""
@@ -242,13 +249,6 @@ def _changed(thing: Any) -> dict[str, Any]:
         if default is attrs.NOTHING or value != default:
             found[attribute.name] = value
     return found
-
-
-def _has_literal_user_info(url: str, known: Mapping[str, str]) -> bool:
-    # Not by urlsplit, which refuses a variable as an IPv6 address; nor split at ':', which ${env:NAME} contains.
-    found = _USER_INFO.search(url)
-    parts = parse(found["text"], where="url", variables=Nameable(known)) if found else ()
-    return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)
 
 
 def _has_literal(parts: Iterable[Part]) -> bool:

@@ -38,7 +38,7 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
         ConfigError: the file cannot be read, or a line is something else; the message has its number and no value.
     """
-    name = file_name(path)
+    name = file_name(path, "load_config: env_file")
     data, _ = read_bytes(name)
     if len(data) > MAX_BYTES:
         raise bad(name, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")

@@ -6,12 +6,12 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any, Final
 
 import attrs
 
 from ..._errors import ConfigError
+from .._loaded import LoadedConfig
 from .._server import ServerConfig
 from ..values import FROM_FILE
 from ._env_file import read_env_file
@@ -24,32 +24,6 @@ from .file import check_numbers, check_size, decode, file_name, parse, permissio
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
-
-
-def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
-    return MappingProxyType(dict(failed))
-
-
-@attrs.frozen
-class LoadedConfig:
-    """The content of a configuration: the valid servers, and an error for each of the others.
-
-    Attributes:
-        servers: the servers in the order of the file, including disabled ones.
-        errors: one `ConfigError` for each invalid entry, in the order of the file; or a single one for the whole file,
-            which has no servers then.
-        warnings: messages about keys without effect, and about risks.
-        source: the absolute path of the file, or ``"a mapping"``.
-        failed: the same errors by the name of the server, or by `source` for the whole file.
-        required: the names in `failed` whose entries say that the server is required for the start of a group.
-    """
-
-    servers: tuple[ServerConfig, ...]
-    errors: tuple[ConfigError, ...] = ()
-    warnings: tuple[str, ...] = ()
-    source: str = attrs.field(default="a mapping", kw_only=True)
-    failed: Mapping[str, ConfigError] = attrs.field(factory=dict, converter=_frozen, kw_only=True, repr=False)
-    required: frozenset[str] = attrs.field(default=frozenset(), kw_only=True, repr=False)
 
 
 def load_config(
@@ -104,7 +78,7 @@ def load_servers(
     variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):
         return _Loading(source, None, ask, only, variables).load(config)
-    name = file_name(config)
+    name = file_name(config, "load_config: config", "give the path of a file, or a mapping")
     data, status = read_bytes(name)
     loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)

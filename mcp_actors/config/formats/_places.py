@@ -37,7 +37,7 @@ def shown_key(key: object) -> str:
 def found(value: object) -> str:
     """Describe a value without showing it: ``"a str of 12 characters"``, ``"an int"``."""
     if isinstance(value, str):
-        return f"a str of {len(value)} characters" if value else "an empty str"
+        return f"a str of {len(value)} character{'s' if len(value) > 1 else ''}" if value else "an empty str"
     return a_type(value)
 
 

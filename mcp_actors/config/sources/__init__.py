@@ -8,7 +8,6 @@ from __future__ import annotations
 from ._directory import DirectorySource as DirectorySource
 from ._file import FileSource as FileSource
 from ._postgres import PostgresSource as PostgresSource
-from ._source import Rank as Rank, Source as Source
 from ._sqlite import SqliteSource as SqliteSource
 from ._stamps import stamp_of as stamp_of
 from ._table import TableSource as TableSource

@@ -7,9 +7,10 @@ from collections.abc import Hashable
 from typing import Final
 
 from ..._errors import ConfigError
-from ..formats import Entry, LoadedConfig, bad, decode, file_name, load_entries, permission_warnings, read_bytes
+from .._loaded import LoadedConfig
+from .._source import Rank
+from ..formats import Entry, bad, decode, file_name, load_entries, permission_warnings, read_bytes
 from ._manifest import TYPED_KEYS, entry_of
-from ._source import Rank
 from ._stamps import FILE_INTERVAL, stamp_of
 from ._yaml import read_documents
 
@@ -36,7 +37,7 @@ class DirectorySource:
     settles = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.abspath(file_name(path))
+        self._path = os.path.abspath(file_name(path, "DirectorySource: path"))
 
     def __repr__(self) -> str:
         return f"<DirectorySource {self._path}>"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable
 
-from ..formats import Ask, LoadedConfig, file_name, load_config
-from ._source import Rank
+from .._loaded import LoadedConfig
+from .._source import Rank
+from ..formats import Ask, file_name, load_config
 from ._stamps import FILE_INTERVAL, stamp_of
 
 
@@ -29,9 +30,9 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], *, ask: Ask | None = None, env_file: str | os.PathLike[str] | None = None
     ) -> None:
-        self._path = file_name(path)
+        self._path = file_name(path, "FileSource: path")
         self._ask = ask
-        self._env_file = None if env_file is None else file_name(env_file)
+        self._env_file = None if env_file is None else file_name(env_file, "FileSource: env_file")
 
     @property
     def name(self) -> str:

@@ -62,7 +62,7 @@ class SqliteSource(TableSource):
         self, path: str | os.PathLike[str], *, refresh_interval: float | str = 30.0, instance: str | None = None
     ) -> None:
         super().__init__(refresh_interval, instance)
-        self._path = os.path.abspath(file_name(path))
+        self._path = os.path.abspath(file_name(path, "SqliteSource: path"))
 
     @property
     def name(self) -> str:
@@ -111,9 +111,7 @@ class SqliteSource(TableSource):
         except sqlite3.Error as error:
             missing = "" if os.path.exists(self._path) else " (the file does not exist)"
             code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            remedy = _REMEDIES.get(
-                code, "check the path and its permissions, or create the tables with create_tables()"
-            )
+            remedy = _REMEDIES.get(code, _REMEDY)
             raise ConfigError(f"{self.name}: SQLite failed: {error}{missing}; {remedy}", source=self.name) from None
 
 

@@ -17,9 +17,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from ..._errors import ConfigError
-from ..formats import Entry, JsonObject, LoadedConfig, bad, child, found, load_entries
+from .._loaded import LoadedConfig
+from .._source import Rank
+from ..formats import Entry, JsonObject, bad, child, found, load_entries
 from ._intervals import seconds_of
-from ._source import Rank
 
 SERVERS: Final = "mcp_servers"
 STATUS: Final = "mcp_server_status"

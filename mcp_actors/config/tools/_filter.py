@@ -19,8 +19,6 @@ import attrs
 from ..._errors import ConfigError
 from .. import _validators as check
 
-__all__ = ["ToolContext", "ToolFilter", "ToolPredicate", "permitted"]
-
 logger = logging.getLogger("mcp_actors.config")
 
 _NAMED: Final = 8  # tools that one log line names

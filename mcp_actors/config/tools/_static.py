@@ -12,8 +12,6 @@ from pydantic_core import ValidationError
 from ..._errors import ConfigError
 from .. import _validators as check
 
-__all__ = ["check_static_tools", "to_static_tools"]
-
 _REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSchema, each name once"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 
-__all__ = ["is_loopback"]
-
 
 def is_loopback(host: str) -> bool:
     """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""

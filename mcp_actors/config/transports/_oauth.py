@@ -14,8 +14,6 @@ from .. import _validators as check
 from ..values import MASK, ConfigValue, Secret, mask_url
 from ._loopback import is_loopback
 
-__all__ = ["LOOPBACK_REDIRECT", "OAuth", "SignInCallback", "TokenStore"]
-
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
 """The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
 
@@ -121,6 +119,12 @@ def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: objec
         raise _bad("client_secret", "client_secret is given without client_id; give both")
 
 
+def _check_resource(instance: OAuth, attribute: attrs.Attribute[Any], value: bool) -> None:
+    if not value and not instance.scopes:
+        problem = "send_resource=False is given without scopes, so a token could be good for anything"
+        raise _bad("send_resource", f"{problem}; give scopes, such as 'api://CLIENT-ID/access'")
+
+
 def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
         raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give an async function")
@@ -131,6 +135,8 @@ def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object
     if value == "client_credentials":
         needed = {"client_id": instance.client_id, "client_secret or assertion": _secret_of(instance)}
     elif value == "identity_assertion":
+        if not instance.send_resource:
+            raise _bad("send_resource", "send_resource=False is not used with grant='identity_assertion'; remove it")
         fields = ("issuer", "client_id", "client_secret", "assertion")
         needed = {name: getattr(instance, name) for name in fields}
     else:
@@ -181,6 +187,9 @@ class OAuth:
         assume_pkce: True accepts an authorization server whose metadata do not announce PKCE, for those that are known
             to verify S256 (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as the specification of MCP
             requires.
+        send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
+            servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
+            be given, and no others are asked for. Default True, as the specification of MCP requires.
         assertion: an async function that returns a signed JWT. With ``"client_credentials"`` it gets the issuer, and
             its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets the issuer
             and the resource, and returns an identity assertion authorization grant.
@@ -202,6 +211,7 @@ class OAuth:
     redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)
     assume_pkce: bool = attrs.field(default=False, validator=check.flag)
+    send_resource: bool = attrs.field(default=True, validator=[check.flag, _check_resource])
     assertion: Callable[..., Awaitable[str]] | None = attrs.field(
         default=None, validator=_check_function, repr=_shown_function
     )

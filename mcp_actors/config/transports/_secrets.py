@@ -20,8 +20,6 @@ from ..values import FROM_FILE, Reference, parse, references
 if TYPE_CHECKING:
     from ._template import Transport
 
-__all__ = ["INHERITED", "secrets_in", "variables_of"]
-
 INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 """Variables that every server inherits: those that most programs need to run, and that are not credentials."""
 

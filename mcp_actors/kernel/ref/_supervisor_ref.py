@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=ActorRef)
 
 
-@frozen
+@frozen(eq=False)
 class StartChild(Call[ActorRef]):
     """Add a child and start it."""
 
@@ -37,7 +37,7 @@ class StartChild(Call[ActorRef]):
     spec: ChildSpec
 
 
-@frozen
+@frozen(eq=False)
 class StopChild(Call[None]):
     """Stop a child; it stays in the table."""
 
@@ -46,7 +46,7 @@ class StopChild(Call[None]):
     keep_mailbox: bool = False
 
 
-@frozen
+@frozen(eq=False)
 class RestartChild(Call[ActorRef]):
     """Start a child that is not running."""
 
@@ -54,7 +54,7 @@ class RestartChild(Call[ActorRef]):
     id: str
 
 
-@frozen
+@frozen(eq=False)
 class DeleteChild(Call[None]):
     """Remove a child that is not running from the table."""
 
@@ -62,16 +62,18 @@ class DeleteChild(Call[None]):
     id: str
 
 
-@frozen
 class WhichChildren(Call[tuple[ChildInfo, ...]]):
     """List the table."""
+
+    __slots__ = ()
 
     control: ClassVar[bool] = True
 
 
-@frozen
 class CountChildren(Call[ChildrenCount]):
     """Count the table."""
+
+    __slots__ = ()
 
     control: ClassVar[bool] = True
 

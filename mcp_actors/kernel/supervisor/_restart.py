@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from attrs import define, field, frozen
 
@@ -94,8 +94,7 @@ def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[st
     return table if strategy == "one_for_all" else table[table.index(failed) :]
 
 
-@frozen
-class Row:
+class Row(NamedTuple):
     """The data of one child that a decision needs.
 
     Attributes:
@@ -111,8 +110,7 @@ class Row:
     parked: bool = False
 
 
-@frozen
-class Plan:
+class Plan(NamedTuple):
     """The stops and starts after a failure.
 
     Attributes:

@@ -12,8 +12,6 @@ from typing import TypeVarTuple
 
 import trio
 
-__all__ = ["Background", "open_background"]
-
 Args = TypeVarTuple("Args")
 
 

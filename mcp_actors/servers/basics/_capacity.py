@@ -14,8 +14,6 @@ import trio
 
 from ..._errors import ConnectFailed
 
-__all__ = ["Capacity", "Turn"]
-
 
 class Capacity:
     """The capacity that the servers of a group share.

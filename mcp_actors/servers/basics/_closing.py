@@ -10,8 +10,6 @@ from collections.abc import Iterable
 
 import trio
 
-__all__ = ["ClosingOrder"]
-
 
 class ClosingOrder:
     """The closing order of the servers of one group."""

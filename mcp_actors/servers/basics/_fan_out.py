@@ -11,8 +11,6 @@ from ..._collapse import collapse
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
-__all__ = ["fan_out"]
-
 
 class Named(Protocol):
     """An actor, or what is kept about one."""

@@ -8,8 +8,6 @@ from typing import Final, Generic, TypeVar
 
 import trio
 
-__all__ = ["MAX_WAITING", "Feed"]
-
 T = TypeVar("T")
 
 MAX_WAITING: Final = 1000

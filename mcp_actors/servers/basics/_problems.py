@@ -9,8 +9,6 @@ from typing import Final
 from ..._errors import ServerError
 from ..._plain_text import plain_text
 
-__all__ = ["LOGGERS", "problem_of", "shortage_of"]
-
 LOGGERS: Final = tuple(
     f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
 )

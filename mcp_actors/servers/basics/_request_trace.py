@@ -14,8 +14,6 @@ from typing import Final, Protocol
 
 from attrs import define, field
 
-__all__ = ["ConnectionOver", "RequestTrace", "current_trace", "open_trace"]
-
 
 class ConnectionOver(Exception):
     """The connection cannot be used any more.

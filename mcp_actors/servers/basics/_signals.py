@@ -6,13 +6,12 @@ import signal
 import threading
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import AbstractContextManager
+from itertools import combinations
 from typing import Final
 
 import trio
 
 from ..._errors import ConfigError
-
-__all__ = ["Signals", "name_of"]
 
 UNCATCHABLE: Final = frozenset({signal.SIGKILL, signal.SIGSTOP})
 
@@ -35,9 +34,22 @@ class Signals(Iterable[int]):
         self.numbers: Final[tuple[int, ...]] = tuple(dict.fromkeys(_numbers(option, numbers)))
 
     @classmethod
-    def of(cls, option: str, value: object) -> Signals:
-        """Return the signals of an option, which may be such an object already."""
-        return value if isinstance(value, Signals) else cls(option, value)
+    def of(cls, **options: object) -> tuple[Signals, ...]:
+        """Return the signals of each option, which may be such an object already.
+
+        Raises:
+            ConfigError: a value is not a signal that can be received, or two options have the same signal, which only
+                one of them would receive.
+        """
+        made = tuple(value if isinstance(value, Signals) else cls(option, value) for option, value in options.items())
+        for one, other in combinations(made, 2):
+            for number in set(one.numbers).intersection(other.numbers):
+                raise ConfigError(
+                    f"{one.option} and {other.option} both have {name_of(number)}; remove it from one of them",
+                    source="open_servers",
+                    path=other.option,
+                )
+        return made
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.numbers)

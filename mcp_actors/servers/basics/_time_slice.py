@@ -12,8 +12,6 @@ from typing import Final
 import trio
 from attrs import define, field
 
-__all__ = ["TimeSlice", "work_clock"]
-
 PIECE: Final = 0.0005
 """Seconds of work between two checkpoints. A request to another server takes several steps of the event loop, and each
 of them may have to wait that long."""

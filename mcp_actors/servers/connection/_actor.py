@@ -69,8 +69,6 @@ if TYPE_CHECKING:
     from ..transports import Link
     from ._patience import Patience
 
-__all__ = ["ServerActor"]
-
 
 class ServerActor(Actor):
     """One incarnation of one server.
@@ -241,7 +239,8 @@ class ServerActor(Actor):
 
     def _restore_subscriptions(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
         """Send the log level and the subscriptions of earlier connections again."""
-        incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
+        if self._record.opening.log_level is not None:
+            incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
         return renew_subscriptions(self._client, link, incoming.tasks, self._record, self.ref)
 
     async def _listen(self, link: Link, incoming: Incoming) -> None:

@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
+from attrs import define, field
 from mcp import MCPError
 from mcp.types import InputRequiredResult
 from pydantic_core import ValidationError, to_json
@@ -54,11 +55,10 @@ if TYPE_CHECKING:
     from ..transports import DirectPipe
     from ._drain import Drain
 
-__all__ = ["DirectRequests"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 
+@define(eq=False, repr=False)
 class DirectRequests:
     """The plain requests of one connection.
 
@@ -71,22 +71,17 @@ class DirectRequests:
         send: waits for a request in the session, and returns its result or raises the error for its caller.
     """
 
-    def __init__(
-        self,
-        pipe: DirectPipe,
-        client: Client,
-        record: ServerRecord,
-        drain: Drain,
-        tasks: Background,
-        send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]],
-    ) -> None:
-        self.pipe = pipe
-        self.drain = drain
-        self._tasks = tasks
-        self._send = send
-        self.version: Final = client.protocol_version
-        self._client = client
-        self._record = record
+    pipe: DirectPipe
+    _client: Client
+    _record: ServerRecord
+    drain: Drain
+    _tasks: Background
+    _send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]
+    version: str = field(init=False)
+    _modern: bool = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.version = self._client.protocol_version
         self._modern = is_modern(self.version)
 
     def take(self, later: Later[Any]) -> bool:

@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     Dispatch = Callable[[str, Json], Awaitable[Json]]
     Stamp = Callable[[Json, CallOptions], None]
 
-__all__ = ["DispatchedRequests"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 

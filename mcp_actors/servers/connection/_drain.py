@@ -11,8 +11,6 @@ from typing import Final
 
 import trio
 
-__all__ = ["Drain"]
-
 DRAIN_TIMEOUT: Final = 60.0
 """Seconds for which requests that were sent may delay those that wait. Few requests take longer, and a server that
 never answers must not delay the others for ever."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import httpx2
 from mcp import MCPError
+from mcp.types import METHOD_NOT_FOUND
 from pydantic_core import ValidationError
 
 from ..._collapse import caused_by, collapse
@@ -20,21 +21,6 @@ from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 if TYPE_CHECKING:
     from ...config import ServerConfig
     from ..transports import Link
-
-__all__ = [
-    "Limit",
-    "TimedOut",
-    "answer_not_read",
-    "answer_not_understood",
-    "connect_failed",
-    "connection_lost",
-    "connection_over",
-    "known_failure",
-    "session_failed",
-    "still_connecting",
-    "tools_not_listed",
-    "unresponsive",
-]
 
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
@@ -236,6 +222,8 @@ def _words(cause: BaseException, masker: Masker) -> str:
 
 
 def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> str:
-    if isinstance(cause, MCPError) and phase == "negotiate" and config.protocol != "auto":
+    if not isinstance(cause, MCPError) or phase != "negotiate":
+        return ""
+    if config.protocol != "auto":
         return f"; if it does not support protocol={config.protocol!r}, use 'auto'"
-    return ""
+    return "; check that it is an MCP server" if cause.code == METHOD_NOT_FOUND else ""

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     WayPast = Callable[[str], PastSession | None]
     """`DispatchedRequests.past`."""
 
-__all__ = ["list_resources", "list_tools"]
-
 T = TypeVar("T")
 
 LIST_SHARE: Final = 1 / 2

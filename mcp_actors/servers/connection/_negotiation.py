@@ -74,8 +74,6 @@ if TYPE_CHECKING:
     from ..transports import Link
     from ._patience import Patience
 
-__all__ = ["Negotiation"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 # It receives the messages of a session. A KeyboardInterrupt raised in the middle of one would be lost with that
@@ -130,6 +128,7 @@ class Negotiation:
             client_info=self._record.client_info or OURS,
             input_required_max_rounds=MAX_ROUNDS,
             extensions=self._record.config.extensions,
+            cache=None,
             **callbacks,
         )
 

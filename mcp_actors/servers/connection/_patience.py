@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from ..transports import Link
     from ._failures import Limit
 
-__all__ = ["Patience", "open_patience"]
-
-LOOK_EVERY: Final = 0.05
+LOOK_EVERY: Final = 0.1
 """Seconds between two checks whether a process has read its input. The system has no event for that."""
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ..._errors import ConnectPhase
 
-__all__ = ["Phase"]
-
 
 class Phase(Enum):
     """The phase of a connection.

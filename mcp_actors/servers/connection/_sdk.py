@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ..requests import PlainRequest
 
-__all__ = ["MAX_ROUNDS", "carry_on", "disable_result_validation", "too_many_rounds", "watch_input_requests"]
-
 MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
     from ._roster import Roster
-
-
-__all__ = ["closed", "tool_not_found", "translate"]
 
 
 @define
@@ -112,6 +108,8 @@ def tool_not_found(
         silent: the servers that show no tools now, each with its state.
         hidden: the servers with tools that wait for approval, each with their number.
     """
+    import difflib  # here, because only a mistake needs it
+
     near = difflib.get_close_matches(public_name, known, n=3)
     hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
     if silent:

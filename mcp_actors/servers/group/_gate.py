@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["StartGate", "check_gate", "wait_connects"]
-
 FIRST_CONNECT: Final = ("pending", "connecting")
 """The states of a server whose first connect is undecided."""
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["ServerGroup"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 

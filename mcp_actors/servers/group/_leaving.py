@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._roster import Roster
 
-__all__ = ["DRAIN_TIMEOUT", "Departure", "check_drain", "drain"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 DRAIN_TIMEOUT: Final = 30.0

@@ -45,34 +45,32 @@ if TYPE_CHECKING:
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
-__all__ = ["Add", "LifecycleActor", "Reload", "ReloadSummary", "Remove"]
-
 MAX_CHANGES: Final = 1000
 """The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
 
 
-@frozen
+@frozen(eq=False)
 class Add(Call["Member"]):
     """Add a server after the others."""
 
     config: ServerConfig
 
 
-@frozen
+@frozen(eq=False)
 class Remove(Call[None]):
     """Stop a server and forget it."""
 
     name: str
 
 
-@frozen
+@frozen(eq=False)
 class Reload(Call["ReloadSummary"]):
     """Change whatever differs from a configuration."""
 
     given: Given
 
 
-@frozen
+@frozen(eq=False)
 class _Resume(Call[None]):
     """Start a server again whose configuration was changed. If that fails, its state shows it."""
 

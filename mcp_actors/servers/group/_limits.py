@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig
 
-__all__ = ["MAX_SERVERS", "MAX_STARTING", "GroupLimits"]
-
 MAX_SERVERS: Final = 50
 """Default of ``max_servers``: more than people list in a file, and less than a loop adds by mistake."""
 

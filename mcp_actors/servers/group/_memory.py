@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ...kernel import Event
     from ..record import ServerRecord
 
-__all__ = ["CatalogMemory", "MemoryActor"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("mcp_actors.servers")

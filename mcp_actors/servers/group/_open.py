@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from ...kernel import Event, Observer, SupervisorRef
     from ..sources import Given
 
-__all__ = ["open_servers"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 
@@ -140,7 +138,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     store = _store(catalog_store)
     check_gate(start_gate, remembers=store is not None)
     drain_timeout = check_drain(drain_timeout)
-    stops, reloads = Signals.of("stop_on", stop_on), Signals.of("reload_on", reload_on)
+    stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
     sources = Sources(strict, env_file)
     given = await sources.read(configs)
@@ -271,7 +269,7 @@ async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int
         yield group
 
 
-@frozen
+@frozen(eq=False)
 class Follower:
     """Observes a group's actors: updates the records, then forwards each event to the group's observers."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._roster import Roster
 
-__all__ = ["OutageLog"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 MOST_REASONS: Final = 10
@@ -38,7 +36,7 @@ LASTING: Final = 60.0
 _TROUBLE: Final = FAILED | {"degraded"}
 
 
-@define
+@define(eq=False)
 class _Outage:
     """The log of one outage.
 
@@ -55,7 +53,7 @@ class _Outage:
     recovery: int = logging.DEBUG
 
 
-@frozen
+@frozen(eq=False)
 class OutageLog:
     """Observes a group and logs its outages. Does not observe requests.
 

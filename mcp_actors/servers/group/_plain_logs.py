@@ -13,8 +13,6 @@ from typing import Final
 from ..._plain_text import indented, plain_text
 from ..basics import LOGGERS
 
-__all__ = ["keep_logs_plain"]
-
 LONGEST: Final = 256 * 1024
 """Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
 

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from ..record import Retirement
     from ._limits import GroupLimits
 
-__all__ = ["Member", "Roster"]
-
 
 class Options(TypedDict):
     """The options of a server that may come from its group, as keyword arguments of `ServerRecord`."""
@@ -117,7 +115,7 @@ class Roster:
         self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
-        self.timer = DeadlineTimer()
+        self.timer: DeadlineTimer = DeadlineTimer()
         self._new_record = partial(
             ServerRecord,
             emit=emit,

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from ..sources import StatusBoard
     from ._memory import CatalogMemory
 
-__all__ = ["GROUP", "LIFECYCLE", "WATCH", "group_specs", "server_spec", "start_status", "status_spec", "supervisor_id"]
-
 GROUP: Final = "servers"
 DEADLINES: Final = "servers:deadlines"
 LIFECYCLE: Final = "servers:lifecycle"

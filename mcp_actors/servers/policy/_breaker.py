@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from ...config import BreakerPolicy
 
-__all__ = ["Breaker", "BreakerState", "Evidence", "Ticket", "evidence"]
-
 BreakerState = Literal["closed", "open", "half_open"]
 Evidence = Literal["success", "failure", "nothing"]
 Ticket = int

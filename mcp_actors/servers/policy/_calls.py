@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ._deadlines import DeadlineTimer
 
-__all__ = ["Calls"]
-
 
 class Calls:
     """The state of the policies of one server, for all its requests; written by their callers.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from ...kernel import PendingCall
 
-__all__ = ["Deadline", "DeadlineActor", "DeadlineTimer", "Deadlines"]
-
 Limit = Literal["request_timeout", "progress_timeout"]
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig
 
-__all__ = ["ASK", "LEGACY", "QUIRK", "Era", "era_after_failure", "era_of", "first_era"]
-
 
 @frozen
 class Era:

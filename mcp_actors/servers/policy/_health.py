@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ...config import HealthPolicy
 
-__all__ = ["Condition", "Health", "HealthStatus", "Ladder", "Verdict"]
-
 Condition = Literal["healthy", "degraded", "unhealthy"]
 Verdict = Literal["restart", "fail"]
 

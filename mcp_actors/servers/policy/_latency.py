@@ -16,8 +16,6 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-__all__ = ["Latency", "LatencyCounts"]
-
 _SHORTEST: Final = 1e-6
 """Seconds. The way through the mailbox alone takes ten times as long."""
 

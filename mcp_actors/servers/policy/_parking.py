@@ -11,8 +11,6 @@ from ...auth import SignInRequired
 if TYPE_CHECKING:
     from ...config import RestartPolicy
 
-__all__ = ["seconds_to_retry"]
-
 SPREAD: Final = 0.1
 """Largest random fraction by which the delay is shortened, so servers that fail together do not reconnect together."""
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
     from ...config import RetryBudget, RetryPolicy
 
-__all__ = ["NoRetry", "Retries", "Retry", "RetryTokens", "asked_to_wait", "is_repeatable_call", "is_transient"]
-
 _TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
 """MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
 

@@ -6,8 +6,6 @@ from typing import Final
 
 from attrs import frozen
 
-__all__ = ["meaning_of"]
-
 
 @frozen
 class Meaning:

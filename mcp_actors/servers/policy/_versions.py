@@ -13,8 +13,6 @@ from ..._plain_text import plain_text
 if TYPE_CHECKING:
     from ...config import ServerConfig
 
-__all__ = ["NoCommonVersion", "check_handshake_version", "incompatibility", "is_modern", "offered_versions"]
-
 _OURS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 
 _OF_THE_SDK: Final = ("Unsupported protocol version from the server", "No mutually supported modern protocol version")

@@ -12,29 +12,11 @@ if TYPE_CHECKING:
     from ..._errors import LimitExceeded
     from ._state import ServerState
 
-__all__ = [
-    "ConfigChanged",
-    "Drained",
-    "Draining",
-    "Flooded",
-    "HealthChanged",
-    "LimitReached",
-    "PromptsChanged",
-    "Recovered",
-    "ReplicaChanged",
-    "ResourcesChanged",
-    "ServerAdded",
-    "ServerEvent",
-    "ServerRemoved",
-    "StateChanged",
-    "ToolsChanged",
-    "ToolsDiffer",
-]
 
-
-@frozen(kw_only=True)
 class ServerEvent(Event):
     """Base of all events about a server; ``actor`` is the name of the server."""
+
+    __slots__ = ()
 
     @property
     def server(self) -> str:
@@ -42,7 +24,7 @@ class ServerEvent(Event):
         return self.actor
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class StateChanged(ServerEvent):
     """The state of a server changed from ``old`` to ``new``, for this ``reason``."""
 
@@ -51,7 +33,7 @@ class StateChanged(ServerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ReplicaChanged(ServerEvent):
     """The state of one replica of a server changed from ``old`` to ``new``, for this ``reason``.
 
@@ -67,7 +49,7 @@ class ReplicaChanged(ServerEvent):
     reason: str
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ToolsChanged(ServerEvent):
     """The shown tools of a server have changed, or are shown for the first time.
 
@@ -84,7 +66,7 @@ class ToolsChanged(ServerEvent):
     changed: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ToolsDiffer(ServerEvent):
     """A server lists tools that differ from the accepted ones (``ServerConfig.on_tool_change``).
 
@@ -103,24 +85,25 @@ class ToolsDiffer(ServerEvent):
     blocked: bool
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class LimitReached(ServerEvent):
     """A tool, or a whole list, exceeds ``ServerConfig.limits`` and was left out; ``error`` says which."""
 
     error: LimitExceeded
 
 
-@frozen(kw_only=True)
 class Recovered(ServerEvent):
     """A degraded server is ``ready`` again. Internal: observers receive a `StateChanged`."""
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
 class HealthChanged(ServerEvent):
     """The health of a connected server has changed. Internal: observers receive a `StateChanged`."""
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
 class ResourcesChanged(ServerEvent):
     """The resources or resource templates of a server changed, or may have changed.
 
@@ -128,23 +111,28 @@ class ResourcesChanged(ServerEvent):
     Several may be emitted at once. With ``ServerConfig.keep_resources`` it is emitted once the kept lists differ.
     """
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
 class PromptsChanged(ServerEvent):
     """The prompts of a server changed, or may have changed; see `ResourcesChanged`."""
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
 class ServerAdded(ServerEvent):
     """A server was added to the group (`ServerGroup.add`, `ServerGroup.reload`)."""
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
 class ServerRemoved(ServerEvent):
     """A server was removed from the group and has stopped (`ServerGroup.remove`, `ServerGroup.reload`)."""
 
+    __slots__ = ()
 
-@frozen(kw_only=True)
+
+@frozen(kw_only=True, eq=False, repr=False)
 class ConfigChanged(ServerEvent):
     """A server has a new configuration, and connects with it if it should be running (`ServerGroup.reload`).
 
@@ -155,7 +143,7 @@ class ConfigChanged(ServerEvent):
     fields: tuple[str, ...]
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Draining(ServerEvent):
     """A server finishes its requests before it is disconnected. Its state is ``stopping`` from now on.
 
@@ -168,7 +156,7 @@ class Draining(ServerEvent):
     seconds: float
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Drained(ServerEvent):
     """A server has finished its requests, or their time is over; it is disconnected now.
 
@@ -179,7 +167,7 @@ class Drained(ServerEvent):
     unfinished: int
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class Flooded(ServerEvent):
     """A server began to send more than ``limit`` notifications per second; the excess is dropped."""
 

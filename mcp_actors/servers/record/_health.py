@@ -24,6 +24,7 @@ import math
 from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import define, field
 
 from ..._suspend import sleep_through_suspend
 from ..policy import Condition, Health, HealthStatus, Ladder, Verdict
@@ -35,13 +36,12 @@ if TYPE_CHECKING:
     from ..policy import Deadlines
     from ..transports import Link
 
-__all__ = ["ServerHealth", "SharedHealth"]
-
 LAST_WORDS: Final = 0.25
 """Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends
 the connection, and the last output of the process, which may explain its exit, has to be read before that."""
 
 
+@define(eq=False, repr=False)
 class ServerHealth:
     """The health of one server, kept across its connections.
 
@@ -60,28 +60,20 @@ class ServerHealth:
         actor: for a replica, the name of its actor: only what that has taken counts. None counts all requests.
     """
 
-    def __init__(
-        self,
-        server: str,
-        policy: HealthPolicy,
-        deadlines: Deadlines,
-        on_change: Callable[[], None],
-        *,
-        actor: str | None = None,
-    ) -> None:
-        self._server = server
-        self._actor = actor
-        self.policy: HealthPolicy = policy
-        self._deadlines = deadlines
-        self._on_change = on_change
-        self._link: Link | None = None
-        self._due = math.inf
-        self._nap = trio.CancelScope()
-        self._left_alone = False  # the process has exited, its pipes are open, and there was no answer since
-        self.ladder: Ladder = Ladder()
-        self.last_check: Health | None = None
-        self.last_error: Exception | None = None
-        self.pings: bool | None = None
+    _server: str
+    policy: HealthPolicy
+    _deadlines: Deadlines
+    _on_change: Callable[[], None]
+    _actor: str | None = field(default=None, kw_only=True)
+    ladder: Ladder = field(factory=Ladder, init=False)
+    last_check: Health | None = field(default=None, init=False)
+    last_error: Exception | None = field(default=None, init=False)
+    pings: bool | None = field(default=None, init=False)
+    _link: Link | None = field(default=None, init=False)
+    _due: float = field(default=math.inf, init=False)
+    _nap: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    # The process has exited, its pipes are open, and there was no answer since.
+    _left_alone: bool = field(default=False, init=False)
 
     @property
     def connected(self) -> bool:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..transports import Link
     from ._health import ServerHealth
 
-__all__ = ["ServerLife"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 Departure: TypeAlias = Literal["block", "signal", "removal"]
@@ -275,6 +273,7 @@ class ServerLife:
 
     def begin_to_drain(self, requests: int, seconds: float) -> None:
         """Note that a connected server only finishes its requests from now on."""
+        self._shown = None  # it drains as a whole, while its replicas serve
         event = self._event(Draining, requests=requests, seconds=seconds)
         for each in (event, self.follow(event)):
             if each is not None:

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from ..basics import Background
 
-__all__ = ["ClientCallbacks", "Incoming", "Listeners", "NotificationsMissed", "open_incoming"]
-
 M = TypeVar("M")
 
 logger = logging.getLogger("mcp_actors.servers")

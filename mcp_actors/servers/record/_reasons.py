@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from ..tools import ServerCatalog
     from ._health import ServerHealth
 
-__all__ = ["reason_of", "reason_of_absence"]
-
 
 def reason_of(
     event: Event,

@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from ._events import ServerEvent
     from ._status import ServerInfo
 
-__all__ = ["REPLICA", "Opening", "Retirement", "ServerRecord", "Session", "server_of"]
-
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from attrs import asdict, define
+from attrs import define
 
 from ..tools import Reporter
 from ._events import LimitReached, ToolsChanged, ToolsDiffer
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...catalog import PinVerdict
     from ...config import ServerConfig
     from ..tools import Difference
-
-__all__ = ["CatalogReporter"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -41,7 +39,7 @@ class CatalogReporter(Reporter):
 
     def changed(self, difference: Difference) -> None:
         """Report that the shown tools have changed."""
-        self.emit(ToolsChanged, **asdict(difference, recurse=False))
+        self.emit(ToolsChanged, **difference._asdict())
 
     def differs(self, verdict: PinVerdict) -> None:
         """Report that the listed tools differ from the accepted ones."""

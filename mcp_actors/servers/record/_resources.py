@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from ..tools import Ticket
 
-__all__ = ["KeptResources"]
-
 
 class KeptResources:
     """The resources of one server, with ``ServerConfig.keep_resources``; without it they stay empty.
@@ -38,7 +36,7 @@ class KeptResources:
     """
 
     def __init__(self, kept: bool, on_change: Callable[[], None]) -> None:
-        self.kept = kept
+        self.kept: bool = kept
         self.resources: tuple[Resource, ...] = ()
         self.templates: tuple[ResourceTemplate, ...] = ()
         self.answers: int = 0

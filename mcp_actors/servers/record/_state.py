@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
-__all__ = ["ACTIVE", "CONNECTED", "FAILED", "LISTED", "PARKED", "SETTLED", "STATES", "ServerState"]
-
 ServerState = Literal[
     "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping", "stopped"
 ]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ..policy import HealthStatus, Latency
     from ._state import ServerState
 
-__all__ = ["ReplicaStatus", "Replicas", "ServerInfo", "ServerStatus", "Supported", "require"]
-
 
 @frozen(kw_only=True)
 class Supported:

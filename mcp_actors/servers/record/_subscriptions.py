@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from ..._errors import ServerUnavailable
     from ._notifications import Listeners
 
-__all__ = ["ResourceUpdated", "Subscriber", "Subscription", "Subscriptions"]
-
 MAX_CHARACTERS: Final = 16 * 1024
 """Longest URI of a part of a resource that is kept. For a longer one, the whole resource counts as changed."""
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ...kernel import Event
     from ._state import ServerState
 
-__all__ = ["TRANSITIONS", "is_followed", "next_state", "rank"]
-
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),
     "connecting": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopped"}),

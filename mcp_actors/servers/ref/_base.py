@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..requests import Request
     from ._lifecycle import ServerEntry
 
-__all__ = ["ServerRequests"]
-
 T = TypeVar("T")
 
 

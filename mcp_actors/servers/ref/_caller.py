@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from ..requests import Request
     from ._lifecycle import ServerEntry
 
-__all__ = ["Caller"]
-
 T = TypeVar("T")
 
 
@@ -337,7 +335,7 @@ class Caller:
         if self._life.leaving or self._lifecycle.state != "running":
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._life.gone()
-        return unavailable(self._config.name, self._life)
+        return unavailable(self._config, self._life)
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:

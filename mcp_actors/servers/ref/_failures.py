@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ..record import ServerLife
 
-__all__ = ["mailbox_full", "request_lost", "stopped_under", "unavailable", "would_deadlock"]
-
 _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
 
 
@@ -50,27 +48,31 @@ def would_deadlock(config: ServerConfig) -> LimitExceeded:
     )
 
 
-def unavailable(server: str, life: ServerLife) -> ServerUnavailable:
+def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     """Return the error for a request to a server that is not serving."""
-    state, error, retry_at = life.state, life.error, life.retry_at
+    server, state, error, retry_at = config.name, life.state, life.error, life.retry_at
     restart = f"await servers[{server!r}].restart()"
+    if state == "stopped" or not life.wanted:
+        problem = f"is {'stopped' if state == 'stopped' else 'being stopped'}; to connect it again, "
+        message = f"server {server!r} {problem}await servers[{server!r}].start()"
+        return ServerUnavailable(message, server=server, state=state, last_error=error)
     if life.overdue is not None:
         message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
         return ServerUnavailable(message, server=server, state=state, last_error=error)
     if life.signed_out:
         return ServerUnavailable(str(error), server=server, state="needs_auth", last_error=error, retry_at=retry_at)
-    if error is None:
-        problem = f"is {state}; to connect it again, await servers[{server!r}].start()"
-    elif state in ("pending", "connecting", "backoff"):
-        problem = (
-            f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
-        )
-    else:
+    if error is not None and state not in ("pending", "connecting", "backoff"):
         problem = f"{'has failed' if state == 'failed' else f'is {state}'}: {problem_of(error)}; "
         if retry_at is None:
             problem += f"fix that, then {restart}"
         else:
             seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
             problem += f"the next attempt is in {seconds:.0f} s; to retry now, {restart}"
+    elif error is not None and config.when_down == "fail":
+        problem = (
+            f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
+        )
+    else:
+        problem = "was disconnected before it took the request, and connects again; send the request again"
     message = f"server {server!r} {problem}"
     return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)

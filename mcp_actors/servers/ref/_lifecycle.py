@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ..record import Retirement, ServerRecord
 
-__all__ = ["Reconnect", "Retire", "ServerEntry", "Start", "Stop", "change", "restart", "turns"]
-
 
 @frozen
 class ServerEntry:
@@ -61,8 +59,9 @@ class ServerEntry:
 
     def note_stopped(self) -> None:
         """Show it as stopped if no actor runs whose end could be followed."""
-        for replica in self.record.replicas:
-            replica.life.note_stopped()
+        # The server last: if it is idle, its replicas are stopped already, and nothing of them changes.
+        for record in (*self.record.replicas, self.record):
+            record.life.note_stopped()
 
     async def start(self) -> None:
         """Start its actor if that does not run; of replicas, those that do not run.
@@ -132,7 +131,7 @@ async def turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerE
         yield tuple(server for server in servers if not server.record.life.leaving)
 
 
-@frozen
+@frozen(eq=False)
 class Reconnect(Call[None]):
     """Close these connections, then connect them again concurrently.
 
@@ -143,14 +142,14 @@ class Reconnect(Call[None]):
     failed_only: bool = False
 
 
-@frozen
+@frozen(eq=False)
 class Start(Call[None]):
     """Connect servers that do not run."""
 
     servers: tuple[ServerEntry, ...]
 
 
-@frozen
+@frozen(eq=False)
 class Stop(Call[None]):
     """Disconnect servers and keep them stopped. It overtakes other changes, so it also ends a connect that hangs."""
 
@@ -159,7 +158,7 @@ class Stop(Call[None]):
     servers: tuple[ServerEntry, ...]
 
 
-@frozen
+@frozen(eq=False)
 class Retire(Call[None]):
     """Disconnect a server that is idle; or a connection of it that is old, and connect it again.
 

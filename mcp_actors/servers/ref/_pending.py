@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from ..requests import Request
     from ._caller import Caller
 
-__all__ = ["PendingRequest"]
-
 T = TypeVar("T")
 
 

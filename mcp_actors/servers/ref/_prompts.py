@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._pending import PendingRequest
 
-__all__ = ["Complete", "GetPrompt", "PromptFunctions"]
-
 COMPLETIONS_SINCE: Final = "2025-03-26"
 """The protocol version that introduced the completions capability. Older servers may complete without declaring it."""
 

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ..tools import ToolChanges
     from ._lifecycle import ServerEntry
 
-__all__ = ["ServerRef"]
-
 
 class ServerRef(ResourceFunctions, PromptFunctions):
     """A reference to one server of a group. It stays valid across restarts.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._pending import PendingRequest
 
-__all__ = ["ReadResource", "ResourceFunctions"]
-
 
 @define(eq=False)
 class ReadResource(PlainRequest[ReadResourceResult]):
@@ -75,7 +73,7 @@ class ReadResource(PlainRequest[ReadResourceResult]):
             mcp.MCPError: as for `Request.send`.
         """
         require("resources", client, record.config.name, self.operation)
-        return await client.read_resource(self.uri, meta=meta_for(client, record), cache_mode="bypass")
+        return await client.read_resource(self.uri, meta=meta_for(client, record))
 
 
 class ResourceFunctions(ServerRequests):

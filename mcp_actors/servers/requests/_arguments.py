@@ -11,8 +11,6 @@ from typing import Final
 from ..._errors import InvalidArguments
 from ...catalog.schemas import dotted, kind_of
 
-__all__ = ["given_text", "given_texts", "refused"]
-
 _SHOWN: Final = 40  # characters of a name or value that an error shows: enough to recognize it
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ..record import ServerHealth, ServerRecord
     from ._pages import PastSession
 
-__all__ = ["Probe", "check_health", "keep_checking"]
-
 TOO_MANY_REQUESTS: Final = 429
 """HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
 
@@ -62,7 +60,7 @@ class Probe(Request[None]):
             elif method == "ping":
                 await client.session.send_ping()
             else:
-                await client.list_tools(cache_mode="bypass")
+                await client.list_tools()
             health.pings = method == "ping"
         except ValidationError:
             pass  # an odd answer is an answer

@@ -15,8 +15,6 @@ from ..._json_walk import bytes_in, measured
 from ..._plain_text import plain_text
 from ...config import Limits
 
-__all__ = ["ListMeter"]
-
 _MEASURE_FACTOR: Final = 2
 """A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
 

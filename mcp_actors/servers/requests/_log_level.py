@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ..record import ServerRecord
 
-__all__ = ["SetLogLevel", "given_level", "keep_log_level"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
@@ -78,8 +76,6 @@ async def send_log_level(client: Client, level: LoggingLevel) -> None:
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
     """Send the configured or latest level on a new connection; log a failure."""
-    if record.opening.log_level is None:
-        return
     try:
         await request_internally(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped, NotSupported):

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from ...config import Middleware
     from ._request import Request
 
-__all__ = ["send_through"]
-
 T = TypeVar("T")
 
 

@@ -7,7 +7,7 @@ So pages are requested past it (`PastSession`), and validated like the session d
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from attrs import define, frozen
 from pydantic_core import ValidationError
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["Kind", "ListAll", "ListRequest", "PastSession", "all_pages"]
-
 T = TypeVar("T")
 Page = TypeVar("Page", bound="PaginatedResult")
 Page_co = TypeVar("Page_co", covariant=True)
@@ -42,16 +40,14 @@ PART: Final = 16
 class Fetch(Protocol[Page_co]):
     """A method of `mcp.Client` that lists one page; the cursor None is the first page."""
 
-    async def __call__(
-        self, *, cursor: str | None, meta: RequestParamsMeta | None, cache_mode: Literal["bypass"]
-    ) -> Page_co: ...
+    async def __call__(self, *, cursor: str | None, meta: RequestParamsMeta | None) -> Page_co: ...
 
 
 PastSession: TypeAlias = "Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]"
 """Sends a request, from its method and params, past the SDK's session, and returns its result as it is."""
 
 
-@frozen
+@frozen(eq=False)
 class Kind(Generic[Page, T]):
     """A kind of items that a server lists.
 
@@ -157,7 +153,7 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
     raise _endless(meter, f"did not end after {MAX_PAGES} pages")
 
 
-@frozen
+@frozen(eq=False)
 class _Pages(Generic[Page, T]):
     """The pages of one list; see `all_pages` for the attributes."""
 
@@ -170,7 +166,7 @@ class _Pages(Generic[Page, T]):
         """Request a page. Return the number of its items, and its parts, which are validated one by one."""
         if self.past is None or needs_meta(self.client, self.record):
             meta = meta_for(self.client, self.record)
-            page = await self.kind.fetch(self.client)(cursor=cursor, meta=meta, cache_mode="bypass")
+            page = await self.kind.fetch(self.client)(cursor=cursor, meta=meta)
             return len(self.kind.items(page)), iter((page,))
         result = await self.past(self.kind.method, {} if cursor is None else {"cursor": cursor})
         without_later_fields(self.kind.method, self.client.protocol_version, result)

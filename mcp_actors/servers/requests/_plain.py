@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["PlainRequest", "is_traced", "members_of"]
-
 INPUT_REQUIRED: Final = "input_required"
 
 _PROXY: Final = trace.ProxyTracerProvider()

@@ -12,8 +12,6 @@ from ..basics import Feed
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
-__all__ = ["ProgressFeed"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 MAX_CHARACTERS: Final = 1024 * 1024

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..policy import Deadline
     from ..record import ServerRecord
 
-__all__ = ["Request", "meta_for", "needs_meta", "request_internally"]
-
 for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
     # Otherwise pydantic rebuilds the model during the first request, and turns a Ctrl-C there into its own error.
     unfinished.model_rebuild()

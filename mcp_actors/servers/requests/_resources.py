@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["RESOURCES", "TEMPLATES", "KeepResources"]
-
 RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
     "resources/list",
     "resources",

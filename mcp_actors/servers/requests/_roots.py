@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ..record import ServerRecord
 
-__all__ = ["TellRootsChanged"]
-
 
 @define(eq=False)
 class TellRootsChanged(Request[None]):

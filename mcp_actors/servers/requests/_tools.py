@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -37,8 +36,6 @@ if TYPE_CHECKING:
     from ...catalog import ToolChecks
     from ..record import ServerRecord
     from ..tools import KnownTool
-
-__all__ = ["CallTool", "ListTools", "list_all_tools", "members_of_call"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -238,6 +235,8 @@ def members_of_call(name: str, arguments: Mapping[str, Any] | None, text: bytes 
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:
     """Return the error for a remembered tool that the server does not list any more."""
+    import difflib  # here, because only a tool that has disappeared needs it
+
     server, known = record.config.name, [tool.name for tool in record.catalog.tools]
     near = difflib.get_close_matches(name, known, n=3)
     shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from attrs import fields, frozen
+from attrs import fields
 
 from ...config import ServerConfig
 from ._given import Given
 
-__all__ = ["Difference", "changed_fields", "compare"]
 
-
-@frozen(kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """The servers of a group that differ from a new configuration.
 
     Attributes:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from attrs import Factory, define, frozen
+from attrs import Factory, define
 
+from ... import config as configuration
 from ..._collapse import first_of
 from ..._errors import ConfigError
-from ...config import LoadedConfig, Rank, ServerConfig, Source, check_overrides, check_unique_names
-
-__all__ = ["Configured", "Given", "Part", "merge"]
+from ...config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
 
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
 """An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
 
 
-@frozen
-class Part:
+class Part(NamedTuple):
     """The content of one argument, or of one file of a directory.
 
     Attributes:
@@ -93,7 +91,7 @@ def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
     if all(part.rank is Rank.CODE for part in parts):
         return  # the variables are for another group of this program
     names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
-    failed = check_overrides(names, os.environ)
+    failed = configuration.check_overrides(names, os.environ)
     given.servers = [config for config in given.servers if config.name not in failed]
     given.failed |= failed
     given.problems += ((None, error) for error in dict.fromkeys(failed.values()))

@@ -30,12 +30,11 @@ import attrs
 import trio
 from attrs import define, field
 
+from ... import config as configuration
 from ..._collapse import caused_by
 from ..._errors import ConfigError
-from ...config import FileSource, LoadedConfig, Rank, ServerConfig, Source, load_config
+from ...config import LoadedConfig, Rank, ServerConfig, Source
 from ._given import Configured, Given, Part, merge
-
-__all__ = ["Sources"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -165,7 +164,7 @@ class Sources:
         if isinstance(config, ServerConfig):  # nearly all are, and looking for the methods of a source is slow
             return None
         if isinstance(config, (str, os.PathLike)):
-            return FileSource(config, env_file=self.env_file)
+            return configuration.FileSource(config, env_file=self.env_file)
         return config if isinstance(config, Source) else None
 
     async def _given_directly(self, config: Configured, *, whole: bool) -> Part:
@@ -179,7 +178,7 @@ class Sources:
         if isinstance(config, LoadedConfig):
             return Part(config, Rank.FILE, strict=whole)
         if isinstance(config, Mapping):
-            job = partial(load_config, config, env_file=self.env_file)
+            job = partial(configuration.load_config, config, env_file=self.env_file)
             # A thread only for the file, because a small mapping takes less time than the way there.
             loaded = job() if self.env_file is None else await trio.to_thread.run_sync(job, abandon_on_cancel=True)
             return Part(loaded, Rank.FILE, strict=whole)

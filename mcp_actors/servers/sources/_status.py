@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ...config import TableSource
+from ... import config
 from ...kernel import Actor
 from ..record import ServerAdded, ServerRemoved, StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from ...config import TableSource
     from ...kernel import Event
     from ._reading import Sources
-
-__all__ = ["LAST_STATUS_WAIT", "StatusActor", "StatusBoard"]
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -56,7 +55,7 @@ class StatusBoard:
     @property
     def tables(self) -> dict[str, TableSource]:
         """The tables to write into, by name."""
-        found = (each for each in self.sources.watched if isinstance(each, TableSource))
+        found = (each for each in self.sources.watched if isinstance(each, config.TableSource))
         return {table.name: table for table in found if table.instance is not None}
 
     async def keep(self, table: TableSource) -> None:

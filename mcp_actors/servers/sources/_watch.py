@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from ._given import Given
     from ._reading import Sources
 
-__all__ = ["ConfigRejected", "WatchActor"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 SETTLING: Final = 0.2
@@ -31,7 +29,7 @@ LONGEST_SETTLING: Final = 5.0
 """Seconds after which a file that is written all the time is read nevertheless."""
 
 
-@frozen(kw_only=True)
+@frozen(kw_only=True, eq=False, repr=False)
 class ConfigRejected(Event):
     """A followed configuration has changed, and something in it cannot be used (``open_servers(watch=True)``).
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ...config import ServerConfig, ToolFilter
     from ._known import KnownTool
 
-__all__ = ["Admission", "ToolChanges"]
-
 
 @frozen(kw_only=True)
 class ToolChanges:

@@ -6,10 +6,9 @@ one synchronous step: a new connection, a ``tools/list`` request, and the task t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
-from attrs import frozen
 
 from ..._errors import LimitExceeded
 from ...catalog import ToolChecks
@@ -25,14 +24,11 @@ if TYPE_CHECKING:
     from ._admission import ToolChanges
     from ._freshness import Ticket
 
-__all__ = ["Difference", "Reporter", "ServerCatalog"]
-
 MAX_REPORTED: Final = 8
 """Items over a limit that are reported one by one. A server must not fill logs or push events out of a stream."""
 
 
-@frozen(kw_only=True)
-class Difference:
+class Difference(NamedTuple):
     """A change of the shown tools: all their names now, and the names that were added, removed and changed."""
 
     tools: tuple[str, ...]

@@ -9,12 +9,10 @@ that is not shown leaves `Freshness.stale_since` set, and the list has to be req
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import trio
-from attrs import define, field, frozen
-
-__all__ = ["Freshness", "Ticket", "Verdict"]
+from attrs import define, field
 
 STALE_GRACE: Final = 5.0
 """Seconds for which the shown list may be known to be outdated. After that even an overtaken answer is shown, because
@@ -24,8 +22,7 @@ Verdict = Literal["newest", "overtaken", "crossed"]
 """An answer is the newest one, overtaken by a notification, or crossed with the shown one."""
 
 
-@frozen
-class Ticket:
+class Ticket(NamedTuple):
     """The moment when a listing was requested: the number of listings and of notifications so far."""
 
     number: int

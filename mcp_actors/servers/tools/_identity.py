@@ -17,8 +17,6 @@ from ...config.values import mask_args
 if TYPE_CHECKING:
     from ...config import ServerConfig, Transport
 
-__all__ = ["fingerprint", "launch_identity", "launch_pin"]
-
 
 def fingerprint(config: ServerConfig) -> str | None:
     """Return a hexadecimal key for what is remembered of a server; None for a server in this process.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from mcp.types import Tool
 
-__all__ = ["KnownTool", "known_tools"]
-
 
 @frozen(eq=False)
 class KnownTool:

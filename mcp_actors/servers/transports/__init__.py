@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ._in_process import ElsewhereServer as ElsewhereServer
 from ._link import (
+    MAY_HAVE_ACTED as MAY_HAVE_ACTED,
     DirectPipe as DirectPipe,
     DirectPosts as DirectPosts,
     Link as Link,
@@ -14,5 +15,4 @@ from ._link import (
 )
 from ._open import open_exchange as open_exchange, open_link as open_link
 from .credentials import Masker as Masker
-from .http import MAY_HAVE_ACTED as MAY_HAVE_ACTED
 from .wire import Stream as Stream, is_unreadable as is_unreadable, refuse_unreadable as refuse_unreadable

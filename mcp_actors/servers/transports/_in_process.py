@@ -22,8 +22,6 @@ from ._memory_pipe import MemoryPipe, connect_legacy
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
-__all__ = ["ElsewhereServer", "InProcessLink", "open_in_process_link"]
-
 
 class ElsewhereServer(ABC):
     """A server in this process that runs on another event loop than its connection.

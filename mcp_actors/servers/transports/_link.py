@@ -8,7 +8,7 @@ HTTP client open) is done by background tasks that belong to the link and end wi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -20,7 +20,8 @@ from ..._plain_text import plain_text
 from .credentials import Masker
 from .wire import RequestTable
 
-__all__ = ["DirectPipe", "DirectPosts", "Lifeline", "Link", "Obituary", "OutgoingLine", "Target"]
+MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
+"""Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
 
 Target: TypeAlias = Transport | Server[Any] | MCPServer
 """The argument of `mcp.Client`."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
     from ._link import Lifeline, OutgoingLine
 
-__all__ = ["MemoryPipe", "connect_legacy"]
-
 SHUTDOWN_GRACE: Final = 2.0
 """Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
 

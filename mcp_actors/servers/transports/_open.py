@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from ..._errors import ConfigError, ConnectFailed
-from ...auth import Exchange
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
 from ...config.transports import INHERITED, variables_of
 from ..basics import Capacity, Certificates
+from . import http
 from ._in_process import open_in_process_link
 from ._link import Link
 from .credentials import Masker, discreet, install_filters
-from .http import SseLink, StreamableHttpLink, exchange_of, make_client, oauth_of, open_link_over_http
 from .stdio import open_stdio_link
 
-__all__ = ["open_exchange", "open_link"]
+if TYPE_CHECKING:
+    from ...auth import Exchange
 
 
 def open_link(
@@ -50,11 +51,11 @@ def open_link(
         return link if capacity is None else _counted(link, config.name, capacity)
     certificates = certificates or Certificates()
     if isinstance(transport, Http):
-        return open_link_over_http(
-            StreamableHttpLink, config, transport, _masker(config), certificates, on_lost=on_lost
+        return http.open_link_over_http(
+            http.StreamableHttpLink, config, transport, _masker(config), certificates, on_lost=on_lost
         )
     if isinstance(transport, Sse):
-        return open_link_over_http(SseLink, config, transport, _masker(config), certificates, on_lost=on_lost)
+        return http.open_link_over_http(http.SseLink, config, transport, _masker(config), certificates, on_lost=on_lost)
     return open_in_process_link(config, transport, on_lost=on_lost)
 
 
@@ -75,16 +76,18 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
         ConnectFailed: the client cannot be created.
     """
     transport = _resolved(config)
-    oauth = oauth_of(config, transport) if isinstance(transport, Http | Sse) else None
+    oauth = http.oauth_of(config, transport) if isinstance(transport, Http | Sse) else None
     if oauth is None or not isinstance(transport, Http | Sse):
-        problem = "it is not configured for a sign-in; set auth=OAuth()"
-        raise ConfigError(f"server {config.name!r}: {problem}", source="ServerConfig", path="transport.auth")
+        problem = "has no sign-in, because it is not reached over HTTP"
+        if isinstance(transport, Http | Sse):
+            problem = 'is not configured for a sign-in; set auth=OAuth(), in a file "auth": "oauth"'
+        raise ConfigError(f"server {config.name!r} {problem}", source="ServerConfig", path="transport.auth")
     masker = _masker(config)
-    client = await make_client(config, transport, masker, Certificates())
+    client = await http.make_client(config, transport, masker, Certificates())
     install_filters()
     with discreet(masker, transport.url):
         async with client:
-            yield await exchange_of(config.name, transport, oauth, client, masker)
+            yield await http.exchange_of(config.name, transport, oauth, client, masker)
 
 
 def _masker(config: ServerConfig) -> Masker:

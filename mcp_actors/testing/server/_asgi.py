@@ -15,8 +15,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["serve_asgi"]
-
 
 async def serve_asgi(stream: trio.SocketStream, app: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
     """Answer the requests of a connection, one after the other, until the client closes it."""

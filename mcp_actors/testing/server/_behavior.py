@@ -31,8 +31,6 @@ from ._script import Connected, Received, Script
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
 
-__all__ = ["CONNECTION", "Behavior"]
-
 CONNECTION: Final[ContextVar[Connected]] = ContextVar("CONNECTION")
 """The connection over which a request came. The SDK handles requests in the context of the task that read them."""
 

@@ -26,8 +26,6 @@ from ._signal import Signal, post
 if TYPE_CHECKING:
     from mcp.client._transport import ReadStream
 
-__all__ = ["Connection", "StreamConnection"]
-
 
 class Connection(Connected, ABC):
     """A connection; see `Connected`.

@@ -10,21 +10,6 @@ from mcp.types import INTERNAL_ERROR
 
 from ._signal import Signal
 
-__all__ = [
-    "Ask",
-    "Crash",
-    "Delay",
-    "Duplicate",
-    "Fail",
-    "Fault",
-    "Flood",
-    "Garble",
-    "Gate",
-    "Hang",
-    "HttpError",
-    "Noise",
-]
-
 
 @frozen
 class Crash:

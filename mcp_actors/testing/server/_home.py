@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from ._script import Script
 
-__all__ = ["Home"]
-
 HOST: Final = "127.0.0.1"
 RELAY: Final = str(Path(__file__).with_name("_relay.py"))
 

@@ -23,8 +23,6 @@ from ._faults import Garble, HttpError, Noise
 if TYPE_CHECKING:
     from ._script import Script
 
-__all__ = ["Endpoint"]
-
 CLOSE_GRACE: Final = 1.0
 SESSION: Final = b"mcp-session-id"
 RESET: Final = struct.pack("ii", 1, 0)

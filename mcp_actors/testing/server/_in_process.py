@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from ._script import Script
 
-__all__ = ["InProcessServer"]
-
 
 class InProcessServer(ElsewhereServer):
     """The argument of `InProcess` for a scripted server. Unlike other servers in this process, it can crash.

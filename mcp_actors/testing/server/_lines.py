@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ._script import Script
 
-__all__ = ["LineConnection"]
-
 Read = Callable[[], Awaitable[bytes]]
 Write = Callable[[bytes], Awaitable[None]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
@@ -15,13 +14,10 @@ from ._signal import Signal
 if TYPE_CHECKING:
     from ._faults import Duplicate, Garble, Noise
 
-__all__ = ["FOREVER", "Answer", "Connected", "Era", "Received", "Script", "ScriptedTool"]
-
 Era: TypeAlias = Literal["both", "legacy", "modern"]
 Answer: TypeAlias = "str | Callable[[dict[str, Any]], object]"
 
 CONNECT: Final = "connect"
-FOREVER: Final = math.inf
 HANDSHAKE: Final = ("initialize", "server/discover")
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ._faults import Fault
 
-__all__ = ["ScriptedServer"]
-
 ECHO: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 NO_ARGUMENTS: Final = {"type": "object"}
 

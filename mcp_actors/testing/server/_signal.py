@@ -14,8 +14,6 @@ import trio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Signal", "is_current", "post"]
-
 
 class Signal:
     """An event that any thread may set, and that tasks of any event loop may wait for."""

@@ -62,7 +62,7 @@ START_SECONDS: Final = 0.3
 START_ROUNDS: Final = 21
 START_BOUND: Final = 0.95
 """To openai-agents, which lists the tools too. There is not much to win: nearly all of the time is sixteen processes
-that start on the same cores."""
+that start on the same cores. On two cores even a minimal client exceeds this bound."""
 
 RECOVERY_ROUNDS: Final = 41
 RECOVERY_BOUND: Final = 1.2
@@ -137,14 +137,15 @@ def long_line() -> list[Figure]:
 
 def starts() -> list[Figure]:
     """Servers that take their time to start."""
-    with enter_all("starts", [OURS, "openai-agents"]) as contestants:
+    with enter_all("starts", [OURS, BY_HAND, "openai-agents"]) as contestants:
         play_rounds(contestants, 1, SERVERS, START_SECONDS)
         seconds = play_rounds(contestants, START_ROUNDS, SERVERS, START_SECONDS)
     label = f"connect {SERVERS} servers that take {START_SECONDS} s"
-    ratio = median_ratio(seconds[OURS], seconds["openai-agents"])
+    agents = seconds["openai-agents"]
     return [
         Figure(label, statistics.median(seconds[OURS]) * 1e3, "ms"),
-        Figure(f"{label}, to openai-agents", ratio, "", bound=START_BOUND),
+        Figure(f"{label}, to openai-agents", median_ratio(seconds[OURS], agents), "", bound=START_BOUND),
+        Figure(f"{label}, by hand, to openai-agents", median_ratio(seconds[BY_HAND], agents), ""),
     ]
 
 

@@ -6,8 +6,9 @@ Each imports its library only when it is asked for, so that the process of one h
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -231,8 +232,24 @@ async def connect_by_hand(command: Sequence[str]) -> AsyncIterator[CallTool]:
         yield client.call_tool
 
 
+@asynccontextmanager
+async def connect_many_by_hand(commands: Sequence[Sequence[str]]) -> AsyncIterator[None]:
+    """The floor: it blocks in between, but uses next to no processor time, which it would take from the servers."""
+    from ..servers import Pipe
+
+    pipe = subprocess.PIPE
+    with ExitStack() as stack:
+        servers = [
+            stack.enter_context(subprocess.Popen(each, stdin=pipe, stdout=pipe))  # noqa: ASYNC220 - nothing else runs
+            for each in commands
+        ]
+        for server in servers:
+            Pipe(server).ask("tools/list", {})
+        yield
+
+
 CLIENTS: Final = {
-    "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand),
+    "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand, connect_many_by_hand),
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs),
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),

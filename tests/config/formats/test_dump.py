@@ -111,6 +111,7 @@ def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
         scopes="a b",
         redirect="http://localhost:1234/callback",
         assume_pkce=True,
+        send_resource=False,
     )
     servers = (plain, ServerConfig("other", Sse(url, auth=other)))
     document = dump_config(servers)

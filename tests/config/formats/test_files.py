@@ -5,13 +5,14 @@ from __future__ import annotations
 import codecs
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.config import load_config
+from mcp_actors.config import DirectorySource, FileSource, SqliteSource, load_config
 from mcp_actors.config.formats.file import _source
 
 from ...messages import Said
@@ -96,13 +97,20 @@ def test_a_file_of_100_megabytes_is_refused_without_being_read(tmp_path: Path, s
         (3, "config is an int"),
         (b"mcp.json", "config is a bytes"),
         (["mcp.json"], "config is a list"),
-        ("", "the path is empty"),
-        ("a\0b", "the path contains a NUL character"),
+        ("", "config is empty"),
+        ("a\0b", "config contains a NUL character"),
         ("https://example.com/mcp", "config is a URL, not the path of a file"),
     ],
 )
 def test_an_invalid_path_is_refused(path: object, problem: str, said: Said) -> None:
     said(problem, refusal(path))
+
+
+@pytest.mark.parametrize("kind", [DirectorySource, FileSource, SqliteSource])
+def test_an_error_about_the_path_of_a_source_names_the_source(kind: Callable[[Any], object], said: Said) -> None:
+    with pytest.raises(ConfigError) as caught:
+        kind(3)
+    said("a source without a path", str(caught.value), source=caught.value.source)
 
 
 def test_the_home_folder_may_be_written_as_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

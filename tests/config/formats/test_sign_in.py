@@ -27,6 +27,7 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
     ("entry", "auth"),
     [
         ({"auth": "oauth"}, OAuth()),
+        ({"auth": "OAuth"}, OAuth()),  # it would be sent as a token otherwise
         ({"oauth": True}, OAuth()),
         ({"oauth": {"enabled": False}}, None),
         (
@@ -38,8 +39,8 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
             OAuth(client_id="x", client_secret="${SECRET}", scopes="a b"),
         ),
         (
-            {"oauth": {"clientId": "x", "assumePkce": True}},
-            OAuth(client_id="x", assume_pkce=True),
+            {"oauth": {"clientId": "x", "assumePkce": True, "scopes": "a", "sendResource": False}},
+            OAuth(client_id="x", assume_pkce=True, scopes="a", send_resource=False),
         ),
         (
             {"oauth": {"client_id": "x", "issuer": "https://issuer.example"}},
@@ -56,7 +57,22 @@ def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:
     assert "oauth.tokenUrl: this is not supported and has no effect" in warning
 
 
-def test_an_invalid_value_is_an_error_at_its_place(tmp_path: Path) -> None:
-    loaded = load(tmp_path, {"mcpServers": {"docs": {"url": URL, "oauth": {"clientSecret": "s"}}}})
+@pytest.mark.parametrize(
+    ("oauth", "problem"),
+    [
+        ({"clientSecret": "s"}, "clientSecret: client_secret is given without client_id; give both"),
+        ({"client-id": 3}, "client_id 3 is not the id of a client; give it as a str"),
+        (
+            {"callbackPort": "x"},
+            "callbackPort: found a str of 1 character; write the number of a port, from 1 to 65535",
+        ),
+        ({"callbackPort": 65536}, "callbackPort: found an int; write the number of a port, from 1 to 65535"),
+        ({"callbackPort": True}, "callbackPort: found a bool; write the number of a port, from 1 to 65535"),
+        ({"redirectUri": "http://example.com/"}, "redirectUri: no code may be sent to the redirect"),
+    ],
+)
+def test_an_invalid_value_is_an_error_at_its_place(tmp_path: Path, oauth: dict[str, Any], problem: str) -> None:
+    loaded = load(tmp_path, {"mcpServers": {"docs": {"url": URL, "oauth": oauth}}})
     (error,) = loaded.errors
-    assert "mcpServers.docs.oauth: client_secret is given without client_id; give both" in str(error)
+    assert "mcpServers.docs.oauth" in str(error)
+    assert problem in str(error)

@@ -52,7 +52,7 @@ def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
     [
         (
             {"enabled_tools": "a"},
-            "mcpServers.docs.enabled_tools: found a str of 1 characters",
+            "mcpServers.docs.enabled_tools: found a str of 1 character",
         ),
         ({"disabledTools": [3]}, "mcpServers.docs.disabledTools: found a list"),
         (

@@ -12,7 +12,7 @@ from mcp_actors.servers.record import Retirement
 
 from ...messages import Said
 from ..fleet import Outcome
-from ..groups import FOR_A_WHILE, LATER, Events, state
+from ..groups import FOR_A_WHILE, LATER, Events, Fault, state
 from ..houses import House, who
 from ..library import Library
 from ..links import text_of
@@ -149,6 +149,22 @@ async def test_a_connection_that_has_been_replaced_already_is_left_alone(
         a.let_go.set()
         await trio.sleep(1)
         assert (a.starts, state(group, "a")) == (2, "ready")
+
+
+@pytest.mark.parametrize("why", ["old", "idle"])
+async def test_a_connection_that_is_lost_by_then_is_an_outage_and_nothing_else(
+    why: Retirement, autojump_clock: MockClock
+) -> None:
+    """It is neither connected again before its time, nor shown as a server that only rests."""
+    fault = Fault()
+    async with open_servers(fault.config("a", restart=LATER)) as group:
+        record = group._roster.records["a"]
+        fault.now.set()
+        await group["a"].wait_state("backoff")
+        record.retire(why)
+        await wait_all_tasks_blocked()
+        status = group["a"].statistics()
+        assert (status.state, status.restarts, list(group.errors)) == ("backoff", 0, ["a"])
 
 
 @pytest.mark.parametrize("late", range(6))

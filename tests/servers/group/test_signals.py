@@ -244,3 +244,10 @@ async def test_a_signal_finishes_the_requests_of_a_server_that_is_being_restarte
                 await trio.sleep_forever()
     assert held.error is None
     assert trio.current_time() == pytest.approx(5.0)
+
+
+async def test_a_signal_that_is_to_stop_and_to_reload_is_refused(said: Said) -> None:
+    with pytest.raises(ConfigError) as caught:
+        async with open_servers(stop_on=[signal.SIGTERM, signal.SIGHUP], reload_on=signal.SIGHUP):
+            raise AssertionError("not reached")
+    said("a signal to stop and to reload", str(caught.value))

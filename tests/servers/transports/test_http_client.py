@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,9 +21,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from httpcore2._ssl import CA_FILE_CANDIDATES
 
 from mcp_actors import (
     Backoff,
+    BreakerPolicy,
     ConnectFailed,
     ConnectionLost,
     Http,
@@ -32,11 +35,12 @@ from mcp_actors import (
     RetryPolicy,
     ServerConfig,
     ServerError,
+    ServerUnavailable,
     Sse,
     open_servers,
 )
 from mcp_actors.config import Secret
-from mcp_actors.servers.basics import Certificates
+from mcp_actors.servers.basics import Certificates, _certificates
 from mcp_actors.servers.transports import Masker
 from mcp_actors.servers.transports.http import _client as _http_client
 from mcp_actors.servers.transports.http._bodies import SMALL, is_small
@@ -135,6 +139,18 @@ async def test_a_reachability_probe_does_not_begin_an_auth_flow(server: FaultySe
         await eventually(lambda: "OPTIONS" in server.methods())
     [look] = [request for request in server.requests if request.method == "OPTIONS"]
     assert "x-count" not in look.headers
+
+
+async def test_lost_requests_open_the_breaker_though_the_session_goes_on(server: FaultyServer) -> None:
+    """The server fails them all; that of several replicas may have been lost alone."""
+    config = evolve(http(server), breaker=BreakerPolicy(failures=2, reset_after=600))
+    async with open_servers(config) as servers:
+        for _ in range(2):
+            with pytest.raises(ConnectionLost):
+                await servers["web"].call_tool("raw", Raw("", "reset")._asdict())
+        assert servers["web"].state == "ready"
+        with pytest.raises(ServerUnavailable, match="circuit breaker open"):
+            await servers["web"].call_tool("sleep")
 
 
 @pytest.mark.parametrize("sse", [False, True])
@@ -457,13 +473,48 @@ async def test_certificates_that_have_changed_count_at_the_next_connect(
             assert servers["web"].state == "ready"
 
 
-def test_certificates_are_read_anew_if_their_files_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the certificates of this machine."""
     nowhere = ssl.get_default_verify_paths()._replace(openssl_cafile="/nowhere", openssl_capath="/nowhere")
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
+    monkeypatch.setattr(_certificates, "BUNDLES", ())
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_certificates")
+def test_certificates_are_read_anew_if_their_files_are_not_known() -> None:
     certificates = Certificates()
     assert certificates.context() is not certificates.context()
+
+
+@pytest.mark.usefixtures("no_certificates")
+@pytest.mark.parametrize("change", ["a bundle", "one of several folders", "a folder that is missing"])
+def test_certificates_are_read_anew_when_they_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Also if OpenSSL does not know the file that httpx2 has found, and if a variable names nothing any more."""
+    bundle = self_signed(tmp_path)
+    (folder := tmp_path / "folder").mkdir()
+    monkeypatch.setattr(_certificates, "BUNDLES", (str(bundle),))
+    os.utime(folder, (0, 0))  # the clock of a file system may tick as seldom as a hundred times per second
+    if change == "one of several folders":
+        monkeypatch.setenv("SSL_CERT_DIR", os.pathsep.join(["/nowhere", str(folder)]))
+    certificates = Certificates()
+    before = certificates.context()
+    assert certificates.context() is before
+    if change == "a bundle":
+        bundle.write_bytes(bundle.read_bytes() * 2)
+    elif change == "one of several folders":
+        (folder / "new").touch()
+    else:
+        monkeypatch.setenv("SSL_CERT_DIR", "/nowhere")
+    assert certificates.context() is not before
+
+
+def test_all_files_are_known_in_which_httpx2_looks_for_certificates() -> None:
+    assert set(_certificates.BUNDLES) >= set(CA_FILE_CANDIDATES)
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------

@@ -116,7 +116,9 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
     if key in _keys.NOT_DONE:
         around.warn(child(server.path, key), f"this is not supported and has no effect; {_keys.NOT_DONE[key]}")
     elif is_oauth(key, value):
-        _read_oauth(key, value, transport, around)
+        auth = read_oauth(value, child(transport.path, key), around)
+        if auth is not None:
+            transport.put("auth", auth, key)
     elif key == "command":
         _read_command(value, transport, around)
     elif key in _keys.TRANSPORT:
@@ -125,18 +127,6 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
     elif key in _keys.SERVER:
         in_seconds = value / 1000 if key.endswith("_ms") and type(value) in (int, float) else value
         server.put(_keys.SERVER[key], in_seconds, key)
-
-
-def _read_oauth(key: str, value: object, transport: Fields, around: Surroundings) -> None:
-    place = child(transport.path, key)
-    try:
-        auth = read_oauth(value, place, around)
-    except ConfigError as error:
-        if error.source == around.source:
-            raise
-        raise bad(around.source, place, str(error).removeprefix(f"{error.source}: ")) from None
-    if auth is not None:
-        transport.put("auth", auth, key)
 
 
 def _read_command(value: object, transport: Fields, around: Surroundings) -> None:

@@ -6,11 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ...._errors import ConfigError
 from ...transports import OAuth
 from .._places import bad, child, found
 from ._surroundings import Surroundings
-
-__all__ = ["is_oauth", "read_oauth"]
 
 FIELDS: Final[Mapping[str, str]] = {
     "clientid": "client_id",
@@ -24,6 +23,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "granttype": "grant",
     "issuer": "issuer",
     "assumepkce": "assume_pkce",
+    "sendresource": "send_resource",
 }
 """Key, in lower case and without underscores → the argument of `OAuth`: programs spell the same keys in many ways."""
 
@@ -33,7 +33,11 @@ _MARKS: Final = frozenset({"type", "enabled"})
 
 def is_oauth(key: str, value: object) -> bool:
     """Return True if the value of a key describes a sign-in: ``"auth": "oauth"``, or an object under either key."""
-    return key == "oauth" or (key == "auth" and (value == "oauth" or isinstance(value, Mapping)))
+    return key == "oauth" or (key == "auth" and (_says_oauth(value) or isinstance(value, Mapping)))
+
+
+def _says_oauth(value: object) -> bool:
+    return isinstance(value, str) and value.lower() == "oauth"  # any other word under ``auth`` is a token
 
 
 def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
@@ -44,19 +48,28 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     """
     if value is False or (isinstance(value, Mapping) and value.get("enabled") is False):
         return None
-    if value is True or value == "oauth":
+    if value is True or _says_oauth(value):
         return OAuth()
     if not isinstance(value, Mapping):
         raise bad(around.source, place, f'found {found(value)}; write "oauth", or an object like {{"clientId": "…"}}')
     fields: dict[str, Any] = {}
+    places: dict[str | None, str] = {}
     for key, each in value.items():
-        field = FIELDS.get(re.sub("[-_]", "", str(key)).lower())
+        word, where = re.sub("[-_]", "", str(key)).lower(), child(place, str(key))
+        field = FIELDS.get(word)
         if field is not None:
-            fields[field] = _redirect(each) if type(each) is int and field == "redirect" else each
+            fields[field] = _redirect(around.source, where, each) if word == "callbackport" else each
+            places[field] = where
         elif key not in _MARKS:
-            around.warn(child(place, str(key)), "this is not supported and has no effect")
-    return OAuth(**fields)
+            around.warn(where, "this is not supported and has no effect")
+    try:
+        return OAuth(**fields)
+    except ConfigError as error:
+        problem = str(error).removeprefix(f"{error.source}: ")
+        raise bad(around.source, places.get(error.path, place), problem) from None
 
 
-def _redirect(port: int) -> str:
+def _redirect(source: str, place: str, port: object) -> str:
+    if type(port) is not int or not 0 < port < 2**16:
+        raise bad(source, place, f"found {found(port)}; write the number of a port, from 1 to 65535")
     return f"http://localhost:{port}/callback"

@@ -27,25 +27,27 @@ _ENCODINGS: Final = (
 """Byte order mark → encoding; UTF-32 comes first because its mark begins with that of UTF-16. The default is UTF-8."""
 
 
-def file_name(path: object) -> str:
-    """Return the path of a file as a str, with ``~`` expanded.
+def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
+    """Return a path as a str, with ``~`` expanded.
+
+    Args:
+        path: the path.
+        argument: the class or function that was given it, and the name of the argument, for errors.
+        remedy: what to give instead of another object.
 
     Raises:
         ConfigError: it is not a path.
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
-        problem = f"config is {a_type(given)}; give the path of a file, or a mapping"
-        raise ConfigError(f"load_config: {problem}", source="load_config")
-    if "://" in given:
-        problem = (
-            'config is a URL, not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
-        )
-        raise ConfigError(f"load_config: {problem}", source="load_config")
-    if not given or "\0" in given:
-        problem = "the path is empty" if not given else "the path contains a NUL character"
-        raise ConfigError(f"load_config: {problem}; give the path of a file", source="load_config")
-    return os.path.expanduser(given)
+        problem = f"is {a_type(given)}; {remedy}"
+    elif "://" in given:
+        problem = 'is a URL, not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
+    elif not given or "\0" in given:
+        problem = f"{'contains a NUL character' if given else 'is empty'}; give a path"
+    else:
+        return os.path.expanduser(given)
+    raise ConfigError(f"{argument} {problem}", source=argument.partition(":")[0])
 
 
 def read_bytes(name: str) -> tuple[bytes, os.stat_result]:

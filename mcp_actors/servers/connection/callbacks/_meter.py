@@ -9,8 +9,6 @@ from typing import Final
 
 from attrs import define, field
 
-__all__ = ["NotificationMeter"]
-
 WINDOW: Final = 1.0
 """Seconds that the limit is for."""
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...record import ServerRecord
     from ._tasks import CallbackTasks
 
-__all__ = ["Notifications"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 LAST_NOTIFICATIONS: Final = 1.0

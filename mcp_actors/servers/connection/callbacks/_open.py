@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 
     from ...record import ServerRecord
 
-__all__ = ["open_callbacks"]
-
 
 @asynccontextmanager
 async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:

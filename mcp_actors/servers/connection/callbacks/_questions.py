@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from ...record import ClientCallbacks, ServerRecord
     from ._tasks import CallbackTasks
 
-__all__ = ["MAX_QUESTIONS", "Questions"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("mcp_actors.servers")

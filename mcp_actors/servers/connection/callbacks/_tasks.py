@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from ...basics import Background
 
-__all__ = ["CallbackTasks", "TookTooLong"]
-
 T = TypeVar("T")
 
 logger = logging.getLogger("mcp_actors.servers")
@@ -29,7 +27,7 @@ class TookTooLong(Exception):
     """A callback timed out."""
 
 
-@frozen
+@frozen(eq=False)
 class CallbackTasks:
     """Runs callbacks.
 

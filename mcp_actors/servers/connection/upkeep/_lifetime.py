@@ -18,8 +18,6 @@ import trio
 if TYPE_CHECKING:
     from ...record import ServerRecord
 
-__all__ = ["report_lifetime"]
-
 JITTER: Final = 0.1
 
 

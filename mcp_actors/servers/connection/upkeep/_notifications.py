@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-__all__ = ["ChangeStream", "Lists", "lists_that_change"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 HEAD_START: Final = 0.25

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from ...basics import RequestTrace
     from ...record import Subscription
 
-__all__ = ["ResourceStream"]
-
 
 @define(eq=False)
 class ResourceStream:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ....kernel import ActorRef
     from ...record import ServerRecord
 
-__all__ = ["keep_resources_listed"]
-
 
 async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: Exception | None) -> None:
     """List the resources whenever they are stale, until the connection ends.

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from ...._backoff import Backoff
 
-__all__ = ["keep_trying"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .... import auth
 from ...._collapse import caused_by
 from ...._errors import ConfigError, ConnectFailed
-from ....auth import SignInFailed, SignInRequired, open_browser, sign_in
+from ....auth import SignInFailed, SignInRequired
 from ....config import Http, OAuth, Sse
 from ...transports import open_exchange
 
 if TYPE_CHECKING:
     from ....config import ServerConfig, SignInCallback
     from ...record import ServerRecord
-
-__all__ = ["ask_to_sign_in", "can_ask", "sign_in_to"]
 
 
 async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required: object = None) -> None:
@@ -32,8 +31,8 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
     """
     challenge = required.challenge if isinstance(required, SignInRequired) else None
     async with open_exchange(config) as exchange:
-        show = show or exchange.oauth.on_sign_in or open_browser
-        await sign_in(config.name, exchange, show, challenge=challenge)
+        show = show or exchange.oauth.on_sign_in or auth.open_browser
+        await auth.sign_in(config.name, exchange, show, challenge=challenge)
 
 
 def can_ask(record: ServerRecord, required: BaseException | None) -> bool:

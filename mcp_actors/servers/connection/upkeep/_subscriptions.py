@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from ...record import ServerRecord, Subscription
     from ...transports import Link
 
-__all__ = ["Connection", "Subscribe", "Unsubscribe", "renew_subscriptions"]
-
 Args = TypeVarTuple("Args")
 
 logger = logging.getLogger("mcp_actors.servers")
@@ -164,7 +162,7 @@ class Connection:
         except (ActorCrashed, ActorStopped) as exc:
             name = self.record.config.name
             problem = f"server {name!r}: {request.operation}: connection of replica {self.actor.name!r} lost"
-            raise ConnectionLost(f"{problem}; subscribe again", server=name, outcome="unknown") from exc.__cause__
+            raise ConnectionLost(f"{problem}; subscribe again", server=name) from exc.__cause__
 
     async def establish(self, subscription: Subscription, operation: str) -> None:
         """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""

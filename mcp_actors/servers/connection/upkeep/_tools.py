@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from ...requests import Request
     from ...tools import Freshness
 
-__all__ = ["AFTER_FAILURE", "Pace", "keep_refreshed", "refresh"]
-
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
 """Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
 result in a row that was overtaken by another notification makes it longer, for servers that change without pause."""

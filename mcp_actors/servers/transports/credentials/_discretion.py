@@ -20,8 +20,6 @@ from ....config.values import ExpandedUrl
 from ...basics import LOGGERS
 from ._masker import Masker
 
-__all__ = ["discreet", "install_filters"]
-
 
 @frozen
 class _Ours:

@@ -25,8 +25,6 @@ from ...._errors import McpActorsError
 from ....config.transports import secrets_in
 from ....config.values import MASK
 
-__all__ = ["Masker"]
-
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 

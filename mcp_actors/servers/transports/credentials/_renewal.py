@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from ....config import ConfigValue, Http, Sse
     from ._masker import Masker
 
-__all__ = ["Credentials", "Renewal", "named_credentials", "resolve_credentials"]
-
 Resolved = TypeVar("Resolved")
 
 VARIABLE: Final = re.compile(r"\$\{\w+")

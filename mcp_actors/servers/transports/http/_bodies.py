@@ -17,23 +17,6 @@ from .._link import Lifeline
 from ..wire import TooManyValues, ValueCounter
 from ._failures import error_in
 
-__all__ = [
-    "OF_THE_BODY",
-    "PIECE",
-    "BodyTooLong",
-    "HeardBody",
-    "NotificationBody",
-    "WatchedRequestBody",
-    "WatchedResponseBody",
-    "is_small",
-    "is_unsent",
-    "media_type",
-    "note_refusal",
-    "pieces_of",
-    "read_body",
-    "read_short",
-]
-
 SHORT: Final = 64 * 1024
 """Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Final
 import httpx2
 import trio
 
+from .... import auth
 from ...._errors import ConnectFailed
-from ....auth import Exchange, OAuthTokens
 from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from ...basics import Certificates, shortage_of
 from ..credentials import Credentials, Masker, Renewal, resolve_credentials
@@ -20,8 +20,6 @@ from ._bodies import note_refusal
 
 if TYPE_CHECKING:
     from ....config import ServerConfig
-
-__all__ = ["bound_on_connections", "exchange_of", "make_client", "oauth_of", "real_url"]
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
@@ -60,7 +58,7 @@ async def make_client(
     credentials = Credentials(config.name, transport, masker, config.connect_timeout or math.inf)
     headers = await credentials.resolve()
     masker.add("<url>", transport.url, own_url=True)
-    auth = transport.auth
+    given = transport.auth
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _call_factory(config.name, transport.http_client)
     else:
@@ -72,12 +70,12 @@ async def make_client(
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
     elif (oauth := oauth_of(config, transport)) is not None:
-        client.auth = OAuthTokens(config.name, await exchange_of(config.name, transport, oauth, client, masker))
-    elif is_auth_flow(auth):
-        client.auth = auth
+        client.auth = auth.OAuthTokens(config.name, await exchange_of(config.name, transport, oauth, client, masker))
+    elif is_auth_flow(given):
+        client.auth = given
     elif client.auth is None and credentials.renewable:
         client.auth = Renewal(client, credentials, headers)
-    if is_auth_flow(auth) or (isinstance(transport, Http) and transport.http_client is not None):
+    if is_auth_flow(given) or (isinstance(transport, Http) and transport.http_client is not None):
         client.event_hooks["response"].append(partial(_note_token, masker))
     return client
 
@@ -92,7 +90,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
 
 async def exchange_of(
     server: str, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
-) -> Exchange:
+) -> auth.Exchange:
     """Return what talks to the authorization server of a server.
 
     Raises:
@@ -102,7 +100,7 @@ async def exchange_of(
     if oauth.client_secret is not None:
         secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
         masker.add("<auth.client_secret>", secret)
-    return Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
+    return auth.Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:

@@ -19,8 +19,6 @@ from ...basics import TimeSlice
 from ..wire import SKIPPED, Excerpt, LongLine, MessageLimits, PartialMessage, ReadingPace
 from ._bodies import PIECE, pieces_of
 
-__all__ = ["Event", "EventParser", "TooMuch", "read_events"]
-
 MAX_FIELD: Final = 16 * 1024
 """Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
 

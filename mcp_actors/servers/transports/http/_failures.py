@@ -25,20 +25,9 @@ from ...._collapse import caused_by
 from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ...._plain_text import plain_text
 from ...basics import ConnectionOver
+from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
 from ..wire import SHOWN, parse_message
-
-__all__ = [
-    "OF_HTTP",
-    "UNREACHED",
-    "HttpFailures",
-    "NoAnswer",
-    "answer_in",
-    "describe",
-    "error_in",
-    "is_about",
-    "retry_after",
-]
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
 """No connection was made, so nothing was sent."""
@@ -46,9 +35,6 @@ UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
 error. With any other status an MCP error in the body is the server's response."""
-
-MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
-"""Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""

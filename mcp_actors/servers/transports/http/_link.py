@@ -33,8 +33,6 @@ from ._failures import HttpFailures, describe
 if TYPE_CHECKING:
     from ....config import ServerConfig
 
-__all__ = ["HttpLink", "open_link_over_http"]
-
 Configured = TypeVar("Configured", Http, Sse)
 
 

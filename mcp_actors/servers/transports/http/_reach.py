@@ -20,8 +20,6 @@ from .._link import Lifeline
 from ._bodies import is_unsent
 from ._failures import UNREACHED, HttpFailures, is_about
 
-__all__ = ["Reach"]
-
 logger = logging.getLogger("mcp_actors.servers.http")
 
 RETRY: Final = 0.25

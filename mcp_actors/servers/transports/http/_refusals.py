@@ -18,8 +18,6 @@ from mcp.types import METHOD_NOT_FOUND
 
 from ._bodies import read_short
 
-__all__ = ["PING_ID", "SESSION", "Refusals"]
-
 SESSION: Final = "mcp-session-id"
 
 PING_ID: Final = "mcp_actors:ping"

@@ -61,8 +61,6 @@ from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
 
-__all__ = ["SseLink"]
-
 logger = logging.getLogger("mcp_actors.servers.http")
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024

@@ -16,8 +16,6 @@ from ...._errors import ConnectFailed
 from ....config.transports import INHERITED
 from ...basics import shortage_of
 
-__all__ = ["child_environment", "explain_spawn_error", "find_program"]
-
 _REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
 
 

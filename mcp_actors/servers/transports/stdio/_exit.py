@@ -14,8 +14,6 @@ from pathlib import Path
 
 import trio
 
-__all__ = ["has_successor", "is_stopped", "wait_exiting"]
-
 
 async def wait_exiting(pid: int) -> bool:
     """Wait until a child has exited and return True; return False at once if the system does not report that."""

@@ -37,8 +37,6 @@ from ._writer import PipeWriter
 if TYPE_CHECKING:
     from ....config import ServerConfig, Stdio
 
-__all__ = ["StdioLink", "open_stdio_link"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 EXIT_WAIT: Final = 0.5

@@ -48,8 +48,6 @@ from ..wire import (
 if TYPE_CHECKING:
     from .._link import Lifeline
 
-__all__ = ["PipeReader", "WaitExit", "read_pipe", "unread_bytes"]
-
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
 """Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended."""
 

@@ -27,8 +27,6 @@ from ._exit import has_successor, is_stopped, wait_exiting
 if TYPE_CHECKING:
     from ...basics import Background
 
-__all__ = ["ServerProcess"]
-
 logger = logging.getLogger("mcp_actors.servers")
 
 EOF_SHARE: Final = 0.4

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ....config import Stdio
 
-__all__ = ["start_process"]
-
 
 async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
     """Start the server's process, without a shell.

@@ -12,8 +12,6 @@ from ...._plain_text import plain_text
 from ...basics import TimeSlice
 from ..credentials import Masker
 
-__all__ = ["StderrReader"]
-
 logger = logging.getLogger("mcp_actors.servers.stderr")
 """One logger for all servers: each record names its server in the text and, for filters, in ``record.mcp_server``. A
 logger per server would be a global that is never freed."""

@@ -34,8 +34,6 @@ from ._pipes import READ_BYTES, PipeReader, WaitExit
 if TYPE_CHECKING:
     from .._link import Lifeline, OutgoingLine
 
-__all__ = ["PipeWriter"]
-
 BACKLOG_BYTES: Final = 1024 * 1024
 """Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
 

@@ -13,8 +13,6 @@ from typing import Final
 from ._unreadable import LONG, Excerpt
 from ._values import Excess, ValueCounter
 
-__all__ = ["SKIPPED", "LineSplitter", "LongLine", "PartialMessage"]
-
 SKIPPED: Final = 16
 """Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
 

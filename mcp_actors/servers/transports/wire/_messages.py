@@ -9,8 +9,6 @@ from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
-__all__ = ["INITIALIZED", "LOGGED", "SkippedMessages", "parse_message", "to_message", "with_result_type"]
-
 INITIALIZED: Final = "notifications/initialized"
 """Ends the handshake of the legacy era. The server accepts no other request before it."""
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ANSWERS_AT_ONCE", "ANSWERS_A_SECOND", "Bucket", "ReadingPace"]
-
 AT_ONCE: Final = 500
 """Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
 

@@ -13,8 +13,6 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse
 from pydantic_core import ValidationError
 
-__all__ = ["FIRST_ID", "LAST_ID", "RequestTable", "WaitingRequest"]
-
 FIRST_ID: Final = 2**30
 """The SDK would reach it after a year of a request every 30 ms on one connection."""
 

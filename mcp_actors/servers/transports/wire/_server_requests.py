@@ -19,8 +19,6 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 from ...._errors import LimitExceeded
 from ...._plain_text import plain_text
 
-__all__ = ["CANCELLED", "HELD_BYTES", "SHOWN", "ServerRequests"]
-
 EARNED: Final = 10
 """Further requests that a server may make for each request that it is sent. Ordinary ones need one or two."""
 

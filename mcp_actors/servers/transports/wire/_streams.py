@@ -11,8 +11,6 @@ from mcp.client import Transport
 from mcp.client._transport import ReadStream, TransportStreams, WriteStream
 from mcp.shared.message import SessionMessage
 
-__all__ = ["MessageReader", "OpenStreams", "Stream"]
-
 
 class Stream(ABC):
     """A stream that is closed on leaving its ``async with`` block."""

@@ -18,8 +18,6 @@ from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError
 
 from ...._errors import ConnectionLost, LimitExceeded
 
-__all__ = ["LONG", "Excerpt", "answer_over_limit", "is_unreadable", "refuse_unreadable", "unreadable_answer"]
-
 HEAD_BYTES: Final = 4096
 """Bytes of the beginning that are searched. In the worst case that takes two milliseconds."""
 

@@ -10,8 +10,6 @@ from typing import Literal, TypeAlias
 
 from attrs import frozen
 
-__all__ = ["Excess", "MessageLimits", "TooManyValues", "ValueCounter"]
-
 Excess: TypeAlias = Literal["bytes", "values"]
 """The limit that a message exceeds."""
 

@@ -63,8 +63,6 @@ from ._notification_stream import NotificationStream
 from ._replies import ENDED, Answered, BegunResponse, NotMessage, bare, error_for, with_body
 from ._stubs import make_stub, with_stubs
 
-__all__ = ["ContainedClient", "handed_over", "posted"]
-
 logger = logging.getLogger("mcp_actors.servers.http")
 
 posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
@@ -192,6 +190,10 @@ class ContainedClient(httpx2.AsyncClient):
             response = await self._inner.send(request, **options)
         except UNREACHED as exc:
             self._reach.refused(exc)
+            raise
+        except SignInRequired as exc:
+            if request.method == "GET" and self._notifications.opened:
+                self._lifeline.lose(exc)  # as below: the SDK gives up the stream, and no other request may notice
             raise
         if response.is_error:
             # A server without a notification stream answers 404 or 405 to the first GET. After a stream was open, a

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from mcp.client._transport import ReadStream, WriteStream
 
-__all__ = ["StreamableHttpLink"]
-
 CAUSE_WAIT: Final = 0.5
 """Seconds between the end of the stream and the end of the SDK's transport, which brings the cause. Usually none."""
 

@@ -24,8 +24,6 @@ from ..._link import Lifeline
 from ...wire import MessageLimits, SkippedMessages, parse_message
 from .._events import Event
 
-__all__ = ["NotificationStream"]
-
 logger = logging.getLogger("mcp_actors.servers.http")
 
 LASTING: Final = 30.0

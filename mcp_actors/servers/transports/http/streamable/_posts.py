@@ -11,7 +11,7 @@ place of sending a second request.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import httpx2
 import trio
+from attrs import define, field
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest
 
@@ -30,8 +31,6 @@ from .._bodies import is_unsent
 from ._containment import ContainedClient, handed_over
 from ._replies import Answer, Answered, BegunResponse, error_for
 
-__all__ = ["PlainPosts"]
-
 IDS: Final = LAST_ID - FIRST_ID + 1
 
 END_WAIT: Final = 0.2
@@ -40,6 +39,7 @@ END_WAIT: Final = 0.2
 Json = dict[str, Any]
 
 
+@define(eq=False, repr=False)
 class PlainPosts:
     """Sends plain requests of one connection.
 
@@ -52,22 +52,13 @@ class PlainPosts:
         configured_url: the URL as it is configured.
     """
 
-    def __init__(
-        self,
-        client: ContainedClient,
-        server: str,
-        lifeline: Lifeline,
-        background: Background,
-        masker: Masker,
-        configured_url: str,
-    ) -> None:
-        self._client = client
-        self._server = server
-        self._lifeline = lifeline
-        self._background = background
-        self._masker = masker
-        self._url = configured_url
-        self._numbers = count()
+    _client: ContainedClient
+    _server: str
+    _lifeline: Lifeline
+    _background: Background
+    _masker: Masker
+    _configured_url: str
+    _numbers: Iterator[int] = field(factory=count, init=False)
 
     @property
     def initialized(self) -> bool:
@@ -88,7 +79,7 @@ class PlainPosts:
         message = JSONRPCRequest(jsonrpc="2.0", id=request_id, method=method)
         content = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         request = self._client.build_post(headers, content)
-        with discreet(self._masker, self._url):
+        with discreet(self._masker, self._configured_url):
             try:
                 reply = await self._client.exchange(request, message)
                 answer = reply.answer if isinstance(reply, Answered) else await self._answer_in(reply)

@@ -19,8 +19,6 @@ from ...wire import parse_message
 from .._bodies import OF_THE_BODY
 from .._events import Event, TooMuch
 
-__all__ = ["ENDED", "Answer", "Answered", "BegunResponse", "NotMessage", "bare", "error_for", "with_body"]
-
 Answer = JSONRPCResponse | JSONRPCError
 
 ENDED: Final = "the event stream ended before the response"

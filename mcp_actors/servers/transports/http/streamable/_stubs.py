@@ -25,8 +25,6 @@ from ...wire import ReadingPace
 from .._bodies import OF_THE_BODY
 from .._events import Event
 
-__all__ = ["make_stub", "replace_stub", "with_stubs"]
-
 UNKNOWN_ID: Final = "mcp_actors:unknown"
 """An id that no request of the SDK has."""
 

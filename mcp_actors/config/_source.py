@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from enum import IntEnum
 from typing import Protocol, runtime_checkable
 
-from ..formats import LoadedConfig
+from ._loaded import LoadedConfig
 
 
 class Rank(IntEnum):
