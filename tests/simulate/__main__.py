@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 import os
 import random
 import sys
@@ -14,7 +13,7 @@ import time
 from multiprocessing import get_context
 
 from .defects import DEFECTS
-from .run import failure, picture, run, search
+from .run import collect_by_hand, failure, picture, run, search
 
 
 def main() -> int:
@@ -49,12 +48,6 @@ def run_all(first: int, number: int) -> int:
                 print(found, flush=True)
     print(f"{number} seeds from {first} in {time.monotonic() - began:.0f} s: {failures} failed")
     return bool(failures)
-
-
-def collect_by_hand() -> None:
-    """Have `failure` collect garbage, after each run; all that is there now stays."""
-    gc.freeze()
-    gc.disable()
 
 
 def find_defects(first: int, number: int) -> int:

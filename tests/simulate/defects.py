@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from mcp_actors.auth import SignInRequired
 from mcp_actors.kernel import Event
@@ -28,8 +29,9 @@ from mcp_actors.servers.policy import seconds_to_retry
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
 from mcp_actors.servers.record._record import ServerRecord
+from mcp_actors.servers.ref import ServerEntry
 from mcp_actors.servers.tools._catalog import ServerCatalog
-from mcp_actors.servers.transports.credentials._renewal import Renewal
+from mcp_actors.servers.transports.credentials._renewal import Credentials, Renewal
 from mcp_actors.servers.transports.http import _bodies
 from mcp_actors.servers.transports.http.streamable._notification_stream import NotificationStream
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
@@ -52,6 +54,8 @@ def write_twice(self: PipeWriter, data: bytes) -> int:
 settle = RequestTable.settle
 failed = Retries.failed
 follow = Follower.__call__
+resolve = Credentials.resolve
+resolved = WeakKeyDictionary[Any, dict[str, str]]()
 
 
 def settle_the_oldest(self: RequestTable, message: Any) -> bool:
@@ -102,6 +106,17 @@ def hide_all_that_is_idle(self: Follower, event: Event) -> None:
         follow(self, event)
 
 
+def note_stopped_replicas(self: ServerEntry) -> None:
+    for replica in self.record.replicas:
+        replica.life.note_stopped()
+
+
+async def resolve_once(self: Credentials) -> dict[str, str]:
+    if self.transport not in resolved:
+        resolved[self.transport] = await resolve(self)
+    return resolved[self.transport].copy()
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -140,10 +155,14 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),
     "a sign-in elsewhere that is not noticed": defect(_tree, "seconds_to_retry", never_for_a_person),
     "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
+    "an old replica that is kept": defect(LifecycleActor, "_replace", no_wait),
+    "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
     "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
+    "an idle pool that a call starts after its stop": defect(ServerEntry, "note_stopped", note_stopped_replicas),
+    "a refused stream that nobody notices": defect(NotificationStream, "opened", False),
 }
 """The defects, and how each is put in."""

@@ -88,6 +88,11 @@ class HttpMachine:
         auth = OAuth(store=self._tokens) if self.house.plan.signs_in else self._token
         return Http(URL, http_client=self._client, auth=auth)
 
+    @property
+    def is_heard(self) -> bool:
+        """True if a client reads its notifications."""
+        return any(worker.is_heard for worker in self.process.workers.values())
+
     def _client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=Connection(self), trust_env=False)
 
@@ -253,6 +258,12 @@ class HttpWorker(Worker):
         """Those that are open."""
         return [*self.open.values(), *([] if self.notifications is None else [self.notifications])]
 
+    @property
+    def is_heard(self) -> bool:
+        """True if there is a stream for its notifications."""
+        streams = [self.open.get(each) for each in self.listening] if self.modern else [self.notifications]
+        return any(stream is not None for stream in streams)
+
     def wake(self) -> None:
         """Send what waits."""
         for response in self.responses:
@@ -323,5 +334,7 @@ class Answers(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         """Note that the client has left, which cancels a request of the modern era. A lost one goes on."""
+        if self._worker.notifications is self:
+            self._worker.notifications = None
         if self._worker.open.pop(self._request, None) is not None and self._worker.modern:
             self._worker.cancel(self._request)

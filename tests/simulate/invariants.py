@@ -19,13 +19,18 @@ from mcp_actors.kernel import (
     Stopped,
     Stopping,
 )
-from mcp_actors.servers import ConfigChanged, ServerAdded, StateChanged, ToolsChanged
+from mcp_actors.servers import ConfigChanged, ReplicaChanged, ServerAdded, StateChanged, ToolsChanged
 
 from .pipes import PipeMachine
 from .plan import ATTEMPTS, SimulatedServer
 from .world import BUSY, BUSY_SECONDS, CallEnd, Drain, World
 
 STOP_TIMEOUT = 5.0
+
+JITTER = 0.1
+"""Fraction of its lifetime after which an old connection that was kept is asked again."""
+
+SERVING = ("ready", "degraded")
 
 OUTCOMES = {
     "answered",
@@ -114,8 +119,25 @@ def states(world: World) -> Iterator[str]:
         restart = world.houses[name.partition(":")[0]].plan.options["restart"]
         comes_back = restart.park_retry is not None and restart.max_restarts > 0
         parked = state in ("failed", "needs_auth")
-        if state not in ("ready", "stopped", "pending") and (comes_back or not parked):
+        stays = parked and (not comes_back or expired_while_connecting(world, name))
+        if state not in ("ready", "stopped", "pending") and not stays:
             yield f"{name} is {state}, long after everything is healthy"
+
+
+def expired_while_connecting(world: World, server: str) -> bool:
+    """Return True if the last connect was refused with 401, and began with credentials that were valid then.
+
+    If it was the last one of the budget, no other follows: the client cannot know that the credentials were right.
+    """
+    began = math.inf
+    refused_at = -math.inf
+    for event in world.trace.events:
+        if event.actor == server and isinstance(event, Starting):
+            began = event.time
+        elif event.actor == server and isinstance(event, GaveUp):
+            refused_at = event.time if getattr(event.error, "http_status", None) == 401 else -math.inf
+    expiries = [each.time for each in world.trace.entries if each.to == server and each.text in ("expire", "sign out")]
+    return any(began <= time <= refused_at for time in expiries)
 
 
 def catalogs(world: World) -> Iterator[str]:
@@ -189,15 +211,20 @@ def budget(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
 def lifetimes(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
     """Yield the connections that lasted for too long."""
     lifetime, since = server.options["max_lifetime"] or math.inf, math.inf
-    # It may begin to be replaced late, if it is the turn of other changes: then a second time.
-    limit = 2 * lifetime + len(server.actors) * (world.plan.drain_timeout + STOP_TIMEOUT)
+    # A replica is kept while another one is down. The end of that is noticed late, and its own requests end first.
+    limit = lifetime * JITTER + world.plan.drain_timeout + STOP_TIMEOUT
+    down, complete_since = {*server.actors} - {server.name, actor}, 0.0
     for event in world.trace.events:
+        if not down and event.time - max(since + lifetime, complete_since) > limit:
+            yield f"{actor} was connected for {event.time - since:g} s, the others since {complete_since:g} s"
+            return
         if event.actor == actor and isinstance(event, Started):
             since = event.time
         elif event.actor == actor and isinstance(event, Crashed | Stopping):
-            if event.time - since > limit:
-                yield f"{actor} was connected for {event.time - since:g} s"
             since = math.inf
+        elif isinstance(event, ReplicaChanged) and event.replica in server.actors and event.replica != actor:
+            down = down - {event.replica} if event.new in SERVING else down | {event.replica}
+            complete_since = event.time
 
 
 def commanded(world: World, server: str) -> list[tuple[float, float]]:

@@ -34,7 +34,7 @@ PARTS: Final = 5
 FOUND: Final[dict[str, int]] = {
     "a lost wake-up: a sender who waits for room stays outside": 5,
     "a doubled send: a line is written twice": 0,
-    "a second attempt of a call that was sent": 2,
+    "a second attempt of a call that was sent": 5,
     "an answer to the wrong caller": 3,
     "a stale catalogue": 2,
     "a budget that is not reset": 101,
@@ -51,10 +51,14 @@ FOUND: Final[dict[str, int]] = {
     "an idle stop with a request in flight": 8,
     "a sign-in elsewhere that is not noticed": 407,
     "an old connection that is kept": 3,
+    "an old replica that is kept": 20,
+    "credentials that are resolved only once": 70,
     "a crash of a replica that ends the others": 8,
     "a catalogue that stays old as its stream has fallen silent": 177,
-    "a stream that is requested from a session that has ended": 79,
+    "a stream that is requested from a session that has ended": 66,
     "a pool whose events are hidden": 0,
+    "an idle pool that a call starts after its stop": 37,
+    "a refused stream that nobody notices": 341,
 }
 """The defects that are put in, and a seed that finds each."""
 
@@ -79,6 +83,13 @@ def test_a_defect_that_is_put_in_is_found(name: str) -> None:
 
 def test_a_defect_has_a_seed_that_finds_it() -> None:
     assert {"none", *FOUND} == {*DEFECTS}
+
+
+def test_the_command_runs_seeds_on_all_cores() -> None:
+    command = [sys.executable, "-m", "tests.simulate", "--seeds", "2", "--first", "0"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed.startswith("2 seeds from 0 in ")
+    assert printed.endswith(": 0 failed\n")
 
 
 REPEATED: Final = (2, 5, 6)

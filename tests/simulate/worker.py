@@ -23,6 +23,7 @@ class Worker(ABC):
         modern: True if it speaks the modern era.
         calls: those that it has begun to carry out.
         running: its work, by the id of the request.
+        listening: the requests that wait for notifications, in the modern era.
     """
 
     def __init__(self, house: House) -> None:
@@ -30,7 +31,7 @@ class Worker(ABC):
         self.calls: set[int] = set()
         self.running: dict[object, trio.CancelScope] = {}
         self._house = house
-        self._listening: list[object] = []
+        self.listening: list[object] = []
 
     @property
     @abstractmethod
@@ -65,7 +66,7 @@ class Worker(ABC):
                 self.running[request] = scope = trio.CancelScope()
                 trio.lowlevel.spawn_system_task(self._work, request, params["arguments"], scope)
             case "subscriptions/listen" if self.modern:
-                self._listening.append(request)
+                self.listening.append(request)
                 about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: request}}
                 self._send({"method": "notifications/subscriptions/acknowledged", "params": about})
             case "notifications/cancelled":
@@ -79,8 +80,8 @@ class Worker(ABC):
         """Stop work that the client has canceled; also listening."""
         if scope := self.running.get(request):
             scope.cancel("the client has cancelled it")
-        if request in self._listening:
-            self._listening.remove(request)
+        if request in self.listening:
+            self.listening.remove(request)
 
     def end(self) -> None:
         """Stop all work."""
@@ -89,7 +90,7 @@ class Worker(ABC):
 
     def notify(self) -> None:
         """Send a notification that the tools have changed."""
-        for listener in self._listening if self.modern else [None]:
+        for listener in self.listening if self.modern else [None]:
             params = {} if listener is None else {"_meta": {SUBSCRIPTION: listener}}
             self._send({"method": "notifications/tools/list_changed", "params": params})
 

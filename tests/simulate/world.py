@@ -15,13 +15,14 @@ from mcp import MCPError
 from mcp.types import TextContent
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, ServerError, ServerGroup, ServerRef, open_servers
+from mcp_actors import ConfigError, HttpStatusError, ServerError, ServerGroup, ServerRef, open_servers
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, ToolsChanged
 from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
 
 from ..servers.fleet import ask_by_function
+from .http import HttpMachine
 from .pipes import PipeMachine
 from .plan import LONG, Deed, Plan
 from .servers import House
@@ -37,6 +38,9 @@ SETTLING: Final = 80.0
 
 SETTLING_UNHEARD: Final = QUIET + 20.0
 """The same if a network may have dropped a stream without telling either side."""
+
+REOPENING: Final = 5.0
+"""Virtual seconds for a stream that has just ended, as it was silent for long, to be opened again."""
 
 PROMPT: Final = 30.0
 """Virtual seconds for a call to a healthy and idle server, whatever happened before."""
@@ -296,7 +300,7 @@ class World:
             if name in self._servers:
                 await self._look(self._servers[name], house, callers)
 
-    async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
+    async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery, *, refused_before: bool = False) -> None:
         """Look at a healthy server: it is idle, it takes as many calls as it should, and it shows its tools."""
         status, options = ref.statistics(), house.plan.options
         self.states |= {each.name: each.state for each in status.replicas.each}
@@ -306,18 +310,31 @@ class World:
             return
         if status.in_flight or status.queued:
             self.problems.append(f"{ref.name} is idle with {status.in_flight} in flight and {status.queued} queued")
+        await self._look_at_stream(ref, house)
         if options["idle_timeout"] is not None:
             self._look_at_idle(ref)
+            if self.plan.seed % 2:  # the others are connected by their first call
+                await self._stop_idle(ref)
         for number in (1, min(options["max_in_flight"], 3)):
-            calls = [self._begin_call(last_call(ref.name), ref, callers) for _ in range(number)]
-            with trio.move_on_after(PROMPT):
-                for call in calls:
-                    await self.ends[call].done.wait()
-            for call in calls:
-                if self.ends[call].outcome != "answered" and options["breaker"] is None:
-                    self.problems.append(f"call {call} to a healthy and idle server: {self.ends[call].outcome}")
+            ends = await self._ask_some(number, ref, callers)
+            if not refused_before and any(isinstance(end.error, HttpStatusError) for end in ends):
+                # Renewed for a caller who had left, and expired again: refused once (`calls` checks), and no more.
+                await trio.sleep(SETTLING)
+                await self._look(ref, house, callers, refused_before=True)
+                return
+            for end in ends:
+                if end.outcome != "answered" and options["breaker"] is None:
+                    self.problems.append(f"call {end.call} to a healthy and idle server: {end.outcome}")
         if ref.state == "ready":
             self.shown[ref.name] = self._shown(ref.name)
+
+    async def _ask_some(self, number: int, ref: ServerRef, callers: trio.Nursery) -> list[CallEnd]:
+        """Make calls at the same time, and return how they have ended after a while."""
+        ends = [self.ends[self._begin_call(last_call(ref.name), ref, callers)] for _ in range(number)]
+        with trio.move_on_after(PROMPT):
+            for end in ends:
+                await end.done.wait()
+        return ends
 
     def _look_at_replicas(self, ref: ServerRef) -> None:
         """Compare what a server says of its processes with what they do, unless one is just coming or going."""
@@ -338,6 +355,23 @@ class World:
         said = next((event for event in about if isinstance(event, ToolsChanged | ServerAdded)), None)
         if isinstance(said, ToolsChanged) and self._shown(ref.name) != {*said.tools}:
             self.problems.append(f"{ref.name} is idle, and does not show the tools that it had")
+
+    async def _stop_idle(self, ref: ServerRef) -> None:
+        """Stop an idle server, and start it again."""
+        self.trace.note("program", "stop", ref.name)
+        await ref.stop()
+        if ref.state != "stopped":
+            self.problems.append(f"{ref.name} was idle and has been stopped, and is {ref.state}")
+        await ref.start()
+
+    async def _look_at_stream(self, ref: ServerRef, house: House) -> None:
+        """Find a server that could announce nothing to its client."""
+        if not isinstance(house.machine, HttpMachine) or ref.state != "ready":
+            return
+        if not house.machine.is_heard:
+            await trio.sleep(REOPENING)
+        if not house.machine.is_heard:
+            self.problems.append(f"{ref.name} is ready, and has no stream for its notifications")
 
     def _shown(self, server: str) -> set[str]:
         return {tool.name for tool in self._servers.tools if tool.server == server}
