@@ -15,7 +15,16 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, METHOD_NOT_FOUND, SubscriptionsListenRequestParams
 from trio.testing import MockClock
 
-from mcp_actors import HealthPolicy, Http, ServerConfig, ServerUnavailable, Stdio, ToolsChanged, open_servers
+from mcp_actors import (
+    ConnectionLost,
+    HealthPolicy,
+    Http,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    ToolsChanged,
+    open_servers,
+)
 from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
 from mcp_actors.servers.transports.http._bodies import QUIET
 
@@ -25,7 +34,7 @@ from ..simulate.servers import House
 from ..simulate.trace import Trace
 from .changing import Changing, shown, wait_shown
 from .faults.http_faults import Raw, faulty_server, stream
-from .fleet import PROMPT, http_server
+from .fleet import PROMPT, Outcome, http_server
 from .groups import LATER, NEVER, Events, lines_of, reach
 from .links import MARGIN
 from .processes import eventually
@@ -164,6 +173,30 @@ async def test_the_end_of_a_sign_in_is_noticed_when_the_stream_is_opened_again(a
         house.do("sign in")
         house.do("add tool")
         await wait_shown(group, "work", "t1", within=QUIET)
+
+
+@pytest.mark.parametrize("call", [1, 2], ids=["json", "events"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_call_that_is_with_the_server_at_the_end_of_its_sign_in_may_have_taken_effect(
+    era: str, call: int, autojump_clock: MockClock
+) -> None:
+    """S1-18: the end of the sign-in is the reason why the connection is lost, and not that the call was never sent."""
+    house = House(SimulatedServer("here", "http", era, {}, signs_in=True), Trace())
+    lost = Outcome()
+    async with open_servers(house.config()) as group:
+        await trio.sleep(5)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(lost.of, group["here"].call_tool, "work", {"call": call, "seconds": 0, "fate": "hang"})
+            await trio.sleep(5)
+            house.do("sign out")
+            house.do("add tool")  # the next list of tools notices the end, and the call goes on
+            await trio.sleep(5)
+            house.do("crash")
+            with trio.fail_after(QUIET):
+                await group["here"].wait_state("needs_auth")
+        assert house.began == [call]
+        assert isinstance(lost.error, ConnectionLost)
+        assert lost.error.outcome == "unknown"
 
 
 async def test_a_server_that_refuses_its_first_stream_is_used_without_one(

@@ -38,6 +38,7 @@ from ._failures import (
     connection_lost,
     connection_over,
     known_failure,
+    reason_of_end,
     session_failed,
     unresponsive,
 )
@@ -122,7 +123,7 @@ class ServerActor(Actor):
         finally:
             self._record.session = Session()
             if self._phase.connected and self._link is not None and self._link.lost:
-                self._record.life.note_failure(self._loss())
+                self._record.life.note_failure(reason_of_end(self._name, self._link))
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
@@ -180,7 +181,7 @@ class ServerActor(Actor):
                 if link.lost:
                     # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So there
                     # must be no checkpoint from here to `SERVING`, or the actor would serve a lost connection.
-                    raise self._loss()
+                    raise reason_of_end(self._name, link)
                 with self._restore_subscriptions(link, incoming):
                     yield
 
@@ -351,7 +352,7 @@ class ServerActor(Actor):
         if self._phase.connected:
             assert self._link is not None
             # Over HTTP each request has a connection of its own, so one that was sent may still be answered.
-            (self._drain_and_end if self._link.direct is None else self._end)(self._loss())
+            (self._drain_and_end if self._link.direct is None else self._end)(reason_of_end(self._name, self._link))
 
     def _drain_and_end(self, cause: Exception) -> None:
         """End the connection once the requests that were sent have ended."""
@@ -372,20 +373,21 @@ class ServerActor(Actor):
         if self._phase.connected:
             self._end(session_failed(self._name, exc, self._masker))
 
-    def _lost_by_request(self) -> Exception:
-        """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`)."""
-        self._phase = Phase.GONE
-        return self._loss()
+    def _lost_by_request(self) -> ConnectionLost:
+        """Return the error for a request that found the connection gone. It ends the connection (`is_fatal`).
+
+        One that is drained ends with its own reason, and lets its other requests finish.
+        """
+        if not self._drain.begun:
+            self._phase = Phase.GONE
+        assert self._link is not None  # only an open link can be lost
+        return connection_lost(self._name, self._link)
 
     def _is_lost(self, exc: MCPError) -> bool:
         # A server may use the code CONNECTION_CLOSED too, and its message. The link knows, except in process.
         if self._link is None or self._link.lost:
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
-
-    def _loss(self) -> Exception:
-        assert self._link is not None  # only an open link can be lost
-        return connection_lost(self._name, self._link)
 
     def is_fatal(self, exc: Exception) -> bool:
         """Return True if a request found the connection gone. Over HTTP, a lost request does not end the connection."""

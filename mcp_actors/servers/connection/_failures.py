@@ -118,10 +118,13 @@ def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
     )
 
 
-def connection_lost(server: str, link: Link) -> ConnectionLost | SignInRequired:
+def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
+    """Return the error that ends the incarnation when its link is lost."""
+    return link.failure if isinstance(link.failure, SignInRequired) else connection_lost(server, link)
+
+
+def connection_lost(server: str, link: Link) -> ConnectionLost:
     """Return the error for a connection that was lost while it served."""
-    if isinstance(link.failure, SignInRequired):
-        return link.failure
     # With a failure noted, this side has ended the process, so how the process ended says nothing.
     what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
     because = f": {problem_of(link.failure)}" if link.failure is not None else ""
