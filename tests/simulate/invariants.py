@@ -214,8 +214,11 @@ def lifetimes(world: World, server: SimulatedServer, actor: str) -> Iterator[str
     # A replica is kept while another one is down. The end of that is noticed late, and its own requests end first.
     limit = lifetime * JITTER + world.plan.drain_timeout + STOP_TIMEOUT
     down, complete_since = {*server.actors} - {server.name, actor}, 0.0
+    # A command takes the place of a replacement that is under way, and lets requests finish for a time of its own.
+    begun = [begin for begin, _ in commanded(world, server.name)]
     for event in world.trace.events:
-        if not down and event.time - max(since + lifetime, complete_since) > limit:
+        commanded_at = max((begin for begin in begun if begin <= event.time), default=0.0)
+        if not down and event.time - max(since + lifetime, complete_since, commanded_at) > limit:
             yield f"{actor} was connected for {event.time - since:g} s, the others since {complete_since:g} s"
             return
         if event.actor == actor and isinstance(event, Started):
