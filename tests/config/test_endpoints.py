@@ -58,6 +58,7 @@ class TestBoth:
                 "Bearer hunter2",
                 "auth: the value begins with an auth scheme",
             ),
+            ("OAuth", "auth: the name of the sign-in"),
             (
                 Secret("hunter2\n"),
                 "auth: the value contains a line break",

@@ -41,13 +41,19 @@ def found(value: object) -> str:
     return a_type(value)
 
 
-def did_you_mean(word: object, choices: Iterable[str]) -> str:
-    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, else nothing."""
+def nearest(word: object, choices: Iterable[str]) -> str | None:
+    """Return the choice that `word` nearly is; None if there is none."""
     if not isinstance(word, str):
-        return ""
+        return None
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
-    return f" (did you mean {by_lower[near[0]]!r}?)" if near else ""
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
+    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, else nothing."""
+    near = nearest(word, choices)
+    return "" if near is None else f" (did you mean {near!r}?)"
 
 
 def bad(source: str, path: str, problem: str) -> ConfigError:

@@ -151,6 +151,8 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
     if not isinstance(value, str | Secret) and not callable(value):
         remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
         raise check.refused(owner, "auth", f"auth is {check.a_type(value)}; {remedy}")
+    if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
+        raise check.refused(owner, "auth", f"auth={value!r} would be sent as a token; give auth=OAuth() to sign in")
     token = value.reveal() if isinstance(value, Secret) else value
     problem_of_token = token_problem(token) if isinstance(token, str) else None
     if problem_of_token is not None:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from mcp_actors import Http, ServerConfig, Sse, Stdio
@@ -292,6 +293,28 @@ class TestKeysThatChangeNothing:
         server, warning = warned(tmp_path, {"command": "x", "arg": ["y"], "env": {}})
         assert server == ServerConfig("docs", Stdio("x"))
         assert warning == "mcpServers.docs: unknown key \"arg\" has no effect (did you mean 'args'?)"
+
+    @pytest.mark.parametrize(
+        "setting",
+        sorted(
+            {attribute.name for kind in (ServerConfig, Stdio, Http) for attribute in attrs.fields(kind)}
+            - {"name", "transport", "enabled", "required", "source", "tools"}  # they mean something in an entry itself
+            - {"command", "args", "env", "cwd", "url", "headers", "auth"}
+        ),
+    )
+    def test_a_setting_in_the_entry_itself_is_a_warning_that_says_where_it_belongs(
+        self, tmp_path: Path, setting: str
+    ) -> None:
+        server, warning = warned(tmp_path, {"command": "x", setting: 2})
+        assert server == ServerConfig("docs", Stdio("x"))
+        of_python = setting in ("callbacks", "client_info", "extensions", "http_client", "middleware")
+        place = "only in Python" if of_python else f'as "mcp_actors": {{"{setting}": …}}'
+        assert warning == f'mcpServers.docs: unknown key "{setting}" has no effect; set {setting} {place}'
+
+    def test_a_misspelled_setting_in_the_entry_itself_is_named_too(self, tmp_path: Path) -> None:
+        _, warning = warned(tmp_path, {"command": "x", "maxInFlight": 2})
+        remedy = """(did you mean 'max_in_flight'?); set that as "mcp_actors": {"max_in_flight": …}"""
+        assert warning == f'mcpServers.docs: unknown key "maxInFlight" has no effect {remedy}'
 
     @pytest.mark.parametrize(
         ("extra", "remedy"),

@@ -87,7 +87,7 @@ def test_unencrypted_http_can_be_allowed(tmp_path: Path) -> None:
 
 def test_nothing_of_a_server_was_forgotten() -> None:
     """Every option of a server is in the entry, in the settings, or takes a function."""
-    elsewhere = {"name", "transport", "enabled", "source", "middleware", "callbacks", "extensions"}
+    elsewhere = {"name", "transport", "enabled", "source", "middleware", "callbacks", "client_info", "extensions"}
     assert {attribute.name for attribute in attrs.fields(ServerConfig)} - elsewhere <= SETTABLE
 
 

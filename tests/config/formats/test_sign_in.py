@@ -10,7 +10,7 @@ import pytest
 from mcp_actors import Http
 from mcp_actors.auth import OAuth
 
-from .writing import load, warned
+from .writing import load, one, warned, wrong
 
 URL = "https://example.com/mcp"
 
@@ -50,6 +50,24 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
 )
 def test_the_keys_of_other_programs_are_read(tmp_path: Path, entry: dict[str, Any], auth: OAuth | None) -> None:
     assert auth_of(tmp_path, entry) == auth
+
+
+@pytest.mark.parametrize("word", ["oauht", "oath", "OAuth2", "o-auth", " oauth", "auth"])
+@pytest.mark.parametrize("key", ["auth", "oauth"])
+def test_a_misspelled_oauth_is_an_error_and_no_token(tmp_path: Path, key: str, word: str) -> None:
+    problem = wrong(tmp_path, {"url": URL, key: word})
+    remedy = 'write "oauth" to sign in, or a token like this in the headers'
+    assert problem == f'mcpServers.docs.{key}: found "{word}"; {remedy}'
+
+
+@pytest.mark.parametrize("word", ["sk-oauth-2f6c", "gho_16C7e42F292c69", "author", "t0ken"])
+def test_any_other_word_under_auth_is_a_token(tmp_path: Path, word: str) -> None:
+    assert auth_of(tmp_path, {"auth": word}) == word
+
+
+def test_a_token_like_oauth_may_be_in_the_headers(tmp_path: Path) -> None:
+    server = one(tmp_path, {"url": URL, "headers": {"Authorization": "Bearer oath"}})
+    assert server.transport == Http(URL, headers={"Authorization": "Bearer oath"})
 
 
 def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:

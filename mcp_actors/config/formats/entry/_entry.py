@@ -10,14 +10,14 @@ from typing import Any, Final
 from ...._errors import ConfigError
 from ..._server import ServerConfig
 from ...transports import INTERPRETERS, Kind
-from .._places import bad, child, did_you_mean, found, repeated, shown_key
+from .._places import bad, child, found, nearest, repeated, shown_key
 from ..file import repeated_keys
 from . import _keys
 from ._fields import Fields
 from ._kinds import kind_of, leave_out_unsuited
 from ._oauth import is_oauth, read_oauth
 from ._paths import locate
-from ._settings import read_settings
+from ._settings import IN_PYTHON, SETTABLE, read_settings
 from ._surroundings import Surroundings
 from ._tools import read_tools
 from ._variables import transport_of
@@ -106,9 +106,20 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
 
 def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> None:
     for key in keys[:_NAMED]:
-        around.warn(path, f"unknown key {shown_key(key)} has no effect{did_you_mean(key, _keys.KNOWN)}")
+        around.warn(path, f"unknown key {shown_key(key)} has no effect{_remedy(key)}")
     if len(keys) > _NAMED:
         around.warn(path, f"{len(keys) - _NAMED} more unknown keys have no effect")
+
+
+def _remedy(key: object) -> str:
+    """Say where a setting belongs that is written in the entry itself, or what a misspelled key may mean."""
+    near = nearest(key, _keys.KNOWN | SETTABLE | IN_PYTHON)
+    if near is None:
+        return ""
+    if near in _keys.KNOWN:
+        return f" (did you mean {near!r}?)"
+    place = "only in Python" if near in IN_PYTHON else f'as "{_keys.SETTINGS}": {{"{near}": …}}'
+    return f"; set {near} {place}" if near == key else f" (did you mean {near!r}?); set that {place}"
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:

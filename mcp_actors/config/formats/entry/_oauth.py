@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ...._errors import ConfigError
 from ...transports import OAuth
-from .._places import bad, child, found
+from .._places import bad, child, found, nearest, shown_key
 from ._surroundings import Surroundings
 
 FIELDS: Final[Mapping[str, str]] = {
@@ -30,14 +30,19 @@ FIELDS: Final[Mapping[str, str]] = {
 _MARKS: Final = frozenset({"type", "enabled"})
 """Keys that only say that there is a sign-in."""
 
+_WORD: Final = "oauth"
+
 
 def is_oauth(key: str, value: object) -> bool:
-    """Return True if the value of a key describes a sign-in: ``"auth": "oauth"``, or an object under either key."""
-    return key == "oauth" or (key == "auth" and (_says_oauth(value) or isinstance(value, Mapping)))
+    """Return True if the value of a key describes a sign-in, or a word under ``auth`` is nearly ``"oauth"``.
+
+    Any other word under ``auth`` is a token.
+    """
+    return key == "oauth" or (key == "auth" and (nearest(value, [_WORD]) is not None or isinstance(value, Mapping)))
 
 
 def _says_oauth(value: object) -> bool:
-    return isinstance(value, str) and value.lower() == "oauth"  # any other word under ``auth`` is a token
+    return isinstance(value, str) and value.lower() == _WORD
 
 
 def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
@@ -50,6 +55,10 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
         return None
     if value is True or _says_oauth(value):
         return OAuth()
+    if nearest(value, [_WORD]) is not None:
+        # It would be sent as a token. It is shown because it can hardly be one.
+        problem = f'found {shown_key(value)}; write "oauth" to sign in, or a token like this in the headers'
+        raise bad(around.source, place, problem)
     if not isinstance(value, Mapping):
         raise bad(around.source, place, f'found {found(value)}; write "oauth", or an object like {{"clientId": "…"}}')
     fields: dict[str, Any] = {}

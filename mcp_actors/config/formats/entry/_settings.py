@@ -21,7 +21,7 @@ _IN_ENTRIES: Final = frozenset(
 )
 """Arguments that the entry itself sets."""
 
-_IN_PYTHON: Final = frozenset({"callbacks", "extensions", "http_client", "middleware", "predicate"})
+IN_PYTHON: Final = frozenset({"callbacks", "client_info", "extensions", "http_client", "middleware", "predicate"})
 """Arguments that take functions or objects."""
 
 _OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
@@ -29,7 +29,7 @@ _OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
 _OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse) for attribute in attrs.fields(kind)}
-SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - _IN_PYTHON
+SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - IN_PYTHON
 
 
 def read_settings(settings: object, server: Fields, transport: Fields) -> None:
@@ -42,7 +42,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
     """
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
-        if key in _IN_PYTHON:
+        if key in IN_PYTHON:
             raise bad(
                 source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
             )
@@ -71,7 +71,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     attributes = {attribute.name: attribute for attribute in attrs.fields(kind)}
     given = {}
     for key, value in _items(source, path, settings):
-        if key in _IN_PYTHON:
+        if key in IN_PYTHON:
             raise bad(
                 source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
             )
