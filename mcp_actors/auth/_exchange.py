@@ -17,6 +17,8 @@ from ..config import is_loopback
 from ._failures import Refused, Unreachable, said_by
 
 if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
     from ..config import OAuth
 
 TIMEOUT: Final = 30.0
@@ -87,6 +89,12 @@ class Exchange:
             raise Unreachable(f"{to} answered {said_by(response, self.mask)[1]}")
         return response
 
+    def learn_credentials(self, tokens: OAuthToken, client: OAuthClientInformationFull | None) -> None:
+        """Mask the credentials of a sign-in from now on."""
+        for secret in (tokens.access_token, tokens.refresh_token, client.client_secret if client is not None else None):
+            if secret is not None:
+                self.learn(secret)
+
     async def _answer(self, request: httpx2.Request, to: str) -> httpx2.Response:
         response = await self.client.send(request, auth=None, stream=True, follow_redirects=False)
         body = bytearray()
@@ -126,7 +134,7 @@ class Exchange:
         return " ".join(self.oauth.scopes) or None
 
 
-def _is_error(body: bytes | bytearray) -> bool:
+def _is_error(body: bytearray) -> bool:
     """Return True if a body is an error of OAuth. GitHub sends errors with status 200."""
     try:
         content = from_json(body)

@@ -107,9 +107,13 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
         code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
     if not _CODE.fullmatch(code):
         code = ""
-    words = " ".join(filter(None, [str(response.status_code), code]))
-    explained = plain_text(mask(description), limit=_SHOWN)
-    return code, f"{words} ({explained})" if explained else words
+    return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
+
+
+def with_explanation(said: str, description: str) -> str:
+    """Return an answer with the authorization server's explanation, which is masked, as an error may show it."""
+    explained = plain_text(description, limit=_SHOWN)
+    return f"{said} ({explained})" if explained else said
 
 
 def remedy_for(said: str, oauth: OAuth) -> str:

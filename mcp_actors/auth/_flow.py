@@ -354,9 +354,7 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
     client = memory.client or (context and context.client_info)
     tokens = memory.tokens
     assert tokens is not None
-    for secret in (tokens.access_token, tokens.refresh_token, client and client.client_secret):
-        if secret is not None:
-            exchange.learn(secret)
+    exchange.learn_credentials(tokens, client)
     if client is not None and exchange.secret is not None:
         client = client.model_copy(update={"client_secret": None})  # it is the user's, and may come from a vault
     now = time.time()
@@ -377,8 +375,8 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
         raise Refused("token_refused", f"the answer of the authorization server cannot be used: {error}") from None
 
 
-def _wants_post(provider: object) -> bool:
+def _wants_post(provider: OAuthClientProvider) -> bool:
     """Return True if the authorization server takes the secret of a client in the body only."""
-    metadata = provider.context.oauth_metadata if isinstance(provider, OAuthClientProvider) else None
+    metadata = provider.context.oauth_metadata
     methods = (metadata and metadata.token_endpoint_auth_methods_supported) or []
     return "client_secret_post" in methods and "client_secret_basic" not in methods

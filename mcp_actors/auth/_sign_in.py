@@ -25,7 +25,7 @@ from .._errors import ConfigError
 from .._plain_text import plain_text
 from ._callbacks import call_back
 from ._exchange import TIMEOUT, Exchange
-from ._failures import Refused, SignInFailed, Unreachable, remedy_for
+from ._failures import Refused, SignInFailed, Unreachable, remedy_for, with_explanation
 from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
@@ -40,9 +40,6 @@ _HEADERS: Final = {"content-type": "application/json", "accept": "application/js
 
 PROBE: Final = " " * 1000
 """The value that finds out whether a store without a sign-in can take one. It counts as none."""
-
-SHOWN: Final = 200
-"""Characters of an explanation."""
 
 CHALLENGE: Final = 10.0
 """Seconds for an answer of the MCP server. It only saves a search for the metadata."""
@@ -219,8 +216,7 @@ class _Visit:
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(found["error"], limit=60)
-        explained = plain_text(self.exchange.mask(found.get("error_description", "")), limit=SHOWN)
-        said = f"{reason} ({explained})" if explained else reason
+        said = with_explanation(reason, self.exchange.mask(found.get("error_description", "")))
         remedy = remedy_for(said, self.exchange.oauth)
         raise Refused(reason, f"the authorization server answered {said}{remedy}")
 

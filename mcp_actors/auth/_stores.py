@@ -8,15 +8,13 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from glob import escape
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import trio
 
 from .._errors import ConfigError
 from .._user_files import UNFINISHED, replace_file, user_directory
 from ._lock import file_lock, unusable
-
-T = TypeVar("T")
 
 MAX_BYTES: Final = 1024 * 1024
 """The largest file to read. One sign-in takes 2 to 8 KiB."""
@@ -72,7 +70,7 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be written.
         """
-        await _in_thread(self.path(key), "written", _replace, self.path(key), value)
+        await _in_thread("written", _replace, self.path(key), value)
 
     async def delete(self, key: str) -> None:
         """Remove the file of a key, if it exists.
@@ -80,16 +78,17 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be removed.
         """
-        await _in_thread(self.path(key), "removed", _remove, self.path(key))
+        await _in_thread("removed", _remove, self.path(key))
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a key."""
         return file_lock(self.directory / f"{key}.lock")
 
 
-async def _in_thread(path: Path, done: str, fn: Callable[..., T], *args: object) -> T:
+async def _in_thread(done: str, fn: Callable[..., None], path: Path, *args: str) -> None:
     try:
-        return await trio.to_thread.run_sync(fn, *args)
+        await trio.to_thread.run_sync(fn, path, *args)
+        return
     except OSError as error:
         failure = unusable(path, done, error)
     raise failure  # outside of the except block, because the value is in the frames of the error

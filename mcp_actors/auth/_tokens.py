@@ -139,14 +139,9 @@ class OAuthTokens(httpx2.Auth):
         if self._unsaved and text == self._stored:
             return  # the store still has what the current token has replaced
         found = SignedIn.from_text(text, self._exchange.url)
-        self._current, self._loaded, self._stored, self._unsaved = self._learned(found), True, text, False
-
-    def _learned(self, found: SignedIn | None) -> SignedIn | None:
         if found is not None:
-            for secret in (found.tokens.access_token, found.tokens.refresh_token, found.client.client_secret):
-                if secret is not None:
-                    self._exchange.learn(secret)
-        return found
+            self._exchange.learn_credentials(found.tokens, found.client)
+        self._current, self._loaded, self._stored, self._unsaved = found, True, text, False
 
     async def _replace(self, used: SignedIn | None, refusal: httpx2.Response) -> SignedIn | None:
         """Return another sign-in than the refused one.
