@@ -29,7 +29,7 @@ from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError,
 from ...kernel import Actor, Call
 from ..basics import fan_out
 from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
-from ..ref import Reconnect, Retire, ServerEntry, Start, Stop, restart, turns
+from ..ref import Change, Reconnect, Retire, ServerEntry, Start, Stop, restart, starting, turns
 from ..sources import changed_fields, compare
 from ._leaving import drain
 from ._tree import server_spec, start_status, supervisor_id
@@ -123,7 +123,7 @@ class LifecycleActor(Actor):
         self._drain = drain
         self._turn = trio.Lock()
 
-    async def handle(self, message: Reconnect | Start | Stop | Retire | Add | Remove | Reload | _Resume) -> object:
+    async def handle(self, message: Change | Retire | Add | Remove | Reload | _Resume) -> object:
         """Carry out a change.
 
         Raises:
@@ -134,14 +134,9 @@ class LifecycleActor(Actor):
         """
         with trio.CancelScope(shield=True):
             match message:
-                case Reconnect(servers, failed_only):
-                    async with turns(_due(servers) if failed_only else servers) as servers:
-                        await self._reconnect(_due(servers) if failed_only else servers)
-                case Start(servers):
-                    async with turns(servers) as servers:
-                        await _start(servers)
-                case Stop(servers):
-                    await fan_out(_stop, servers, "change")
+                case Change():
+                    message.waiting.shield = False
+                    await self._change(message)
                 case _Resume(server):
                     await _resume(server)
                 case Retire(server, why, record, incarnation, wishes):
@@ -263,6 +258,20 @@ class LifecycleActor(Actor):
         self.ref.tell_nowait(_Resume(server))
 
     # --- changes of servers -----------------------------------------------------------------------------------------
+
+    async def _change(self, message: Change) -> None:
+        match message:
+            case Reconnect(servers, failed_only):
+                due = _due(servers) if failed_only else servers
+                with starting(due):
+                    async with turns(due) as servers:
+                        await self._reconnect(_due(servers) if failed_only else servers)
+            case Start(servers):
+                with starting(servers):
+                    async with turns(servers) as servers:
+                        await _start(servers)
+            case Stop(servers):
+                await fan_out(_stop, servers, "change")
 
     async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
         for server in servers:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 from attrs import define, field
@@ -17,7 +16,7 @@ from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
 from ._reasons import reason_of, reason_of_absence
-from ._state import CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
+from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
 from ._transitions import next_state, rank
 
 if TYPE_CHECKING:
@@ -27,10 +26,9 @@ if TYPE_CHECKING:
     from ..tools import ServerCatalog
     from ..transports import Link
     from ._health import ServerHealth
+    from ._state import Departure
 
 logger = logging.getLogger("mcp_actors.servers")
-
-Departure: TypeAlias = Literal["block", "signal", "removal"]
 
 E = TypeVar("E", bound=ServerEvent)
 
@@ -58,13 +56,12 @@ class ServerLife:
             yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
         asks_left: how often a connect may ask a person to sign in, by a configured callback, until the server serves or
             is started explicitly. Zero once the person has refused.
-        held: True while its supervisor is exchanged for a changed configuration: an incarnation that starts has nothing
-            to run. Written by the lifecycle actor.
+        held: True while its supervisor is exchanged: an incarnation has nothing to run. Written by the lifecycle actor.
         wishes: the number of explicit starts and stops (`want`).
+        starts: the number of explicit starts and reconnects under way. Written by them (``ref._lifecycle``).
         resting: True while it is being disconnected because it is idle. Written by the lifecycle actor, and by `want`.
         draining: True while it finishes its requests before it is disconnected.
-        holding: True while requests wait for the next connection, because this one is being closed. Written by the
-            lifecycle actor.
+        holding: True while requests wait for the next connection. Written by the lifecycle actor.
         leaving: why new requests are refused for good, or None. ``"block"``: the block has ended. ``"signal"``: it is
             about to be ended by a signal, and until then requests wait instead. ``"removal"``: the server is being
             removed from its group.
@@ -100,6 +97,7 @@ class ServerLife:
     wanted: bool = field(init=False)
     asks_left: int = field(default=ASKS, init=False)
     wishes: int = field(default=0, init=False)
+    starts: int = field(default=0, init=False)
     held: bool = field(default=False, init=False)
     returning: bool = field(default=False, init=False)
     resting: bool = field(default=False, init=False)
@@ -164,6 +162,12 @@ class ServerLife:
     def listed(self) -> bool:
         """True while its tools are shown. The tools of a parked server stay hidden while it is retried."""
         return (self.state in LISTED and not self.parked) or self.returning
+
+    @property
+    def settled(self) -> bool:
+        """True while it serves, or will not by itself: it is parked or stopped, and no task is starting it."""
+        starting = self.returning or (self.wanted and self.starts > 0 and self.state not in ACTIVE)
+        return self.state in SETTLED and not starting
 
     @property
     def awaited(self) -> bool:
@@ -311,6 +315,11 @@ class ServerLife:
         self.returning = returning
         self._wake()
 
+    def count_starts(self, change: int) -> None:
+        """Note that an explicit start or reconnect has begun (1), or ended (-1)."""
+        self.starts += change
+        self._wake()
+
     def leave(self) -> None:
         """Note that the ``open_servers`` block has exited, or that the server was removed from its group."""
         self.left = True
@@ -337,18 +346,12 @@ class ServerLife:
         timeout = self._config.connect_timeout
         until = math.inf if self._required or timeout is None else trio.current_time() + timeout
         await trio.lowlevel.checkpoint()
-        while self.returning or self.state not in SETTLED:
+        while not self.settled:
             with trio.move_on_at(until if self.overdue else math.inf) as scope:
                 await self.wait_change()
             if scope.cancelled_caught:
                 break
         return self.state
-
-    async def wait_end(self) -> None:
-        """Wait until the group is closed, if a signal ends it. The caller's task is usually cancelled before that."""
-        with suppress(ServerUnavailable):
-            while self.leaving == "signal":
-                await self.wait_change()
 
     async def wait_change(self) -> None:
         """Wait until the state changes.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 ServerState = Literal[
     "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping", "stopped"
 ]
+
+Departure: TypeAlias = Literal["block", "signal", "removal"]
+"""Why a server leaves its group."""
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
 """All states."""

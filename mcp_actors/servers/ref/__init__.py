@@ -6,6 +6,7 @@ The group comes in. It may touch everything below, and knows of no other server.
 from __future__ import annotations
 
 from ._lifecycle import (
+    Change as Change,
     Reconnect as Reconnect,
     Retire as Retire,
     ServerEntry as ServerEntry,
@@ -13,6 +14,7 @@ from ._lifecycle import (
     Stop as Stop,
     change as change,
     restart as restart,
+    starting as starting,
     turns as turns,
 )
 from ._pending import PendingRequest as PendingRequest

@@ -34,7 +34,7 @@ from ...kernel import open_actor
 from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
-from ..record import ACTIVE, PARKED, ServerRecord, server_of
+from ..record import ACTIVE, ServerRecord, server_of
 from ._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from ._lifecycle import Start
 
@@ -93,7 +93,7 @@ class Caller:
         try:
             if failure is None and self._life.leaving == "signal":
                 deadline.end()  # or the servers would be awaited to finish it
-                await self._life.wait_end()
+                await self._wait_end()
             while True:
                 if failure is None:
                     ticket: Ticket | None = None
@@ -126,6 +126,12 @@ class Caller:
                 failure = None
         finally:
             del failure  # breaks the reference cycle: its traceback refers to this frame
+
+    async def _wait_end(self) -> None:
+        """Wait until the group is closed, if a signal ends it. The caller's task is usually cancelled before that."""
+        with suppress(ServerUnavailable):
+            while self._life.leaving == "signal":
+                await self._life.wait_change()
 
     def succeeded(self, deadline: Deadline) -> None:
         """Count the result of a request."""
@@ -327,7 +333,7 @@ class Caller:
 
         Also None while the group is being closed, which ends subscriptions with an error of its own.
         """
-        gone = self._life.state in PARKED | {"stopped"} and not self._life.returning
+        gone = self._life.settled and self._life.state not in ACTIVE
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
 
     def unavailable(self) -> ServerUnavailable:

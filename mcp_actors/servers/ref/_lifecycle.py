@@ -7,19 +7,19 @@ forever.
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
-from attrs import frozen
+from attrs import field, frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ...kernel import Call, SupervisorRef
 from ..basics import fan_out, open_background
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from ...kernel import ActorRef
     from ..record import Retirement, ServerRecord
@@ -131,31 +131,54 @@ async def turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerE
         yield tuple(server for server in servers if not server.record.life.leaving)
 
 
+@contextmanager
+def starting(servers: tuple[ServerEntry, ...]) -> Iterator[None]:
+    """Let waits for these servers outlast this block, in which they are started, unless they are stopped meanwhile.
+
+    The caller of a change is in such a block from its first step on, and the change itself, which may outlive it.
+    """
+    for server in servers:
+        server.record.life.count_starts(1)
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.record.life.count_starts(-1)
+
+
 @frozen(eq=False)
-class Reconnect(Call[None]):
+class Change(Call[None]):
+    """A change of servers.
+
+    Attributes:
+        waiting: the scope in which its caller waits. It is a shield until the change has begun: a caller that was
+            cancelled before would take it back, although the server is wanted, or not wanted, since its first step.
+    """
+
+    servers: tuple[ServerEntry, ...]
+    waiting: trio.CancelScope = field(factory=partial(trio.CancelScope, shield=True), init=False)
+
+
+@frozen(eq=False)
+class Reconnect(Change):
     """Close these connections, then connect them again concurrently.
 
     With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone.
     """
 
-    servers: tuple[ServerEntry, ...]
     failed_only: bool = False
 
 
 @frozen(eq=False)
-class Start(Call[None]):
+class Start(Change):
     """Connect servers that do not run."""
-
-    servers: tuple[ServerEntry, ...]
 
 
 @frozen(eq=False)
-class Stop(Call[None]):
+class Stop(Change):
     """Disconnect servers and keep them stopped. It overtakes other changes, so it also ends a connect that hangs."""
 
     control: ClassVar[bool] = True
-
-    servers: tuple[ServerEntry, ...]
 
 
 @frozen(eq=False)
@@ -172,7 +195,7 @@ class Retire(Call[None]):
     wishes: int
 
 
-async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None:
+async def change(lifecycle: ActorRef, message: Change) -> None:
     """Make a change and wait for it, but not for the overdue connect of an optional server, which goes on.
 
     Raises:
@@ -192,22 +215,23 @@ async def change(lifecycle: ActorRef, message: Reconnect | Start | Stop) -> None
             server.record.life.want(not isinstance(message, Stop))
             if isinstance(message, Stop) and not server.record.woken:
                 server.note_stopped()  # before the next request, which would start a server that was never used
+    started = () if isinstance(message, Stop) else message.servers
     try:
-        with trio.CancelScope() as waiting:
+        with message.waiting, starting(started):
             async with open_background() as background:
-                for server in () if isinstance(message, Stop) else message.servers:
+                for server in started:
                     task = f"{server.name}:overdue"
-                    background.start_soon(_leave_if_overdue, waiting, server.record, message.servers, name=task)
+                    background.start_soon(_leave_if_overdue, message, server.record, name=task)
                 await lifecycle.call(message)
     except (ActorStopped, ActorCrashed):
         raise message.servers[0].record.life.gone() from None
 
 
-async def _leave_if_overdue(waiting: trio.CancelScope, record: ServerRecord, servers: tuple[ServerEntry, ...]) -> None:
+async def _leave_if_overdue(change: Change, record: ServerRecord) -> None:
     """Cancel the wait when a server is overdue and no other server has to be waited for."""
     with suppress(ServerUnavailable):  # the group was closed, or the server removed
         while True:
             await record.life.wait_connected()
-            if record.life.overdue and not any(server.record.life.awaited for server in servers):
-                waiting.cancel("every server that is still connecting is overdue")
+            if record.life.overdue and not any(server.record.life.awaited for server in change.servers):
+                change.waiting.cancel("every server that is still connecting is overdue")
             await record.life.wait_change()
