@@ -54,7 +54,7 @@ class House:
     def config(self, name: str | None = None, **options: Any) -> ServerConfig:
         """Configure it; `options` are those of `ServerConfig`.
 
-        Legacy, because the SDK's stream of changes does not end cleanly if a connect is cancelled in its first steps.
+        Legacy, so that it has no stream of changes: its steps would be among those that tests count.
         """
         return ServerConfig(name or self.name, InProcess(self.server), protocol="legacy", **options)
 

@@ -62,6 +62,8 @@ class ResourceStream:
         self._trace = open_trace()
         try:
             with self.scope:
+                # Else `listen` would leave a coroutine without an owner, if the session has been closed meanwhile.
+                await trio.lowlevel.checkpoint_if_cancelled()
                 async with self.client.listen(resource_subscriptions=self.subscription.uris) as stream:
                     self._began = trio.current_time()
                     self._honored = frozenset(stream.honored.resource_subscriptions or ())
