@@ -1,4 +1,4 @@
-"""Refuse a context manager on the wrong kind of event loop.
+"""Refuse what is used on the wrong kind of event loop.
 
 Trio's own check is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
 corrupts the run. sniffio, on which Trio depends, distinguishes the two.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 import sniffio
+import trio
 
 
 def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> None:
@@ -28,3 +29,22 @@ def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> 
         running = "no event loop"
     if running != flavor:
         raise RuntimeError(f"{door}: needs {flavor} and was called on {running}; {remedy}")
+
+
+def check_trio(subject: str) -> None:
+    """Raise an error if the caller of a group or of one of its refs is outside Trio, as on asyncio.
+
+    Raises:
+        RuntimeError: the caller is outside Trio.
+    """
+    if not trio.lowlevel.in_trio_run():
+        raise outside_trio(subject)
+
+
+def outside_trio(subject: str) -> RuntimeError:
+    """Return the error for the use of a group or of one of its refs outside Trio."""
+    return RuntimeError(
+        f"{subject}: used outside Trio; on asyncio, open the group with mcp_actors.bridge.open_servers; in a thread, "
+        "call trio.from_thread.run(ref.call_tool, name, arguments) (with trio_token=... if Trio did not start the "
+        "thread)"
+    )

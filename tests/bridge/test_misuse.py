@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -173,6 +173,33 @@ async def refused(open_door: Callable[[], Any], needs: str, remedy: str) -> None
 def test_a_trio_door_on_asyncio_names_the_import_to_use(door: Callable[[], Any], remedy: str) -> None:
     """B-23."""
     asyncio.run(refused(door, "needs trio and was called on asyncio", remedy))
+
+
+USES: dict[str, Callable[[servers.ServerGroup], Awaitable[object]]] = {
+    "a call": lambda group: group["a"].call_tool("echo", {"text": "x"}),
+    "a call by public name": lambda group: group.call_tool("mcp__a__echo", {"text": "x"}),
+    "a list": lambda group: group["a"].list_tools(),
+    "a stop": lambda group: group["a"].stop(),
+    "a reconnect": lambda group: group.reconnect(),
+    "an addition": lambda group: group.add(server("b")),
+    "a reload": lambda group: group.reload(),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+async def test_a_group_of_trio_that_is_used_on_asyncio_names_its_remedy(use: str, said: Said) -> None:
+    """B-23, B-30: in a thread with an asyncio loop of its own."""
+
+    async def main(group: servers.ServerGroup) -> None:
+        await USES[use](group)
+
+    async with servers.open_servers(server("a")) as group:
+        with pytest.raises(RuntimeError) as refused:
+            await trio.to_thread.run_sync(lambda: asyncio.run(main(group)))
+        subject, _, remedy = str(refused.value).partition(":")
+        assert subject in ("server 'a'", "this group of servers")
+        said("used outside Trio", f"{{subject}}:{remedy}")
+        assert (await group["a"].call_tool("echo", {"text": "x"})).is_error is False
 
 
 @pytest.mark.parametrize(("door", "remedy"), ON_TRIO.values(), ids=ON_TRIO)

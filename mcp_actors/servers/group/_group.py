@@ -12,6 +12,7 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
+from ..._flavor import check_trio
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
@@ -326,6 +327,7 @@ class ServerGroup(Mapping[str, ServerRef]):
                 changes were made. A new server is not added then; a changed one is ``failed``.
             ServerUnavailable: the group was closed.
         """
+        check_trio("this group of servers")
         configs = configs or self._sources.configs
         given = await self._sources.read(configs, whole=True)
         with self._sources.undone_if_refused(configs):
@@ -339,6 +341,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Change the set of servers."""
         if self._roster.closing:
             raise closed()
+        check_trio("this group of servers")
         try:
             return await self._lifecycle.call(message)
         except (ActorStopped, ActorCrashed, ActorStartError):

@@ -26,6 +26,7 @@ import trio
 from attrs import define
 
 from ..._errors import RequestTimedOut
+from ..._flavor import outside_trio
 from ...kernel import Actor
 
 if TYPE_CHECKING:
@@ -166,8 +167,15 @@ class Deadlines:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, operation: str, *, own: bool = False) -> Deadline:
-        """Start the deadline of a request. Use it as a context manager, or call its `end`."""
-        now = trio.current_time()
+        """Start the deadline of a request. Use it as a context manager, or call its `end`.
+
+        Raises:
+            RuntimeError: the caller is outside Trio. Every request of a user begins here.
+        """
+        try:
+            now = trio.current_time()
+        except RuntimeError:
+            raise outside_trio(f"server {self._server!r}") from None
         deadline = Deadline(self, operation, now, now + self._limit, own)
         self._requests[deadline] = None
         self._wake_by(deadline.at)

@@ -15,6 +15,7 @@ import trio
 from attrs import field, frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
+from ..._flavor import check_trio
 from ...kernel import Call, SupervisorRef
 from ..basics import fan_out, open_background
 
@@ -202,7 +203,9 @@ async def change(lifecycle: ActorRef, message: Change) -> None:
         ConnectFailed: a required server could not be connected. Servers that this change started are stopped again;
             the others are unaffected.
         ServerUnavailable: the group was closed, or one of the servers was removed from it.
+        RuntimeError: the caller is outside Trio.
     """
+    check_trio(" and ".join(f"server {server.name!r}" for server in message.servers) or "this group of servers")
     await trio.lowlevel.checkpoint_if_cancelled()
     if not message.servers:
         return
