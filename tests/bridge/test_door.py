@@ -15,7 +15,7 @@ from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio
 from mcp_actors.bridge import AsyncioActorRef, Host, open_servers, open_supervisor
 from mcp_actors.kernel import Actor, ActorStartError, ActorStopped, ChildSpec, RestartLimitReached
 from tests.kernel.actors import leaving
-from tests.servers.groups import NEVER, server
+from tests.servers.groups import BOUND, NEVER, server
 
 from .actors import Boom, Count, Echo, Fail, Fatal, Nap, WhoCalls, Worker, caller
 
@@ -57,9 +57,10 @@ class Made(Actor):
 
 
 class SlowToStart(Actor):
-    """Takes for ever to start, and sets an event when the start is cancelled."""
+    """Takes for ever to start, and sets events when the start begins and when it is cancelled."""
 
-    def __init__(self, cancelled: threading.Event) -> None:
+    def __init__(self, starting: threading.Event, cancelled: threading.Event) -> None:
+        self.starting = starting
         self.cancelled = cancelled
 
     @asynccontextmanager
@@ -71,6 +72,7 @@ class SlowToStart(Actor):
         yield
 
     async def _start(self) -> None:
+        self.starting.set()
         await trio.sleep_forever()
 
     async def handle(self, message: object) -> None: ...
@@ -105,14 +107,20 @@ def test_a_start_that_fails_is_one_exception(host: Host) -> None:
 
 def test_a_cancellation_while_it_opens_ends_that_at_once(host: Host) -> None:
     """A-27."""
-    cancelled = threading.Event()
+    starting, cancelled = threading.Event(), threading.Event()
+
+    async def expire(patience: asyncio.Timeout) -> None:
+        await asyncio.to_thread(starting.wait, BOUND)
+        patience.reschedule(0)
 
     async def main() -> None:
         with leaving(TimeoutError):
-            async with asyncio.timeout(0.05):
-                async with open_supervisor(ChildSpec("slow", lambda: SlowToStart(cancelled)), host=host):
+            async with asyncio.timeout(None) as patience:
+                expiring = asyncio.create_task(expire(patience))
+                async with open_supervisor(ChildSpec("slow", lambda: SlowToStart(starting, cancelled)), host=host):
                     raise AssertionError("it cannot be opened")
         assert cancelled.is_set()
+        await expiring
 
     asyncio.run(main())
 
@@ -226,16 +234,23 @@ def test_a_later_cancellation_does_not_shorten_a_stop(host: Host) -> None:
 
 
 def test_clean_up_in_the_block_is_still_answered(host: Host) -> None:
+    async def expire(patience: asyncio.Timeout, ref: AsyncioActorRef) -> None:
+        while await ref.call(Count()) != (1, 0):
+            pass
+        patience.reschedule(0)
+
     async def main() -> None:
         answers = []
         with leaving(TimeoutError):
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(None) as patience:
                 async with open_supervisor(worker(), host=host) as supervisor:
                     ref = supervisor.child("worker")
+                    expiring = asyncio.create_task(expire(patience, ref))
                     try:
                         await ref.call(Nap())
                     finally:
                         answers.append(await ref.call(Echo(1)))
+                        await expiring
         assert answers == [1]
 
     asyncio.run(main())
