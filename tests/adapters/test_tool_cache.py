@@ -16,7 +16,7 @@ from mcp.types import INTERNAL_ERROR, ListToolsResult, Tool
 from mcp_actors import InProcess, ServerConfig
 from mcp_actors.adapters import McpClient, langchain_tools
 from mcp_actors.bridge import open_servers
-from tests.servers.groups import lines_of, server
+from tests.servers.groups import BOUND, lines_of, server
 
 from ..messages import Said
 from .frameworks import FRAMEWORKS, Call, Framework
@@ -79,11 +79,11 @@ async def hangs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "row"),
-    [(refuses, "tools are not listed again: error"), (hangs, "tools are not listed again: timed out")],
+    ("again", "seconds", "row"),
+    [(refuses, BOUND, "tools are not listed again: error"), (hangs, 1.0, "tools are not listed again: timed out")],
 )
 def test_a_server_that_does_not_list_its_tools_again_keeps_them(
-    again: Callable[[], Awaitable[None]], row: str, caplog: pytest.LogCaptureFixture, said: Said
+    again: Callable[[], Awaitable[None]], seconds: float, row: str, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """One server's trouble takes no tool of another, and does not end the turn."""
     listed: list[ListToolsResult] = []
@@ -98,7 +98,7 @@ def test_a_server_that_does_not_list_its_tools_again_keeps_them(
     program, config = silent("b")
 
     async def main() -> None:
-        a = ServerConfig("a", InProcess(troubled), protocol="legacy", request_timeout=0.1)
+        a = ServerConfig("a", InProcess(troubled), protocol="legacy", request_timeout=seconds)
         async with open_servers(a, config) as servers:
             program.add_tool(lambda: "rested", name="rest", description="Rest.")
             names = [tool.name for tool in await langchain_tools(servers, tool_cache=False)]

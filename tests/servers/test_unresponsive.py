@@ -199,7 +199,7 @@ async def test_calls_that_time_out_over_http_are_evidence(idle_clock: IdleClock)
     """B-06, A-13: within three time-outs, and long before a check is due."""
     with http_server() as (port, process):
         health = HealthPolicy(interval=3600, timeout=60)
-        async with open_servers(http_config(port, "a", health=health, request_timeout=0.3)) as servers:
+        async with open_servers(http_config(port, "a", health=health, request_timeout=30)) as servers:
             await freeze(process.pid)
             for _ in range(3):
                 with pytest.raises(RequestTimedOut):
@@ -217,7 +217,7 @@ async def test_a_request_that_times_out_is_not_evidence_if_the_server_sent_anyth
     async def ignore(progress: float, total: float | None, message: str | None) -> None:
         pass
 
-    async with open_servers(server("a", "--progress", "1", health=PATIENT, request_timeout=0.3)) as servers:
+    async with open_servers(server("a", "--progress", "1", health=PATIENT, request_timeout=BOUND)) as servers:
         with pytest.raises(RequestTimedOut):
             await servers["a"].call_tool("mute", progress=ignore)
         await servers["a"].list_tools()  # a check, if one was asked for, is over by now
