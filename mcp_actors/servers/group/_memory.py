@@ -48,13 +48,13 @@ logger = logging.getLogger("mcp_actors.servers")
 LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
+PINS_WAIT: Final = 10.0
+"""The same, for servers with ``on_tool_change="block"``. The largest files take two seconds."""
+
 FILES_PER_WAIT: Final = 200
 
 BATCH: Final = 32
 """The number of files that are read at a time: giving a job to a thread takes as long as reading a small file."""
-
-PINS_WAIT: Final = 10.0
-"""The same, for servers with ``on_tool_change="block"``. The largest files take two seconds."""
 
 FLUSH_WAIT: Final = 1.0
 """Seconds that closing a group waits for unwritten listings, while its servers disconnect."""

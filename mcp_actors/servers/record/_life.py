@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("mcp_actors.servers")
 
-E = TypeVar("E", bound=ServerEvent)
+E = TypeVar("E", bound=Event)
 
 ASKS: Final = 2
 """Questions to a person per connect. A server may change its authorization server between a sign-in and its use."""
@@ -257,18 +257,19 @@ class ServerLife:
 
     def recover(self) -> None:
         """Note that a connected server lists its tools again."""
-        self._follow_own(Recovered)
+        self._follow_own(Recovered, CONNECTED)
 
     def health_changed(self) -> None:
         """Note that the health of a connected server has changed."""
-        self._follow_own(HealthChanged)
+        self._follow_own(HealthChanged, CONNECTED)
 
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
         """Emit an event about this server."""
         self._emit(self._event(kind, **details))
 
-    def _follow_own(self, kind: type[ServerEvent]) -> None:
-        if self.state in CONNECTED and (changed := self.follow(self._event(kind))) is not None:
+    def _follow_own(self, kind: type[Event], states: frozenset[ServerState]) -> None:
+        """Follow an event of no actor in one of these states."""
+        if self.state in states and (changed := self.follow(self._event(kind))) is not None:
             self._emit(changed)
 
     def _event(self, kind: type[E], **details: object) -> E:
@@ -291,9 +292,7 @@ class ServerLife:
 
     def note_stopped(self) -> None:
         """Become ``stopped`` if the server is parked or lazy: no actor runs whose end could be followed."""
-        stopped = Stopped(actor=self._config.name, incarnation=self.incarnation, time=trio.current_time())
-        if (self.state in PARKED or self.state == "pending") and (changed := self.follow(stopped)) is not None:
-            self._emit(changed)
+        self._follow_own(Stopped, PARKED | {"pending"})
 
     def note_connecting(self, link: Link) -> None:
         """Note the link over which the server is being connected."""

@@ -27,7 +27,6 @@ class KeptResources:
         templates: the listed templates.
         answers: the number of answers that differed from the answer before.
         freshness: whether the last answer is outdated.
-
         kept: whether they are listed. Changed by `keep`.
 
     Args:

@@ -158,9 +158,6 @@ class Subscriber(Protocol):
     def begin(self) -> None:
         """Renew all subscriptions of earlier connections."""
 
-    async def establish(self, subscription: Subscription, operation: str) -> None:
-        """Subscribe to the resources of a subscription."""
-
     async def unsubscribe(self) -> None:
         """Unsubscribe from one batch of resources without a subscription."""
 

@@ -110,9 +110,8 @@ class Caller:
                         failure = self.translate(exc, request)
                         self._settle(ticket, failure)
                     except BaseException as exc:
-                        self._settle(
-                            ticket, exc
-                        )  # otherwise a cancelled probe would keep the breaker half-open forever
+                        # Otherwise a cancelled probe would keep the breaker half-open forever.
+                        self._settle(ticket, exc)
                         raise
                     else:
                         self._settle(ticket, None)

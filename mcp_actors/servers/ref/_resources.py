@@ -146,7 +146,7 @@ class ResourceFunctions(ServerRequests):
         return self._prepare(self._read(uri))
 
     def _read(self, uri: str) -> ReadResource:
-        return ReadResource(_given_uri(self.name, "resources/read", uri))
+        return ReadResource(given_text(self.name, "resources/read", "uri", uri))
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:
@@ -181,7 +181,7 @@ class ResourceFunctions(ServerRequests):
                 `call_tool`.
         """
         method = "resources/subscribe"
-        given = tuple(dict.fromkeys(_given_uri(self.name, method, uri) for uri in uris))
+        given = tuple(dict.fromkeys(given_text(self.name, method, "uri", uri) for uri in uris))
         if not given:
             raise refused(self.name, method, "uris", (), "is empty; give the URI of each resource")
         subscriptions, subscription = self._record.subscriptions, Subscription(given, self._caller.given_up)
@@ -191,12 +191,3 @@ class ResourceFunctions(ServerRequests):
             yield subscription
         finally:
             subscriptions.remove(subscription)
-
-
-def _given_uri(server: str, method: str, uri: object) -> str:
-    """Return a URI that can be sent. The server decides whether the resource exists.
-
-    Raises:
-        InvalidArguments: it is not a string that can be sent.
-    """
-    return given_text(server, method, "uri", uri)
