@@ -75,10 +75,7 @@ class DispatchedRequests:
         """
         if isinstance(message, ListRequest | Probe):
             return await message.send_past(self._client, self._record, self.past(message.operation))
-        if self._dispatch is None or not isinstance(message, PlainRequest):
-            return await message.send(self._client, self._record)
-        params = self._params(message)
-        if params is None:
+        if self._dispatch is None or not isinstance(message, PlainRequest) or (params := self._params(message)) is None:
             return await message.send(self._client, self._record)
         try:
             result = await self._dispatch(message.method, params)

@@ -64,7 +64,6 @@ from ._patience import open_patience
 from ._sdk import MAX_ROUNDS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
 
     from mcp import ClientSession
@@ -164,7 +163,7 @@ class Negotiation:
         session, answers, name = client.session, Answers(), self._record.config.name
         # These tasks live as long as the connection: a late answer then still finds its request and is dropped. A
         # shorter scope would cancel a request on the wire, which the protocol forbids for `initialize`.
-        tasks.start_soon(answers.take_discover, _discover, session, name=f"{name}:server/discover")
+        tasks.start_soon(answers.take_discover, session, name=f"{name}:server/discover")
         tasks.start_soon(self._wait_for_answer, answers, patience, name=f"{name}:probe")
         # No checkpoint between `outcome()` and `wait_change()`: an answer in between would be missed, and nothing else
         # wakes this task.
@@ -172,7 +171,7 @@ class Negotiation:
             if answers.initialize_is_due and not self._asked_both:
                 self._asked_both = True
                 session.adopt(_AS_LEGACY)  # only changes later messages: server/discover is on the wire already
-                tasks.start_soon(answers.take_initialize, _initialize, client, name=f"{name}:initialize")
+                tasks.start_soon(answers.take_initialize, client, name=f"{name}:initialize")
                 patience.watch_reading(link)
             await answers.wait_change()
         if isinstance(outcome, Exception):
@@ -251,20 +250,18 @@ class Answers:
         # A modern server may refuse `initialize` before it answers `server/discover`, so an error decides nothing yet.
         return None
 
-    async def take_discover(
-        self, ask: Callable[[ClientSession], Awaitable[DiscoverResult]], session: ClientSession
-    ) -> None:
+    async def take_discover(self, session: ClientSession) -> None:
         """Send ``server/discover`` and store the answer."""
         try:
-            self.discover = await ask(session)
+            self.discover = await _discover(session)
         except (MCPError, ValidationError) as exc:
             self.discover = exc
         self._note_change()
 
-    async def take_initialize(self, ask: Callable[[Client], Awaitable[InitializeResult]], client: Client) -> None:
+    async def take_initialize(self, client: Client) -> None:
         """Send ``initialize`` and store the answer."""
         try:
-            self.initialize = await ask(client)
+            self.initialize = await _initialize(client)
         except (MCPError, ValidationError) as exc:
             self.initialize = exc
         self._note_change()

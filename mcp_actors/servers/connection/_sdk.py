@@ -38,7 +38,12 @@ LAST_DELAY: Final = 0.25
 
 ResultT = TypeVar("ResultT", bound=Result)
 
-_KINDS: Final = {CreateMessageRequest: "sampling", ElicitRequest: "elicitation", ListRootsRequest: "roots"}
+_KINDS: Final = {
+    CreateMessageRequest: ("sampling", "sampling_callback"),
+    ElicitRequest: ("elicitation", "elicitation_callback"),
+    ListRootsRequest: ("roots", "list_roots_callback"),
+}
+"""The kinds of input, each with the attribute of `mcp.Client` that has the callback for it."""
 
 
 def disable_result_validation(session: ClientSession) -> None:
@@ -66,8 +71,8 @@ def watch_input_requests(client: Client, server: str) -> None:
         trace = current_trace()
         with trace.asked_back():
             response = await answer(ctx, request)
-        kind = _KINDS[type(request)]
-        if isinstance(response, ErrorData) and kind not in _supported_kinds(client) and trace.deadline is not None:
+        kind, callback = _KINDS[type(request)]
+        if isinstance(response, ErrorData) and getattr(client, callback) is None and trace.deadline is not None:
             trace.failure = _not_offered(server, trace.deadline.operation, kind)
         return response
 
@@ -130,15 +135,6 @@ async def _answer(client: Client, requests: Mapping[str, InputRequest]) -> Input
     if refused is not None:
         raise MCPError.from_error_data(refused)
     return answers
-
-
-def _supported_kinds(client: Client) -> set[str]:
-    callbacks = {
-        "sampling": client.sampling_callback,
-        "elicitation": client.elicitation_callback,
-        "roots": client.list_roots_callback,
-    }
-    return {kind for kind, callback in callbacks.items() if callback is not None}
 
 
 def _not_offered(server: str, operation: str, kind: str) -> NotSupported:

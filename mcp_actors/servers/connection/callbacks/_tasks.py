@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import outcome
@@ -56,11 +57,8 @@ class CallbackTasks:
             Exception: the exception that it raised, without a group around it.
         """
         call = _Call(fn, self.server, kind)
-        name = f"{self.server}:{kind}"
-        if context is None:
-            self.background.start_soon(call.run, name=name)
-        else:
-            context.run(lambda: self.background.start_soon(call.run, name=name))
+        start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
+        start() if context is None else context.run(start)
         try:
             with trio.move_on_after(self.timeout):
                 await call.done.wait()

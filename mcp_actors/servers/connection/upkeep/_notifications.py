@@ -144,7 +144,7 @@ class ChangeStream:
 def _is_refusal(error: Exception) -> bool:
     """Return True if the server does not support the stream; False if it ended, or failed to open this time."""
     match error:
-        case SubscriptionLost() if error.__cause__ is not None and isinstance(error.__cause__, MCPError):
+        case SubscriptionLost() if isinstance(error.__cause__, MCPError):
             return error.__cause__.code in REFUSALS
         case MCPError():
             return error.code in REFUSALS

@@ -12,7 +12,6 @@ state of the server.
 from __future__ import annotations
 
 import logging
-from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
@@ -39,7 +38,8 @@ from ._resource_stream import ResourceStream
 from ._retrying import keep_trying
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
+    from contextlib import AbstractContextManager
 
     from mcp import Client
 
@@ -325,10 +325,8 @@ class Connection:
         self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")
 
 
-@contextmanager
 def renew_subscriptions(
     client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Keep subscriptions renewed during a connection."""
-    with record.subscriptions.connected(Connection(client, link, tasks, record, actor)):
-        yield
+    return record.subscriptions.connected(Connection(client, link, tasks, record, actor))
