@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -104,6 +105,15 @@ async def test_an_invalid_proxy_variable_is_reported_without_its_value(
             pytest.fail("it opened")
     said("http client cannot be created", str(caught.value))
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
+
+
+async def test_the_package_that_a_socks_proxy_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setenv("ALL_PROXY", "socks5://user:p4ssword@proxy")
+    with pytest.raises(ConnectFailed, match="'socksio' package is not installed") as caught:
+        async with open_link(http("http://example.invalid/", allow_insecure=True), on_lost=never_lost):
+            pytest.fail("it opened")
+    assert "p4ssword" not in str(caught.value)
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

@@ -12,7 +12,10 @@ import pytest
 from mcp import MCPError
 from mcp.types import JSONRPCError
 
+from mcp_actors import Http, Sse
+from mcp_actors.servers.basics import ConnectionOver
 from mcp_actors.servers.transports.http import _failures as _http_failures
+from mcp_actors.servers.transports.http._client import proxy_variable
 from mcp_actors.servers.transports.http._failures import (
     HttpFailures,
     NoAnswer,
@@ -121,6 +124,52 @@ def test_a_failed_connection_says_what_to_check(row: str, cause: OSError, said: 
     error = httpx2.ConnectError("no")
     error.__cause__ = cause
     said(row, str(FAILURES.unreached(error)))
+
+
+@pytest.mark.parametrize(
+    ("row", "cause"),
+    [
+        ("http could not connect: proxy", socket.gaierror("unknown")),
+        ("http could not connect: TLS through a proxy", ssl.SSLError("wrong version number")),
+    ],
+)
+def test_a_failed_connection_through_a_proxy_names_the_variable_of_the_proxy(
+    row: str, cause: OSError, said: Said
+) -> None:
+    """S2-17: the host name of the URL may be right when that of the proxy is not."""
+    error = httpx2.ConnectError("no")
+    error.__cause__ = cause
+    said(row, str(HttpFailures("docs", "https://example.com/mcp", proxy="HTTPS_PROXY").unreached(error)))
+
+
+def test_the_refusal_of_a_proxy_means_that_the_server_was_not_reached() -> None:
+    failures = HttpFailures("docs", "https://example.com/mcp", proxy="HTTPS_PROXY")
+    refused = failures.of(httpx2.ProxyError("407 Proxy Authentication Required", request=REQUEST), REQUEST, sent=False)
+    assert isinstance(refused, ConnectionOver)
+    assert "through the proxy in HTTPS_PROXY (ProxyError: 407 Proxy Authentication Required)" in str(refused)
+    broken = failures.of(httpx2.RemoteProtocolError("ended", request=REQUEST), REQUEST, sent=False)
+    assert str(broken).endswith("check the proxy in HTTPS_PROXY, and the configured auth")
+
+
+@pytest.mark.parametrize(
+    ("transport", "variable"),
+    [
+        (Http("https://example.com/mcp"), "https_proxy"),
+        (Sse("http://example.com/sse", allow_insecure=True), "ALL_PROXY"),
+        (Http("https://internal.example.com/mcp"), ""),
+        (Http("https://localhost/mcp"), ""),
+        (Http("https://example.com/mcp", http_client=httpx2.AsyncClient), ""),
+    ],
+)
+def test_the_proxy_of_a_server_is_the_one_that_its_url_uses(
+    transport: Http | Sse, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
+    monkeypatch.setenv("ALL_PROXY", "http://proxy.example:3128")
+    monkeypatch.setenv("no_proxy", "internal.example.com")
+    assert proxy_variable(transport) == variable
 
 
 def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.request import proxy_bypass
 
 import httpx2
 import trio
@@ -137,10 +139,22 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
     except Exception as error:
         if shortage := shortage_of(error):
             raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); try again later") from error
-        # Not the text of the error: it may contain the URL of a proxy with its password.
-        reason = f"the HTTP client cannot be created ({type(error).__name__})"
+        # Not the text of the error: it may contain the URL of a proxy with its password. That of an ImportError names
+        # the package that a proxy needs.
+        shown = f": {error}" if isinstance(error, ImportError) else ""
+        reason = f"the HTTP client cannot be created ({type(error).__name__}{shown})"
         remedy = "check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables of the environment"
         raise _hopeless(config.name, f"{reason}; {remedy}") from error
+
+
+def proxy_variable(transport: Http | Sse) -> str:
+    """Return the environment variable with the proxy through which a server is reached; empty if there is none."""
+    url = httpx2.URL(transport.url)
+    own = isinstance(transport, Http) and transport.http_client is not None
+    if own or is_loopback(url.host) or proxy_bypass(url.host):
+        return ""
+    names = (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
+    return next((name for name in names if os.environ.get(name)), "")
 
 
 def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:

@@ -29,8 +29,8 @@ from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
 from ..wire import SHOWN, parse_message
 
-UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout)
-"""No connection was made, so nothing was sent."""
+UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+"""No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
@@ -137,12 +137,14 @@ class HttpFailures:
         url: its URL, without credentials.
         masker: masks its credentials in text from the server.
         credentials: the sources of its credentials, without any value.
+        proxy: the environment variable with the proxy through which it is reached; empty for none.
     """
 
     server: str
     url: str
     masker: Masker = field(factory=Masker)
     credentials: str = ""
+    proxy: str = ""
 
     def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
         """Return the error for a response with an error status; `body` is the MCP error in it, if any."""
@@ -207,13 +209,14 @@ class HttpFailures:
 
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
-        return self.lost(f"the connection broke during the request ({self._described(cause)})", cause)
+        return self.lost(f"the connection broke during the request ({self._described(cause)}); {_REMEDY_SERVER}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
         """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
+        where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
         error = ServerError(
             f"server {self.server!r}: {self.url}: the request failed before it took effect ({self._described(cause)}); "
-            "check the configured auth and http_client",
+            f"check the {where}",
             server=self.server,
         )
         return caused_by(error, self._kept(cause))
@@ -229,11 +232,14 @@ class HttpFailures:
             remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
         elif isinstance(root, ssl.SSLError):
             remedy = "check whether this port speaks https or only http"
+        elif self.proxy:
+            remedy = "check that proxy, or add the host of the URL to NO_PROXY"
         elif isinstance(root, socket.gaierror):
             remedy = "check the host name"
         else:
             remedy = "check that the server is running"
-        what = f"could not connect to {self.url} ({self._described(cause)}); {remedy}"
+        way = f" through the proxy in {self.proxy}" if self.proxy else ""
+        what = f"could not connect to {self.url}{way} ({self._described(cause)}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def forgotten(self, cause: MCPError | None) -> ConnectionOver:

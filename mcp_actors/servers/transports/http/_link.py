@@ -27,7 +27,7 @@ from .._link import Lifeline, Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
 from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
 from ._bodies import HeardBody
-from ._client import bound_on_connections, make_client
+from ._client import bound_on_connections, make_client, proxy_variable
 from ._failures import HttpFailures, describe
 
 if TYPE_CHECKING:
@@ -62,7 +62,9 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._transport: Configured = transport
         self._client = client
         client.event_hooks["response"].append(self._hear)
-        self._failures = HttpFailures(config.name, transport.display_url, masker, named_credentials(transport))
+        self._failures = HttpFailures(
+            config.name, transport.display_url, masker, named_credentials(transport), proxy_variable(transport)
+        )
         self._opened = trio.Event()
         self._left = trio.Event()
         self._ended = trio.Event()
