@@ -11,7 +11,7 @@ from importlib.metadata import version
 from typing import Any, Final, TextIO
 
 import trio
-from cyclopts import App, CycloptsError, UnknownOptionError
+from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
@@ -114,6 +114,8 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     if command.startswith("-"):
         return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
     problem = " ".join(str(error).split()).rstrip(".")
+    if isinstance(error, UnusedCliTokensError):
+        problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if command == call.__name__ and isinstance(error, UnknownOptionError):
         problem += "; write the tool's arguments as key=value, without dashes"
     known = f" {command}" if any(command == each.__name__ for each in EXAMPLES) else ""

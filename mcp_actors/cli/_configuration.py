@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import sys
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import attrs
 
 from .._errors import ConfigError
 from .._plain_text import plain_text
-from ..config import Ask, Input, LoadedConfig, Rank
+from ..config import Ask, Input, LoadedConfig, Rank, check_overrides
 from ..config.formats import load_servers, name_of, read_bytes
 from ..config.sources import stamp_of
 from ._output import Output
@@ -114,12 +115,21 @@ def _load(file: str, names: Sequence[str], ask: Ask | None) -> LoadedConfig:
     loaded = load_servers(file, ask, _only(names))
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
+    loaded = _with_overrides(loaded)
     known = [server.name for server in loaded.servers]
     for name in map(_name_here, names):
         if name not in known and name not in loaded.failed:
             problem = f"{loaded.source}: there is no server {name!r}"
             raise unknown(problem, name, [*known, *loaded.failed], "servers")
     return _selected(loaded, names)
+
+
+def _with_overrides(loaded: LoadedConfig) -> LoadedConfig:
+    """Add the error of each environment variable that overrides a value of no server, or of several, as groups do."""
+    variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
+    failed = {**loaded.failed, **variables}
+    servers = tuple(server for server in loaded.servers if server.name not in variables)
+    return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(dict.fromkeys(failed.values())))
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:

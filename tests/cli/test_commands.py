@@ -167,6 +167,30 @@ class TestCheck:
         done = piped(tmp_path, "check")
         assert (done.stdout + done.stderr).count("not found") == 1, done
 
+    def test_a_variable_that_overrides_nothing_is_an_error(
+        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """S2-19: as in a group. A command that names its servers ignores the variables of others."""
+        write(tmp_path, {"a": scripted()})
+        monkeypatch.setenv("MCP_ACTORS__A__COMMAN", "x")
+        done = run("check")
+        first, second = done.stdout.splitlines()
+        problem = "MCP_ACTORS__A__COMMAN: server 'a' has no field 'COMMAN' that can be set (did you mean 'COMMAND'?)"
+        assert first == f"MCP_ACTORS__A__COMMAN  invalid   environment variable {problem}"
+        assert second.split()[:2] == ["a", "ready"]
+        assert done.returncode == 1
+        assert run("check", "a").returncode == 0
+
+    def test_a_variable_that_fits_two_servers_disables_both(
+        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path, {"a-b": scripted(), "a_b": scripted()})
+        monkeypatch.setenv("MCP_ACTORS__A_B__COMMAND", "x")
+        done = run("tools")
+        assert done.stdout == ""
+        assert done.stderr.count("this fits the servers 'a-b' and 'a_b'; rename one of them") == 1
+        assert done.returncode == 1
+
     def test_only_the_servers_that_are_named_are_checked(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted(), "bad": {}, "off": {**scripted(), "disabled": True}})
         done = run("check", "off", "a")
@@ -447,6 +471,10 @@ class TestMisuse:
         done = run("chek")
         assert done.returncode == 2
         assert done.stderr.startswith('error: Unknown command "chek". Did you mean "check"?')
+
+    def test_a_word_too_many_is_named(self, tmp_path: Path, run: Run) -> None:
+        done = run("login", "a", "b", "c")
+        assert (done.returncode, done.stderr) == (2, "error: too many words: b c; see mcp-actors login --help\n")
 
     @pytest.mark.parametrize(
         "words", [["--config", "x.json", "check"], ["-c", "x.json"], ["--json"], ["--json", "tools"]]
