@@ -134,7 +134,7 @@ async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str,
     async with open_link(shell(script), on_lost=never_lost) as link:
         reader, _ = await streams_of(link)
         assert isinstance(reader, PipeReader)
-        with trio.move_on_after(0.5):
+        with trio.move_on_after(BOUND):
             await reader.receive()
         assert 0 < reader.received < 500_000
 
