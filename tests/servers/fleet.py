@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from mcp.types import CallToolResult
 from mcp_actors import Http, ServerConfig, ServerRef
 from tests.forkserver import Program
 
-from .http_server import run_server
+from .http_server import reserved_port, run_server
 from .processes import eventually
 
 PROMPT: Final = 10.0
@@ -32,9 +32,12 @@ def http_config(port: int, name: str = "web", **options: Any) -> ServerConfig:
 
 
 @contextmanager
-def http_server(port: int = 0) -> Iterator[tuple[int, Program]]:
-    """Run the HTTP server, and give its port and its process."""
-    with run_server("--port", str(port)) as server:
+def http_server(port: int | None = None) -> Iterator[tuple[int, Program]]:
+    """Run the HTTP server, and give its port and its process. A port that it chooses is reserved during the block."""
+    with (
+        reserved_port() if port is None else nullcontext(port) as port,
+        run_server("--port", str(port)) as server,
+    ):
         yield server.port, server.process
 
 

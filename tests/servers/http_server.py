@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
@@ -49,12 +50,19 @@ def run_server(*flags: str) -> Iterator[Running]:
         yield Running(process, port)
 
 
-def unused_port() -> int:
-    """Return a port without a listener."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """Reserve a port for a server that may come and go; connections are refused while there is none.
+
+    Without that, another test could get the port meanwhile. Only Linux lets a server bind to it as well.
+    """
+    with socket.socket() as reservation:
+        reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        reservation.bind(("127.0.0.1", 0))
+        port: int = reservation.getsockname()[1]
+        if sys.platform != "linux":
+            reservation.close()
+        yield port
 
 
 def make_server() -> MCPServer:

@@ -37,8 +37,9 @@ from mcp_actors import (
 from tests.auth.authority import run_authority
 from tests.servers.fleet import http_config
 from tests.servers.groups import server
-from tests.servers.http_server import Running, run_server, unused_port
+from tests.servers.http_server import Running, reserved_port, run_server
 from tests.servers.links import text_of
+from tests.servers.processes import eventually
 
 from .census import census, memory
 from .guarded import Guarded
@@ -119,7 +120,7 @@ class Web:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.port = unused_port()
+        self.port = 0
         self._stack = ExitStack()
         self._running: Running | None = None
         self.outage: trio.Lock = trio.Lock()
@@ -182,6 +183,7 @@ class Soak:
             await self._guard(stack)
             try:
                 for web in self._webs:
+                    web.port = stack.enter_context(reserved_port())
                     await web.start()
                 async with open_servers(*self._configs(), drain_timeout=2.0) as group:
                     await self._trouble(group)
@@ -214,6 +216,7 @@ class Soak:
             await trio.sleep(self._size.warm_up)
             self._weigh()
             await trio.sleep(self._size.seconds)
+            await eventually(lambda: self.report.outcomes["answered"] > 0, within=READY)
             nursery.cancel_scope.cancel("that was enough")
 
     # --- calls ------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from tests.idle_clock import IdleClock
 
 from ...messages import Said
 from ..groups import BOUND
-from ..http_server import TOOLS, Running, run_server, unused_port
+from ..http_server import TOOLS, Running, reserved_port, run_server
 from ..links import MARGIN, never_lost, open_session, text_of
 from ..processes import freeze
 
@@ -119,18 +119,18 @@ async def test_the_package_that_a_socks_proxy_needs_is_named(monkeypatch: pytest
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_refused_connection_is_one_bare_exception_and_cancels_no_task(mode: str) -> None:
     reported: list[Exception | None] = []
-    async with open_link(
-        http(f"http://127.0.0.1:{unused_port()}/mcp"), on_lost=lambda: reported.append(link.failure)
-    ) as link:
-        with pytest.raises(MCPError, match="Connection closed"):
-            async with open_session(link, mode):
-                pytest.fail("it connected")
-        # The owner task goes on, because it was not cancelled.
-        await trio.lowlevel.checkpoint()
-        assert link.lost
-        assert isinstance(link.failure, ConnectionOver)
-        assert isinstance(link.failure.__cause__, httpx2.ConnectError)
-        assert reported == [link.failure]
+    with reserved_port() as port:
+        config = http(f"http://127.0.0.1:{port}/mcp")
+        async with open_link(config, on_lost=lambda: reported.append(link.failure)) as link:
+            with pytest.raises(MCPError, match="Connection closed"):
+                async with open_session(link, mode):
+                    pytest.fail("it connected")
+            # The owner task goes on, because it was not cancelled.
+            await trio.lowlevel.checkpoint()
+            assert link.lost
+            assert isinstance(link.failure, ConnectionOver)
+            assert isinstance(link.failure.__cause__, httpx2.ConnectError)
+            assert reported == [link.failure]
 
 
 async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_further_calls(own_server: Running) -> None:

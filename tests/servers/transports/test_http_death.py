@@ -10,7 +10,7 @@ from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPoli
 
 from ..fleet import PROMPT, calls, http_config, http_server
 from ..groups import NEVER
-from ..http_server import unused_port
+from ..http_server import reserved_port
 from ..links import text_of
 from ..processes import eventually
 
@@ -19,17 +19,17 @@ SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, m
 
 async def test_a_refused_connection_is_reported_without_credentials() -> None:
     """S2-17: the error shows the URL without its password and token."""
-    port = unused_port()
-    url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
-    config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
-    began = trio.current_time()
-    async with open_servers(config) as servers:
-        assert trio.current_time() - began < PROMPT + 2
-        error = servers.errors["web"]
-        assert isinstance(error, ConnectFailed)
-        assert f"127.0.0.1:{port}/mcp" in str(error)
-        seen = f"{error} {error!r} {error.__cause__!r} {servers['web']!r} {servers.status()} {config!r}"
-        assert not [word for word in ("hunter2", "s3cret", "t0ken") if word in seen]
+    with reserved_port() as port:
+        url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
+        config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
+        began = trio.current_time()
+        async with open_servers(config) as servers:
+            assert trio.current_time() - began < PROMPT + 2
+            error = servers.errors["web"]
+            assert isinstance(error, ConnectFailed)
+            assert f"127.0.0.1:{port}/mcp" in str(error)
+            seen = f"{error} {error!r} {error.__cause__!r} {servers['web']!r} {servers.status()} {config!r}"
+            assert not [word for word in ("hunter2", "s3cret", "t0ken") if word in seen]
 
 
 async def test_calls_in_flight_are_lost_with_an_http_server_and_later_calls_succeed_once_it_is_back() -> None:
