@@ -30,7 +30,6 @@ _STARTUP_TIMEOUT: Final = 300.0
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
-_check_count: Final = check.count(1, "give a whole number of 1 or more")
 _check_transport: Final = check.kind(
     Stdio,
     Http,
@@ -90,7 +89,7 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
     """Refuse replicas of what is not a process, of a server whose requests have an order, and with ``"raise"``."""
-    _check_count(instance, attribute, value)
+    check.at_least_one(instance, attribute, value)
     transport = instance.transport
     kind = transport.kind if isinstance(transport, TransportTemplate) else type(transport).__name__.lower()
     if value == 1:
@@ -219,9 +218,9 @@ class ServerConfig:
     idle_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     max_lifetime: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
-    max_in_flight: int = attrs.field(default=64, validator=_check_count, kw_only=True)
+    max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
     replicas: int = attrs.field(default=1, validator=_check_replicas, kw_only=True)
-    mailbox_size: int = attrs.field(default=256, validator=_check_count, kw_only=True)
+    mailbox_size: int = attrs.field(default=256, validator=check.at_least_one, kw_only=True)
     overflow: Literal["wait", "fail"] = attrs.field(
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )

@@ -10,7 +10,7 @@ from ._loaded import LoadedConfig
 
 
 class Rank(IntEnum):
-    """Which source wins if several have a server of the same name: the one with the lowest rank, then the first."""
+    """The precedence of a source. If several have a server of the same name, the lowest rank wins, then the first."""
 
     CODE = 0
     TABLE = 1
@@ -27,7 +27,7 @@ class Source(Protocol):
 
     Attributes:
         name: names the source in errors, logs and ``ServerConfig.source``, without credentials.
-        rank: which source wins if several have a server of the same name.
+        rank: its precedence, if several have a server of the same name.
         interval: seconds between two looks.
         settles: whether a change is awaited until two looks in a row are equal, because writers write in pieces.
     """

@@ -97,6 +97,9 @@ def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
     return check
 
 
+at_least_one: Final = count(1, "give a whole number of 1 or more")
+
+
 def one_of(*choices: str) -> Validator:
     """Make a validator for one of some words."""
     remedy = "choose " + " or ".join(repr(choice) for choice in choices)
@@ -123,6 +126,11 @@ def kind(*types: type, remedy: str) -> Validator:
             raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
 
     return check
+
+
+def shown_function(value: object) -> str:
+    """Return the name of a function for a ``repr``; None as it is."""
+    return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
 
 
 def as_tuple(value: Iterable[_T]) -> tuple[_T, ...]:

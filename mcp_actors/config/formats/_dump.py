@@ -254,7 +254,7 @@ def _changed(thing: Any) -> dict[str, Any]:
 def _has_literal(parts: Iterable[Part]) -> bool:
     """Return whether a credential has any text of its own, but for the name of its scheme in front of a variable."""
     parts = [part for part in parts if part]
-    if isinstance(parts[0] if parts else None, str) and len(parts) > 1 and _SCHEME.fullmatch(str(parts[0])):
+    if len(parts) > 1 and isinstance(parts[0], str) and _SCHEME.fullmatch(parts[0]):
         parts = parts[1:]
     return any(_is_literal(part) for part in parts)
 

@@ -26,5 +26,5 @@ class BreakerPolicy:
         ConfigError: a value is out of its range.
     """
 
-    failures: int = attrs.field(default=5, validator=check.count(1, "give a whole number of 1 or more"))
+    failures: int = attrs.field(default=5, validator=check.at_least_one)
     reset_after: float = attrs.field(default=30.0, validator=check.seconds())

@@ -9,12 +9,11 @@ import attrs
 from .. import _validators as check
 
 _RUNGS: Final = ("warn_after", "unhealthy_after", "restart_after", "fail_after")
-_positive = check.count(1, "give a whole number of 1 or more")
 
 
 def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: int) -> None:
     """Validate that a rung is a count and not below the one before it."""
-    _positive(instance, attribute, value)
+    check.at_least_one(instance, attribute, value)
     before = _RUNGS[_RUNGS.index(attribute.name) - 1] if attribute.name != _RUNGS[0] else None
     if before is not None and value < getattr(instance, before):
         remedy = f"give at least {before}, which is {getattr(instance, before)}"

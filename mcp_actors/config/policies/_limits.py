@@ -11,7 +11,6 @@ from .. import _validators as check
 _DEEPEST: Final = 200
 """Levels. Code that reads schemas is recursive, here and in other packages; deeper schemas would raise in it."""
 
-_check_count: Final = check.count(1, "give a whole number of 1 or more")
 _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
 
 
@@ -47,11 +46,11 @@ class Limits:
         ConfigError: a value is out of its range.
     """
 
-    max_tools: int = attrs.field(default=1000, validator=_check_count)
-    max_list_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=_check_count)
-    max_text_chars: int = attrs.field(default=16 * 1024, validator=_check_count)
-    max_schema_bytes: int = attrs.field(default=256 * 1024, validator=_check_count)
+    max_tools: int = attrs.field(default=1000, validator=check.at_least_one)
+    max_list_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=check.at_least_one)
+    max_text_chars: int = attrs.field(default=16 * 1024, validator=check.at_least_one)
+    max_schema_bytes: int = attrs.field(default=256 * 1024, validator=check.at_least_one)
     max_schema_depth: int = attrs.field(default=64, validator=_check_depth)
-    max_message_values: int = attrs.field(default=250_000, validator=_check_count)
-    max_notifications: int = attrs.field(default=500, validator=_check_count)
-    max_requests: int = attrs.field(default=500, validator=_check_count)
+    max_message_values: int = attrs.field(default=250_000, validator=check.at_least_one)
+    max_notifications: int = attrs.field(default=500, validator=check.at_least_one)
+    max_requests: int = attrs.field(default=500, validator=check.at_least_one)

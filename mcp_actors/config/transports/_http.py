@@ -164,10 +164,6 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
 _ABOUT_THE_CLIENT: Final = ("verify", "max_connections", "keepalive")
 
 
-def _shown_factory(value: object) -> str:
-    return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
-
-
 def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
     """Refuse anything but a function, and options that a custom client would ignore."""
     if value is None:
@@ -264,7 +260,7 @@ class Http(_Endpoint):
         default=_DEFAULT_MAX_BODY, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
     http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
-        default=None, validator=_check_factory, repr=_shown_factory, kw_only=True
+        default=None, validator=_check_factory, repr=check.shown_function, kw_only=True
     )
 
 

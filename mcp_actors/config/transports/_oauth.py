@@ -133,7 +133,8 @@ def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: obj
 def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     check.one_of("authorization_code", "client_credentials", "identity_assertion")(instance, attribute, value)
     if value == "client_credentials":
-        needed = {"client_id": instance.client_id, "client_secret or assertion": _secret_of(instance)}
+        secret = instance.assertion or instance.client_secret
+        needed = {"client_id": instance.client_id, "client_secret or assertion": secret}
     elif value == "identity_assertion":
         if not instance.send_resource:
             raise _bad("send_resource", "send_resource=False is not used with grant='identity_assertion'; remove it")
@@ -147,10 +148,6 @@ def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object
         raise _bad("grant", f"grant={value!r} is given without {' and '.join(missing)}; give that too")
 
 
-def _secret_of(instance: OAuth) -> object:
-    return instance.client_secret if instance.assertion is None else instance.assertion
-
-
 def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, TokenStore):
         raise _bad("store", f"store is {check.a_type(value)}; give an object with the methods of a TokenStore")
@@ -158,10 +155,6 @@ def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object
 
 def _shown_secret(value: object) -> str:
     return "None" if value is None else MASK
-
-
-def _shown_function(value: object) -> str:
-    return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
 
 
 @attrs.frozen(kw_only=True)
@@ -213,12 +206,12 @@ class OAuth:
     assume_pkce: bool = attrs.field(default=False, validator=check.flag)
     send_resource: bool = attrs.field(default=True, validator=[check.flag, _check_resource])
     assertion: Callable[..., Awaitable[str]] | None = attrs.field(
-        default=None, validator=_check_function, repr=_shown_function
+        default=None, validator=_check_function, repr=check.shown_function
     )
     grant: Literal["authorization_code", "client_credentials", "identity_assertion"] = attrs.field(
         default="authorization_code", validator=_check_grant
     )
-    on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=_shown_function)
+    on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=check.shown_function)
     sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
     optional: bool = attrs.field(default=False, validator=check.flag)
     store: TokenStore | None = attrs.field(default=None, validator=_check_store)

@@ -91,15 +91,21 @@ def _needs_interpreter(path: str, command: str) -> bool:
     return shutil.which(command) is None if not os.path.dirname(command) else not os.access(path, os.X_OK)
 
 
-def _shown_options(options: Mapping[str, Any]) -> str:
-    shown = {name: repr(value) for name, value in options.items()}
+def _masked(options: Mapping[str, Any]) -> dict[str, object]:
+    """Return valid options without credentials, except for those in mappings."""
+    masked: dict[str, object] = dict(options)
     if "args" in options:
-        shown["args"] = repr(mask_args(options["args"]))
+        masked["args"] = mask_args(options["args"])
     if "url" in options:
-        shown["url"] = repr(mask_url(options["url"]))
+        masked["url"] = mask_url(options["url"])
     if "auth" in options:
-        shown["auth"] = MASK
-    return "{" + ", ".join(f"{name!r}: {text}" for name, text in shown.items()) + "}"
+        masked["auth"] = MASK
+    return masked
+
+
+def _shown_options(options: Mapping[str, Any]) -> str:
+    shown = (f"{name!r}: {value if name == 'auth' else repr(value)}" for name, value in _masked(options).items())
+    return "{" + ", ".join(shown) + "}"
 
 
 def _to_options(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,13 +149,7 @@ class TransportTemplate:
     @property
     def display_options(self) -> dict[str, object]:
         """The options for messages and logs, as JSON-like data: without credentials, with variables as written."""
-        shown: dict[str, object] = dict(self.options)
-        if "args" in shown:
-            shown["args"] = mask_args(str(each) for each in self.options["args"])
-        if "url" in shown:
-            shown["url"] = mask_url(str(self.options["url"]))
-        if "auth" in shown:
-            shown["auth"] = MASK
+        shown = _masked(self.options)
         for field in _NAMED:
             if field in shown:
                 shown[field] = sorted(self.options[field])
