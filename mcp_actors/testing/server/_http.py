@@ -58,8 +58,7 @@ class Endpoint:
                 await self.set_listening(False)
             task_status.started()
             while True:
-                process = _HttpProcess(self._script, self)
-                await process.run()
+                await _HttpProcess(self._script, self).run()
 
     async def set_listening(self, listening: bool) -> None:
         """Refuse connections, or take them again on the same port."""

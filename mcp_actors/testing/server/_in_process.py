@@ -15,7 +15,6 @@ from ._connection import StreamConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
 
     from anyio.streams.memory import MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
@@ -34,12 +33,9 @@ class InProcessServer(ElsewhereServer):
         self.name = script.name
         self._script = script
 
-    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection, around a block."""
-        return self._connect(on_lost)
-
     @asynccontextmanager
-    async def _connect(self, on_lost: Callable[[], None]) -> AsyncIterator[TransportStreams]:
+    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[TransportStreams]:
+        """Serve one connection, around a block."""
         if self._script.refusing:
             raise ConnectionRefusedError(f"{self.name} is down")
         to_server, server_reads = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)

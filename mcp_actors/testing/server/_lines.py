@@ -14,8 +14,6 @@ from mcp.types import jsonrpc_message_adapter
 from ._connection import StreamConnection
 
 if TYPE_CHECKING:
-    from anyio.streams.memory import MemoryObjectSendStream
-
     from ._script import Script
 
 Read = Callable[[], Awaitable[bytes]]
@@ -40,22 +38,22 @@ class LineConnection(StreamConnection):
 
     async def serve(self) -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._receive, self._incoming)
+            nursery.start_soon(self._receive)
             try:
                 await super().serve()
             finally:
                 nursery.cancel_scope.cancel("the connection is over")
 
-    async def _receive(self, incoming: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+    async def _receive(self) -> None:
         rest = b""
-        with incoming:
+        with self._incoming:
             while data := await self._read():
                 await self._thawed.wait()
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
                     item = SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                     if not await self.answers(item):
-                        incoming.send_nowait(item)
+                        self._incoming.send_nowait(item)
 
     async def deliver(self, item: SessionMessage) -> None:
         await self.deliver_raw(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())

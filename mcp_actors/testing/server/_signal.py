@@ -63,14 +63,9 @@ def _waker(fn: Callable[[], object]) -> Callable[[], object]:
 
 def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
     """Call a function in a run of Trio: at once if this is that run, and soon if it is another one."""
-    if is_current(token):
+    if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
         # Not by way of the token, which wakes the run through a socket: a seeded run would not be repeatable.
         fn()
     else:
         with suppress(trio.RunFinishedError):
             token.run_sync_soon(fn)
-
-
-def is_current(token: trio.lowlevel.TrioToken) -> bool:
-    """Return True if the caller is in the run of Trio that the token is of."""
-    return trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token
