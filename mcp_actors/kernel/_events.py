@@ -312,7 +312,8 @@ class EventStream:
     """
 
     def __init__(self, *, size: int = EVENT_BUFFER) -> None:
-        check_buffer(size)
+        if not is_whole(size, 1):
+            raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")
         self.missed: int = 0
         """The number of events that were dropped because the reader was too slow."""
         self._events: deque[Event] = deque()
@@ -349,9 +350,3 @@ class EventStream:
         """Accept no more events. A reader still gets the events that are left."""
         self._closed = True
         self._news.unpark_all()
-
-
-def check_buffer(size: object) -> None:
-    """Raise a `ValueError` if an event stream cannot have this size."""
-    if not is_whole(size, 1):
-        raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")

@@ -167,7 +167,7 @@ class Record:
         return self.mailbox.life is None and self.state in ("stopped", "failed")
 
     def watch(self, report: Report) -> None:
-        """Report the end of the incarnation that runs, else of the next one; or, as soon as it is known, that none."""
+        """Report the end of the incarnation that runs, else of the next one; if none follows, report that at once."""
         if self._stays_down:
             report("not_running", None, False)
         else:

@@ -325,5 +325,4 @@ class Supervisor(Actor):
         request = serving.get()
         assert isinstance(request, Envelope)
         sender = request.context.get(serving)
-        own = child.run if child.run is not None else None
-        return sender is not None and (sender in child.record.in_flight or sender is own)
+        return sender is not None and (sender in child.record.in_flight or sender is child.run)

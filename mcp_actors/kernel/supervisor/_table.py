@@ -148,7 +148,7 @@ class Child:
     failures: int = 0
     alone: bool = False
     probation: trio.CancelScope | None = None
-    kind: Literal["worker", "supervisor"] = field(default="worker")
+    kind: Literal["worker", "supervisor"] = "worker"
 
     @property
     def idle(self) -> bool:
