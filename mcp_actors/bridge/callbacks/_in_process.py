@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.server.mcpserver import MCPServer
 from mcp.shared._context_streams import ContextReceiveStream
 from mcp.shared.message import SessionMessage
 
-from ...servers.transports import ElsewhereServer, Stream
+from ...servers.transports import ElsewhereServer, Stream, lowlevel
 from ._functions import on_loop
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
     from mcp.server import Server
+    from mcp.server.mcpserver import MCPServer
 
     from .._bridge import Bridge
     from .._lane import Step
@@ -48,15 +48,11 @@ class LoopServer(ElsewhereServer):
     def __init__(self, bridge: Bridge, server: Server[Any] | MCPServer) -> None:
         self.name = server.name
         self._bridge = bridge
-        # The SDK unwraps it the same way; there is no public name.
-        self._server: Server[Any] = server._lowlevel_server if isinstance(server, MCPServer) else server
-
-    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
-        return self._connect()
+        self._server: Server[Any] = lowlevel(server)
 
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[TransportStreams]:
+    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[TransportStreams]:
+        """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
         to_server, server_reads = anyio.create_memory_object_stream[Sent](math.inf)
         to_client, client_reads = anyio.create_memory_object_stream[Sent](math.inf)
         served = trio.Event()

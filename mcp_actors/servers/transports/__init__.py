@@ -5,7 +5,7 @@ The rest of `servers` uses only these names.
 
 from __future__ import annotations
 
-from ._in_process import ElsewhereServer as ElsewhereServer
+from ._in_process import ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
 from ._link import (
     MAY_HAVE_ACTED as MAY_HAVE_ACTED,
     DirectPipe as DirectPipe,
