@@ -25,7 +25,7 @@ LOOK_EVERY: Final = 0.02
 LONGEST: Final = 60.0
 """Seconds to wait. A refresh takes less than a second, and gives up after 30."""
 
-_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES, errno.EINTR})
+_HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space, no quota, and no room below the limit for the size of a file."""
