@@ -168,7 +168,8 @@ def _check_issuer(oauth: OAuth, provider: OAuthClientProvider) -> None:
     metadata = provider.context.oauth_metadata
     found = None if metadata is None else str(metadata.issuer)
     if found is None or not issuers_match(found, oauth.issuer):
-        raise Refused("issuer_mismatch", f"the server names the issuer {found}, and {oauth.issuer} is configured")
+        problem = f"the server names {found or 'no issuer'}, and the issuer {oauth.issuer} is configured"
+        raise Refused("issuer_mismatch", f"{problem}; correct that, or do not sign in to this server")
 
 
 def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:

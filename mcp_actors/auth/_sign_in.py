@@ -113,7 +113,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
     if oauth.unattended:
         return SignInFailed.because(server, "unreachable", f"there are no tokens within {TIMEOUT:g} s")
-    why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout) without an answer of the person"
+    why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout); sign in again, or raise sign_in_timeout"
     return SignInFailed.because(server, "timed_out", why)
 
 
@@ -203,7 +203,8 @@ class _Visit:
             await self._show(nursery.cancel_scope)
         found = self._found
         if found is None:
-            raise Refused("no_code", "the sign-in callback returned no code, and the redirect is not to this machine")
+            problem = "the sign-in callback returned no code, and the redirect is not to this machine"
+            raise Refused("no_code", f"{problem}; return the code, or the URL that the browser ends at")
         if "error" in found:
             self._refuse(found)
         try:

@@ -218,7 +218,7 @@ async def test_a_refused_consent_is_shown_once_and_named(authority: Authority, t
 
 async def test_a_closed_tab_times_out_by_the_time_of_the_sign_in_alone(authority: Authority, tmp_path: Path) -> None:
     async with open_servers(authority.config(tmp_path, sign_in_timeout=0.3)) as servers:
-        with pytest.raises(SignInFailed, match="sign_in_timeout") as caught:
+        with pytest.raises(SignInFailed, match="sign in again, or raise sign_in_timeout") as caught:
             await servers["guarded"].sign_in(show=never)
         assert caught.value.reason == "timed_out"
 
@@ -353,6 +353,27 @@ async def test_a_redirect_of_another_issuer_is_refused_by_name(authority: Author
         with pytest.raises(SignInFailed) as caught:
             await servers["guarded"].sign_in(show=mix_up)
     assert caught.value.reason == "issuer_mismatch"
+
+
+async def test_another_issuer_than_the_configured_one_is_refused_before_a_page_is_shown(
+    authority: Authority, tmp_path: Path
+) -> None:
+    async with open_servers(authority.config(tmp_path, issuer="https://other.example")) as servers:
+        with pytest.raises(SignInFailed, match="is configured; correct that, or do not sign in") as caught:
+            await servers["guarded"].sign_in(show=never)
+    assert caught.value.reason == "issuer_mismatch"
+
+
+async def test_a_callback_returns_the_code_if_the_redirect_is_not_to_this_machine(
+    authority: Authority, tmp_path: Path
+) -> None:
+    async def show(url: str) -> None:
+        """Wait for a redirect that does not come here."""
+
+    async with open_servers(authority.config(tmp_path, redirect="https://app.example/back")) as servers:
+        with pytest.raises(SignInFailed, match="return the code, or the URL that the browser ends at") as caught:
+            await servers["guarded"].sign_in(show=show)
+    assert caught.value.reason == "no_code"
 
 
 async def test_a_configured_client_secret_is_not_stored_and_used_for_each_request(
