@@ -25,6 +25,7 @@ from mcp_actors import (
     ToolsChanged,
     open_servers,
 )
+from mcp_actors.servers import ResourceUpdated
 from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
 from mcp_actors.servers.transports.http._bodies import QUIET
 
@@ -32,6 +33,7 @@ from ..simulate.http import Connection, HttpMachine, HttpProcess
 from ..simulate.plan import SimulatedServer
 from ..simulate.servers import House
 from ..simulate.trace import Trace
+from ..simulate.worker import RESOURCE
 from .changing import Changing, shown, wait_shown
 from .faults.http_faults import Raw, faulty_server, stream
 from .fleet import PROMPT, Outcome, http_server
@@ -141,6 +143,27 @@ async def test_a_stream_that_was_dropped_without_a_word_is_replaced(era: str, au
         house.machine.lose()
         house.do("add tool")
         await wait_shown(group, "work", "t1", within=QUIET + 5)
+        assert group["here"].statistics().restarts == 0
+
+
+@pytest.mark.parametrize("verb", ["lose", "cut"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_a_resource_may_have_changed_while_there_was_no_stream(
+    era: str, verb: str, autojump_clock: MockClock
+) -> None:
+    """The server does not repeat what it sent after the stream broke, or was dropped without a word."""
+    house = House(SimulatedServer("here", "http", era, {}, followed=True), Trace())
+    async with open_servers(house.config()) as group:
+        await trio.sleep(5)
+        async with group["here"].subscribe(RESOURCE) as changes:
+            house.do("update")
+            assert await anext(changes) == ResourceUpdated(RESOURCE)
+            house.do(verb)
+            house.do("update")
+            with trio.fail_after(QUIET + 5):
+                assert await anext(changes) == ResourceUpdated(RESOURCE, missed=True)
+            house.do("update")
+            assert await anext(changes) == ResourceUpdated(RESOURCE)
         assert group["here"].statistics().restarts == 0
 
 

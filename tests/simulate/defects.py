@@ -22,6 +22,7 @@ from mcp_actors.kernel.supervisor._restart import RestartBudget, affected
 from mcp_actors.servers.connection._direct import CancelNotice
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
+from mcp_actors.servers.connection.upkeep._subscriptions import Connection
 from mcp_actors.servers.group import _leaving, _tree
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 from mcp_actors.servers.group._open import Follower
@@ -157,6 +158,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
     "an old replica that is kept": defect(LifecycleActor, "_replace", no_wait),
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
+    "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
@@ -164,5 +166,6 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
     "an idle pool that a call starts after its stop": defect(ServerEntry, "note_stopped", note_stopped_replicas),
     "a refused stream that nobody notices": defect(NotificationStream, "opened", False),
+    "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
 }
 """The defects, and how each is put in."""

@@ -125,6 +125,10 @@ class HttpMachine:
         for worker in self.process.workers.values():
             worker.notify()
 
+    def update(self) -> None:
+        for worker in self.process.workers.values():
+            worker.update()
+
     def cut(self) -> None:
         for worker in self.process.workers.values():
             worker.cut()
@@ -261,7 +265,8 @@ class HttpWorker(Worker):
     @property
     def is_heard(self) -> bool:
         """True if there is a stream for its notifications."""
-        streams = [self.open.get(each) for each in self.listening] if self.modern else [self.notifications]
+        listeners = self.listeners("toolsListChanged")
+        streams = [self.open.get(each) for each in listeners] if self.modern else [self.notifications]
         return any(stream is not None for stream in streams)
 
     def wake(self) -> None:

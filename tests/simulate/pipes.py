@@ -66,6 +66,10 @@ class PipeMachine:
         for process in self.running:
             process.worker.notify()
 
+    def update(self) -> None:
+        for process in self.running:
+            process.worker.update()
+
     def cut(self) -> None:
         """Do nothing: there is no network."""
 

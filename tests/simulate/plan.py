@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from mcp_actors import Backoff, BreakerPolicy, HealthPolicy, RestartPolicy, RetryPolicy
 
@@ -53,6 +53,12 @@ REPLICAS: Final = (1, 1, 1, 1, 2, 3)
 LONG: Final = 120.0
 """Seconds after which every caller leaves: a call without a timeout may wait for ever for a server that hangs."""
 
+FOLLOWED: Final = 0.25
+"""The part of the servers behind pipes and HTTP of which the program follows a resource."""
+
+UPDATES: Final = 6
+"""Changes of a resource that is followed, at most."""
+
 DRAIN_TIMEOUTS: Final = (0.0, 1.0, 30.0, 30.0)
 DRAINS: Final = ((), ("stop",), ("restart", "leave"), ("remove",), ("leave",), ("leave",))
 
@@ -71,6 +77,7 @@ class SimulatedServer:
         era: its era.
         options: those of its configuration.
         signs_in: True if a person signs in to it, over HTTP.
+        followed: True if the program subscribes to a resource of it.
         actors: the names of the actors that have its connections.
     """
 
@@ -79,6 +86,7 @@ class SimulatedServer:
     era: str
     options: dict[str, Any]
     signs_in: bool = False
+    followed: bool = False
 
     @property
     def actors(self) -> list[str]:
@@ -91,7 +99,7 @@ class Deed:
     """Something that happens to a server, and a pause after it.
 
     Attributes:
-        verb: one of `DEEDS`; calls have the others, too.
+        verb: one of `DEEDS`, or ``update``; calls have the others, too.
         server: to which.
         fate: what becomes of a call.
         seconds: how long a call takes.
@@ -140,7 +148,20 @@ def draw(seed: int) -> Plan:
         if calls > MAX_CALLS:
             break
         deeds += [deed] if number < 2 else [draw_call(dice, deed.server) for _ in range(number)]
-    return Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
+    plan = Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
+    return with_resources(random.Random(f"resources of {seed}"), plan)
+
+
+def with_resources(dice: random.Random, plan: Plan) -> Plan:
+    """Return the plan with resources that are followed, and change."""
+    deeds, servers = [*plan.deeds], []
+    for server in plan.servers:
+        followed = server.way != "memory" and dice.random() < FOLLOWED
+        servers.append(evolve(server, followed=followed))
+        for _ in range(dice.randint(1, UPDATES) if followed else 0):
+            deed = Deed("update", server.name, *draw_way(dice), dice.choice(PAUSES))
+            deeds.insert(dice.randint(0, len(deeds)), deed)
+    return evolve(plan, servers=tuple(servers), deeds=tuple(deeds))
 
 
 def draw_server(dice: random.Random, name: str) -> SimulatedServer:

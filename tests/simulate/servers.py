@@ -28,6 +28,7 @@ class Machine(Protocol):
     def freeze(self) -> None: ...
     def thaw(self) -> None: ...
     def change(self) -> None: ...
+    def update(self) -> None: ...
     def cut(self) -> None: ...
     def lose(self) -> None: ...
     def sign_in(self) -> None: ...
@@ -48,6 +49,7 @@ class House:
         down: True while connects are refused.
         token: the credential that it accepts, if it is behind HTTP.
         signed_in: False while a person has to sign in to get a new one.
+        number: what its resource contains.
     """
 
     plan: SimulatedServer
@@ -60,6 +62,7 @@ class House:
     down: bool = False
     token: str = "token-0"
     signed_in: bool = True
+    number: int = 0
     machine: Machine = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -88,12 +91,19 @@ class House:
             case "sign in":
                 self.signed_in = True
                 self.machine.sign_in()
+            case "update":
+                self.update()
             case "add tool":
                 self.tools.append(f"t{len(self.tools)}")
                 self.machine.change()
             case "remove tool":
                 del self.tools[max(1, len(self.tools) - 1) :]
                 self.machine.change()
+
+    def update(self) -> None:
+        """Change its resource."""
+        self.number += 1
+        self.machine.update()
 
     def begin(self, call: int) -> None:
         """Note that a call is carried out."""
@@ -146,6 +156,9 @@ class MemoryMachine:
         for name in {*self._server.tools} - {*self._house.tools}:
             self._server.remove_tool(name, notify=False)
         self._server.notify()
+
+    def update(self) -> None:
+        """Do nothing: it has no resource."""
 
     def cut(self) -> None:
         """Do nothing: there is no network."""

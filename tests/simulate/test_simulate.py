@@ -32,7 +32,7 @@ FIRST: Final = SEED if FULL_SIZE else 0
 PARTS: Final = 5
 
 FOUND: Final[dict[str, int]] = {
-    "a lost wake-up: a sender who waits for room stays outside": 5,
+    "a lost wake-up: a sender who waits for room stays outside": 8,
     "a doubled send: a line is written twice": 0,
     "a second attempt of a call that was sent": 5,
     "an answer to the wrong caller": 3,
@@ -59,6 +59,8 @@ FOUND: Final[dict[str, int]] = {
     "a pool whose events are hidden": 0,
     "an idle pool that a call starts after its stop": 37,
     "a refused stream that nobody notices": 341,
+    "a subscription that is not renewed": 5,
+    "a gap that subscriptions do not hear of": 77,
 }
 """The defects that are put in, and a seed that finds each."""
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
 MODERN: Final = "2026-07-28"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+RESOURCE: Final = "res:///number"
+TOOLS: Final = {"tools": {"listChanged": True}}
+RESOURCES: Final = {"resources": {"subscribe": True}}
 
 Json = dict[str, Any]
 
@@ -23,7 +26,8 @@ class Worker(ABC):
         modern: True if it speaks the modern era.
         calls: those that it has begun to carry out.
         running: its work, by the id of the request.
-        listening: the requests that wait for notifications, in the modern era.
+        listening: the requests that wait for notifications, and for which, in the modern era.
+        subscribed: True if changes of the resource are announced, in the legacy era.
     """
 
     def __init__(self, house: House) -> None:
@@ -31,7 +35,9 @@ class Worker(ABC):
         self.calls: set[int] = set()
         self.running: dict[object, trio.CancelScope] = {}
         self._house = house
-        self.listening: list[object] = []
+        self.listening: dict[object, Json] = {}
+        self.subscribed = False
+        self._capabilities = TOOLS | (RESOURCES if house.plan.followed else {})
 
     @property
     @abstractmethod
@@ -51,12 +57,10 @@ class Worker(ABC):
         request, params = message.get("id"), message.get("params") or {}
         match message.get("method"):
             case "server/discover" if self.modern:
-                capabilities = {"tools": {"listChanged": True}}
-                self._reply(request, {"supportedVersions": [MODERN], "capabilities": capabilities})
+                self._reply(request, {"supportedVersions": [MODERN], "capabilities": self._capabilities})
             case "initialize" if not self.modern:
-                capabilities = {"tools": {"listChanged": True}}
                 info = {"name": self._house.plan.name, "version": "1"}
-                version = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "serverInfo": info}
+                version = {"protocolVersion": "2025-11-25", "capabilities": self._capabilities, "serverInfo": info}
                 self._reply(request, version)
             case "tools/list":
                 tools = [{"name": name, "inputSchema": {"type": "object"}} for name in self._house.tools]
@@ -66,9 +70,12 @@ class Worker(ABC):
                 self.running[request] = scope = trio.CancelScope()
                 trio.lowlevel.spawn_system_task(self._work, request, params["arguments"], scope)
             case "subscriptions/listen" if self.modern:
-                self.listening.append(request)
+                self.listening[request] = params["notifications"]
                 about = {"notifications": params["notifications"], "_meta": {SUBSCRIPTION: request}}
                 self._send({"method": "notifications/subscriptions/acknowledged", "params": about})
+            case "resources/subscribe" | "resources/unsubscribe" as method if not self.modern:
+                self.subscribed = method == "resources/subscribe"
+                self._reply(request, {})
             case "notifications/cancelled":
                 self.cancel(params["requestId"])
             case "ping":
@@ -80,8 +87,7 @@ class Worker(ABC):
         """Stop work that the client has canceled; also listening."""
         if scope := self.running.get(request):
             scope.cancel("the client has cancelled it")
-        if request in self.listening:
-            self.listening.remove(request)
+        self.listening.pop(request, None)
 
     def end(self) -> None:
         """Stop all work."""
@@ -90,9 +96,21 @@ class Worker(ABC):
 
     def notify(self) -> None:
         """Send a notification that the tools have changed."""
-        for listener in self.listening if self.modern else [None]:
-            params = {} if listener is None else {"_meta": {SUBSCRIPTION: listener}}
-            self._send({"method": "notifications/tools/list_changed", "params": params})
+        self._announce("toolsListChanged", {"method": "notifications/tools/list_changed"})
+
+    def update(self) -> None:
+        """Send a notification that the resource has changed, if the client has subscribed to it."""
+        if self.modern or self.subscribed:
+            self._announce("resourceSubscriptions", {"method": "notifications/resources/updated"}, uri=RESOURCE)
+
+    def _announce(self, kind: str, message: Json, **params: str) -> None:
+        for listener in self.listeners(kind) if self.modern else [None]:
+            meta = {} if listener is None else {"_meta": {SUBSCRIPTION: listener}}
+            self._send(message | {"params": params | meta})
+
+    def listeners(self, kind: str) -> list[object]:
+        """Return the requests that wait for notifications of a kind."""
+        return [request for request, wanted in self.listening.items() if wanted.get(kind)]
 
     async def _work(self, request: object, arguments: Json, scope: trio.CancelScope) -> None:
         with scope:

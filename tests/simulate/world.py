@@ -15,9 +15,17 @@ from mcp import MCPError
 from mcp.types import TextContent
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, HttpStatusError, ServerError, ServerGroup, ServerRef, open_servers
+from mcp_actors import (
+    ConfigError,
+    HttpStatusError,
+    ServerError,
+    ServerGroup,
+    ServerRef,
+    ServerUnavailable,
+    open_servers,
+)
 from mcp_actors.kernel import Event, RequestStarted
-from mcp_actors.servers import ServerAdded, StateChanged, ToolsChanged
+from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
 from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
 
@@ -27,6 +35,7 @@ from .pipes import PipeMachine
 from .plan import LONG, Deed, Plan
 from .servers import House
 from .trace import Trace
+from .worker import RESOURCE
 
 COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload")
 
@@ -91,6 +100,7 @@ class World:
         problems: what was found wrong during the run.
         shown: the tools in the catalogue of each server that was ready at the end.
         states: the state of each server and of each replica at the end.
+        read: what the program has read last of the resource of each server, while it is subscribed to it.
     """
 
     plan: Plan
@@ -101,6 +111,7 @@ class World:
     problems: list[str] = field(factory=list)
     shown: dict[str, set[str]] = field(factory=dict)
     states: dict[str, str] = field(factory=dict)
+    read: dict[str, int] = field(factory=dict)
     _servers: ServerGroup = field(init=False)
     _refs: dict[str, ServerRef] = field(init=False)
     _all: trio.CancelScope = field(init=False)
@@ -142,6 +153,9 @@ class World:
             options: Any = {"observers": [self._observe], "drain_timeout": self.plan.drain_timeout}
             async with open_servers(*configs, **options) as self._servers:
                 self._refs = dict(self._servers)
+                for server in self.plan.servers:
+                    if server.followed:
+                        callers.start_soon(self._follow, server.name, name=f"follows {server.name}")
                 for deed in self.plan.deeds:
                     self._do(deed, callers)
                     if deed.pause:
@@ -280,6 +294,29 @@ class World:
         assert isinstance(content, TextContent)
         return content.text
 
+    async def _follow(self, server: str) -> None:
+        """Subscribe to the resource of a server, and read it whenever it may have changed."""
+        while True:
+            ref = self._ref(server)
+            with suppress(ServerError, MCPError):
+                async with ref.subscribe(RESOURCE) as changes:
+                    self.read[server] = self.houses[server].number
+                    while await self._read_changes(server, changes) and self._ref(server) is ref:
+                        pass
+            self.read.pop(server, None)
+            await trio.sleep(1.0)
+
+    async def _read_changes(self, server: str, changes: Subscription) -> bool:
+        """Read what changes. Return True if the server is down, and the subscription goes on when it is back."""
+        try:
+            async for change in changes:
+                self.read[server] = self.houses[server].number
+                self.trace.note(server, f"{'may have' if change.missed else 'has'} changed", "program")
+        except ServerUnavailable:
+            await trio.sleep(1.0)
+            return True
+        return False
+
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _settle(self, callers: trio.Nursery) -> None:
@@ -300,9 +337,9 @@ class World:
             if name in self._servers:
                 await self._look(self._servers[name], house, callers)
 
-    async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery, *, refused_before: bool = False) -> None:
+    async def _look(self, ref: ServerRef, house: House, callers: trio.Nursery) -> None:
         """Look at a healthy server: it is idle, it takes as many calls as it should, and it shows its tools."""
-        status, options = ref.statistics(), house.plan.options
+        status = ref.statistics()
         self.states |= {each.name: each.state for each in status.replicas.each}
         self.states[ref.name] = status.state
         self._look_at_replicas(ref)
@@ -311,22 +348,38 @@ class World:
         if status.in_flight or status.queued:
             self.problems.append(f"{ref.name} is idle with {status.in_flight} in flight and {status.queued} queued")
         await self._look_at_stream(ref, house)
-        if options["idle_timeout"] is not None:
+        if house.plan.options["idle_timeout"] is not None and not house.plan.followed:
             self._look_at_idle(ref)
             if self.plan.seed % 2:  # the others are connected by their first call
                 await self._stop_idle(ref)
-        for number in (1, min(options["max_in_flight"], 3)):
+        await self._look_at_calls(ref, house, callers)
+        if ref.state == "ready":
+            self.shown[ref.name] = self._shown(ref.name)
+        if house.plan.followed:
+            await self._look_at_resource(ref, house)
+
+    async def _look_at_calls(
+        self, ref: ServerRef, house: House, callers: trio.Nursery, *, refused_before: bool = False
+    ) -> None:
+        for number in (1, min(house.plan.options["max_in_flight"], 3)):
             ends = await self._ask_some(number, ref, callers)
             if not refused_before and any(isinstance(end.error, HttpStatusError) for end in ends):
                 # Renewed for a caller who had left, and expired again: refused once (`calls` checks), and no more.
                 await trio.sleep(SETTLING)
-                await self._look(ref, house, callers, refused_before=True)
+                await self._look_at_calls(ref, house, callers, refused_before=True)
                 return
             for end in ends:
-                if end.outcome != "answered" and options["breaker"] is None:
+                if end.outcome != "answered" and house.plan.options["breaker"] is None:
                     self.problems.append(f"call {end.call} to a healthy and idle server: {end.outcome}")
-        if ref.state == "ready":
-            self.shown[ref.name] = self._shown(ref.name)
+
+    async def _look_at_resource(self, ref: ServerRef, house: House) -> None:
+        """Find a reader who does not know of a change, or does not hear of the next one."""
+        for number in (house.number, house.number + 1):
+            if number > house.number:
+                house.do("update")
+                await trio.sleep(REOPENING)
+            if self.read.get(ref.name) != number:
+                self.problems.append(f"{ref.name} has changed to {number}, and {self.read.get(ref.name)} was read")
 
     async def _ask_some(self, number: int, ref: ServerRef, callers: trio.Nursery) -> list[CallEnd]:
         """Make calls at the same time, and return how they have ended after a while."""

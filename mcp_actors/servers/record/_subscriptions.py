@@ -108,7 +108,7 @@ class Subscription:
     def established(self) -> None:
         """Note that the server has accepted the subscription. A second time, changes may have been missed before."""
         if self._established:
-            self._note_all()
+            self.missed()
         self._established = True
 
     def put(self, uri: str) -> None:
@@ -117,7 +117,12 @@ class Subscription:
             self._pending[uri] = False
             self.wake()
         else:
-            self._note_all()
+            self.missed()
+
+    def missed(self) -> None:
+        """Note that any of the resources may have changed."""
+        self._pending = dict.fromkeys(self._uris, True)
+        self.wake()
 
     def put_if_meant(self, uri: str) -> None:
         """Note that a resource has changed, if it is one of those subscribed to, or a part of one."""
@@ -141,11 +146,6 @@ class Subscription:
         """Wake the reader."""
         self._wake.set()
         self._wake = trio.Event()
-
-    def _note_all(self) -> None:
-        """Note that any of the resources may have changed."""
-        self._pending = dict.fromkeys(self._uris, True)
-        self.wake()
 
 
 class Subscriber(Protocol):

@@ -38,7 +38,7 @@ class Lifeline:
     Attributes:
         on_lost: called synchronously, at most once, when the other side turns out to be gone.
         on_exit: called synchronously when the started process has exited.
-        on_gap: called synchronously when notifications of the server may have been missed.
+        on_gap: each called synchronously when notifications of the server may have been missed.
         lost: True if the other side ended the connection before this side began to close it.
         exited: True if the started process has exited. The connection may go on through a child of it.
         heard_at: `trio.current_time` of the last byte from the other side; initially, of the start.
@@ -47,8 +47,8 @@ class Lifeline:
     """
 
     on_lost: Callable[[], None]
-    on_gap: Callable[[], None] = _ignore
     on_exit: Callable[[], None] = _ignore
+    on_gap: list[Callable[[], None]] = field(factory=list, init=False)
     heard_at: float = field(factory=trio.current_time, init=False)
     exited: bool = field(default=False, init=False)
     lost: bool = field(default=False, init=False)
@@ -60,6 +60,11 @@ class Lifeline:
         if not self.closing:
             self.exited = True
             self.on_exit()
+
+    def gap(self) -> None:
+        """Note that notifications of the server may have been missed."""
+        for fn in self.on_gap:
+            fn()
 
     def lose(self, failure: Exception | None = None) -> None:
         """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""
@@ -256,7 +261,7 @@ class Link:
 
     def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
         """Call a function, synchronously, whenever notifications of the server may have been missed."""
-        self._lifeline.on_gap = on_gap
+        self._lifeline.on_gap.append(on_gap)
 
     def obituary(self) -> Obituary:
         """Return the known facts about the end of the server's process. Works at any time, also after the link."""

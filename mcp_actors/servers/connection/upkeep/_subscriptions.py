@@ -197,6 +197,12 @@ class Connection:
                         raise
                     self._subscribed.add(uri)
 
+    def note_gap(self) -> None:
+        """Report that changes may have been missed between two streams of a legacy server over HTTP."""
+        for subscription in self.record.subscriptions.to_renew():
+            if self._subscribed.issuperset(subscription.uris):
+                subscription.missed()
+
     async def unsubscribe(self) -> None:
         """Unsubscribe from one batch of resources without a subscription."""
         self._sending = False
@@ -329,4 +335,6 @@ def renew_subscriptions(
     client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
 ) -> AbstractContextManager[None]:
     """Keep subscriptions renewed during a connection."""
-    return record.subscriptions.connected(Connection(client, link, tasks, record, actor))
+    connection = Connection(client, link, tasks, record, actor)
+    link.hear_of_gaps(connection.note_gap)
+    return record.subscriptions.connected(connection)

@@ -85,7 +85,7 @@ class NotificationStream:
     async def _report_gap(self, delay: float) -> None:
         await trio.sleep(delay)
         self._reporting = False
-        self._lifeline.on_gap()
+        self._lifeline.gap()
 
 
 class _Ending(httpx2.AsyncByteStream):
