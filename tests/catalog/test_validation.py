@@ -654,4 +654,6 @@ def test_the_name_of_a_tool_that_cannot_be_written_is_refused(mode: Validation) 
     """In every mode: it would end the request as an error of the connection."""
     with pytest.raises(InvalidArguments, match="cannot be sent"):
         checks({}, mode).check_request("\ud800", None)
+    with pytest.raises(InvalidArguments, match="name is null; expected the name of a tool"):
+        checks({}, mode).check_request(None, None)  # type: ignore[arg-type]  # users may pass anything
     checks({}, mode).check_request("suche_über_alles", None)

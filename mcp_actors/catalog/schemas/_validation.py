@@ -124,7 +124,8 @@ class ToolChecks:
         """
         given: object = tool
         if not isinstance(given, str) or not (given.isascii() or _can_be_written(given)):
-            found = Violation((), f"is {kind_of(given)} that cannot be sent", "the name of a tool")
+            unsendable = " that cannot be sent" if isinstance(given, str) else ""
+            found = Violation((), f"is {kind_of(given)}{unsendable}", "the name of a tool")
             raise self._refused(ascii(given), found, root="name")
         if meta is not None:
             self._sendable(tool, meta, root="meta")

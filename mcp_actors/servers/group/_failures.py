@@ -15,6 +15,7 @@ from ._tree import GROUP
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ...catalog import CatalogSnapshot
     from ..record import ServerRecord
     from ._roster import Roster
 
@@ -98,19 +99,20 @@ def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
 
 
 def tool_not_found(
-    public_name: str, known: Sequence[str], *, silent: Sequence[str], hidden: Sequence[str]
+    public_name: str, known: CatalogSnapshot, *, silent: Sequence[str], hidden: Sequence[str]
 ) -> ToolNotFound:
     """Return the error for a public name that no tool has.
 
     Args:
         public_name: the name that was asked for.
-        known: the public names of all tools.
+        known: all tools.
         silent: the servers that show no tools now, each with its state.
         hidden: the servers with tools that wait for approval, each with their number.
     """
     import difflib  # here, because only a mistake needs it
 
-    near = difflib.get_close_matches(public_name, known, n=3)
+    near = [tool.public_name for tool in known if tool.name == public_name]  # its own name, as `ServerRef` takes it
+    near = near[:3] or difflib.get_close_matches(public_name, [tool.public_name for tool in known], n=3)
     hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
     if silent:
         hints.append(f"servers not serving now: {', '.join(silent)}")

@@ -182,8 +182,7 @@ class ServerGroup(Mapping[str, ServerRef]):
                 for name, member in self._members.items()
                 if (number := member.record.catalog.admission.waiting)
             ]
-            known = [tool.public_name for tool in self.tools]
-            raise tool_not_found(public_name, known, silent=silent, hidden=hidden) from None
+            raise tool_not_found(public_name, self.tools, silent=silent, hidden=hidden) from None
 
     async def call_tool(
         self,

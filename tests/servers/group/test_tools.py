@@ -59,6 +59,8 @@ async def test_an_unknown_tool_name_gets_a_hint(said: Said) -> None:
         with pytest.raises(ToolNotFound) as caught:
             group.find_tool("mcp__a__ehco")
         said("a tool was not found", str(caught.value))
+        with pytest.raises(ToolNotFound, match="'echo' not found; did you mean 'mcp__a__echo'\\?;"):
+            await group.call_tool("echo", {"text": "x"})
         assert caught.value.server == "*"
         with pytest.raises(ToolNotFound, match=f"'x' not found; {len(TOOLS)} tools are known; servers not serving"):
             await group.call_tool("x")
