@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -42,10 +42,6 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
     """
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
-        if key in IN_PYTHON:
-            raise bad(
-                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
-            )
         if key in _IN_ENTRIES:
             raise bad(
                 source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
@@ -71,10 +67,6 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     attributes = {attribute.name: attribute for attribute in attrs.fields(kind)}
     given = {}
     for key, value in _items(source, path, settings):
-        if key in IN_PYTHON:
-            raise bad(
-                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
-            )
         if key not in attributes:
             raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, attributes)}; remove it")
         given[key] = _value(source, child(path, key), attributes[key], value)
@@ -84,9 +76,15 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
         raise bad(source, path, str(error).removeprefix(f"{error.source}: ")) from None
 
 
-def _items(source: str, path: str, settings: object) -> list[tuple[Any, Any]]:
+def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and values of an object with settings, unless a file cannot hold one."""
     if not isinstance(settings, Mapping):
         raise bad(source, path, f"found {found(settings)}; write an object with settings")
     if twice := repeated_keys(settings):
         raise repeated(source, path, twice)
-    return list(settings.items())
+    for key, value in settings.items():
+        if key in IN_PYTHON:
+            raise bad(
+                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
+            )
+        yield key, value
