@@ -78,7 +78,7 @@ class SignInNeeded(Exception):
 
 
 class Refused(Exception):
-    """The authorization server, or a check on this side, has refused something. A repetition cannot help.
+    """The authorization server, or a check on this side, has refused something. A retry cannot help.
 
     Attributes:
         reason: a name for it, such as ``"access_denied"``.
@@ -90,7 +90,7 @@ class Refused(Exception):
 
 
 class Unreachable(Exception):
-    """The authorization server does not answer, or answers that it cannot now. A repetition may help."""
+    """The authorization server does not answer, or answers that it cannot now. A retry may help."""
 
 
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:

@@ -32,7 +32,7 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class LockHeld(ConfigError):
-    """Another process keeps the lock. It may release it, so a repetition may help."""
+    """Another process keeps the lock. It may release it, so a retry may help."""
 
 
 @asynccontextmanager

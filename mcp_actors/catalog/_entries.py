@@ -1,8 +1,8 @@
 """A listed tool, prepared for the snapshots that show it.
 
-A snapshot is made in one step of the event loop, however many tools there are. What takes time for a single tool is
-therefore done before, tool by tool: its schemas are frozen, its names are derived, and there is one `CatalogTool` for
-each state in which its server usually is. Making the snapshot only moves these between dicts.
+A snapshot is made in one step of the event loop, however many tools there are. So the work on a single tool is
+done before, tool by tool: its schemas are frozen, its names are derived, and there is one `CatalogTool` for each state
+in which its server usually is. Making the snapshot only moves these between dicts.
 
 A remembered tool (`CatalogEntry.of`) is prepared only as such: of a thousand servers that are configured, few are used.
 """

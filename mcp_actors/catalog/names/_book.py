@@ -4,7 +4,7 @@ The rules are those of ``_public``. Tools with *similar* names form a group; onl
 name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the
 change.
 
-What depends on one tool alone is derived before (`ToolName`), tool by tool, because that takes some microseconds.
+The part that depends on one tool alone is derived before (`ToolName`), tool by tool, which takes some microseconds.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ class Sweeper:
         self._news()
 
     def discard(self, sweep: Callable[[], bool]) -> None:
-        """Call it no more. It would keep an incarnation alive that has ended, and the failure that has ended it."""
+        """Do not call it any more. It would keep an ended incarnation alive, and the failure that has ended it."""
         self._due.pop(sweep, None)
 
     @trio.lowlevel.enable_ki_protection

@@ -90,7 +90,7 @@ class Sweeps(Protocol):
         """Call a function periodically until it returns False."""
 
     def discard(self, sweep: Callable[[], bool]) -> None:
-        """Call it no more, and forget it."""
+        """Do not call it any more, and forget it."""
 
 
 @define(eq=False, repr=False)
@@ -174,7 +174,7 @@ class Record:
             self._watchers[report] = None
 
     def unwatch(self, report: Report) -> None:
-        """Report no end."""
+        """Report no end to this function any more."""
         self._watchers.pop(report, None)
 
     def end_run(self, end: End, *, comes_back: bool) -> None:

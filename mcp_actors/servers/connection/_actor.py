@@ -279,7 +279,7 @@ class ServerActor(Actor):
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)
 
     def ending(self) -> None:
-        """Return what was not written to its place: the next connection serves it."""
+        """Put requests that were not written back into the mailbox: the next connection serves them."""
         if self._direct is not None:
             self._direct.pipe.withdraw_all()
 

@@ -236,7 +236,7 @@ class LifecycleActor(Actor):
         )
 
     async def _exchange(self, member: Member, config: ServerConfig) -> None:
-        """Disconnect a server, configure it anew, and have it started again if it should run."""
+        """Disconnect a server, configure it anew, and start it again later if it should run."""
         server, record = member.entry, member.record
         life, before = record.life, record.config
         life.set_returning(life.wanted)

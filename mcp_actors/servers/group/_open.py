@@ -82,9 +82,9 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             files, and among equals the first; the others are logged.
         strict: True makes every server required.
         watch: True follows the configuration: files and directories are looked at once a second, tables as often as
-            their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. What cannot be read or
-            parsed keeps what it gave last, and is logged and emitted as a `ConfigRejected` event, once for each
-            content. Default False.
+            their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. A source or an entry
+            that cannot be read or parsed leaves its servers as they are, and is logged and emitted as a
+            `ConfigRejected` event, once for each content. Default False.
         env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
         start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
             while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers

@@ -251,7 +251,7 @@ class ServerLife:
             self.error = self.last_error = error.with_traceback(None)
 
     def note_question(self, error: Exception) -> None:
-        """Note that a connect waits for a person. Who waits for the server looks whether it is required."""
+        """Note that a connect waits for a person. The start of the group goes on without it, unless it is required."""
         self.note_failure(error)
         self._wake()
 

@@ -64,7 +64,7 @@ class Session:
     Attributes:
         pid: the process of the server, while it is connected over stdio.
         masker: masks the credentials of the current connection.
-        take_again: has the connection take what waits, after it has refused that (`ServerLife.holding`).
+        take_again: makes the connection take waiting requests, after it has refused them (`ServerLife.holding`).
     """
 
     pid: int | None = None

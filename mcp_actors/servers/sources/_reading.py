@@ -11,9 +11,9 @@ A source is looked at before it is read. A change between the two is then found 
 it would be lost. Two readings ask each source in the order in which they began, and so they end in this order too: an
 older one never replaces a newer one.
 
-Everything is read, merged and validated before the group changes anything (`_given.merge`). What was read is kept only
-then (`Sources.adopt`), as the reading that replaces a source that cannot be reached, or a file that cannot be parsed,
-later: the servers that it gave stay as they are, and the error is reported.
+Everything is read, merged and validated before the group changes anything (`_given.merge`). Only then is the reading
+kept (`Sources.adopt`). It replaces a source that cannot be reached later, or a file that cannot be parsed: the servers
+of that stay as they are, and the error is reported.
 """
 
 from __future__ import annotations

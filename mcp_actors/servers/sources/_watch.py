@@ -33,7 +33,7 @@ LONGEST_SETTLING: Final = 5.0
 class ConfigRejected(Event):
     """A followed configuration has changed, and something in it cannot be used (``open_servers(watch=True)``).
 
-    Emitted once for each content. What the file, table or entry gave last stays.
+    Emitted once for each content. The servers that the file, table or entry gave last stay as they are.
 
     Attributes:
         error: what is wrong, and where.
@@ -97,7 +97,7 @@ class WatchActor(Actor):
                     return
 
     async def _reload(self) -> None:
-        """Read all sources again, and apply the difference. What is wrong is logged, and nothing is raised."""
+        """Read all sources again, and apply the difference. Errors are logged and not raised."""
         configs = self._sources.configs
         try:
             given = await self._sources.read(configs, lenient=True)

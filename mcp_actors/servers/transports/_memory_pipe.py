@@ -10,9 +10,9 @@ loop: two for each read loop and for a relay between them, and those of the call
 - the read loop of the server starts the task of the handler;
 - the step in which the handler has finished settles the message.
 
-Messages of the session pass the same queue, so no message overtakes another. What the server sends besides answers to
-plain requests goes to the session's read loop through a memory stream that holds one message, as in the SDK: a server
-that sends without end waits for its reader.
+Messages of the session pass the same queue, so no message overtakes another. All that the server sends, except answers
+to plain requests, goes to the session's read loop through a memory stream that holds one message, as in the SDK: a
+server that sends without end waits for its reader.
 """
 
 from __future__ import annotations
