@@ -33,6 +33,7 @@ from ._direct import DirectRequests
 from ._dispatch import DispatchedRequests
 from ._drain import Drain
 from ._failures import (
+    after_rounds,
     answer_not_understood,
     connect_failed,
     connection_lost,
@@ -312,7 +313,7 @@ class ServerActor(Actor):
             self._drain.leave()
             if deadline is not None:
                 deadline.suspend()
-        return await self._raise_failure(trace)
+        return await self._raise_failure(message, trace)
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
@@ -325,16 +326,17 @@ class ServerActor(Actor):
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)
 
-    async def _raise_failure(self, trace: RequestTrace) -> NoReturn:
+    async def _raise_failure(self, message: Request[Any], trace: RequestTrace) -> NoReturn:
         """Raise the failure that the transport has noted, or requeue a request that provably had no effect."""
         failure = trace.failure
         assert failure is not None
         self._masker.clean(failure)
-        if can_ask(self._record, failure):  # the next connection asks, and the request goes on then
+        again = not trace.begun or message.repeatable(self._record)
+        if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
             await self._drain.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):
-            raise failure from failure.__cause__
+            raise after_rounds(message.operation, failure, begun=trace.begun) from failure.__cause__
         lost = connection_over(self._name, failure)
         if trace.begun:
             self._drain_and_end(lost)

@@ -144,6 +144,22 @@ def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
+def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
+    """Return the failure of a request of one or more messages; the end of a sign-in does not tell whether it had begun.
+
+    Args:
+        operation: the request.
+        failure: why its last message failed.
+        begun: whether it may have had an effect.
+    """
+    if not begun or not isinstance(failure, SignInRequired):
+        return failure
+    said = f"{failure}; {operation} may have taken effect, because an earlier round of it was sent"
+    error = SignInRequired(said, server=failure.server, challenge=failure.challenge)
+    error.outcome = "unknown"
+    return error
+
+
 def session_failed(server: str, exc: BaseException, masker: Masker) -> ConnectionLost:
     """Return the error for a session that failed on this side of the link, while it served or closed."""
     cause = collapse(exc)

@@ -15,7 +15,7 @@ from mcp import MCPError
 from ...basics import TimeSlice
 from .._link import Lifeline
 from ..wire import TooManyValues, ValueCounter
-from ._failures import error_in
+from ._failures import UNREACHED, error_in
 
 SHORT: Final = 64 * 1024
 """Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
@@ -62,10 +62,23 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         self.offered = True
         return aiter(self._inner)
 
+    def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
+        """Return True if the request, whose body this is, may have taken effect before an error.
+
+        That no connection could be made says nothing about an earlier one: an auth flow may send a request again after
+        any response, and a client of the user's after any error. But an auth flow may also read the body in advance.
+        """
+        return is_sent(request) if isinstance(error, UNREACHED) else self.offered
+
 
 def is_unsent(request: httpx2.Request) -> bool:
     """Return True if certainly nothing of the body of a request was sent."""
     return isinstance(request.stream, WatchedRequestBody) and not request.stream.offered
+
+
+def is_sent(request: httpx2.Request) -> bool:
+    """Return True if the body of a request was offered, and not only read in advance by an auth flow."""
+    return isinstance(request.stream, WatchedRequestBody) and request.stream.offered
 
 
 async def note_refusal(response: httpx2.Response) -> None:

@@ -199,11 +199,11 @@ class HttpFailures:
         Args:
             error: the exception. A `ServerError` or `ConnectionOver` is returned unchanged.
             request: the request.
-            sent: True if its body was offered to the network.
+            sent: True if it may have taken effect before.
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
-        if isinstance(error, UNREACHED) and is_about(error, request):
+        if isinstance(error, UNREACHED) and is_about(error, request) and not sent:
             return self.unreached(error)
         return self.broken(error) if sent else self.not_sent(error)
 

@@ -17,7 +17,7 @@ from attrs import define, field
 
 from ...basics import Background
 from .._link import Lifeline
-from ._bodies import is_unsent
+from ._bodies import is_sent, is_unsent
 from ._failures import UNREACHED, HttpFailures, is_about
 
 logger = logging.getLogger("mcp_actors.servers.http")
@@ -88,7 +88,7 @@ class Reach:
             except UNREACHED as error:
                 now = trio.current_time()
                 give_up = now + RETRY_FOR if give_up is None else give_up
-                if not is_about(error, request) or now > give_up:
+                if not is_about(error, request) or is_sent(request) or now > give_up:
                     raise
                 # The refused requests wait as long as one request in flight may still be answered. The last one that
                 # is refused sets the event, so all of them fail in the same step and one reconnect serves all.

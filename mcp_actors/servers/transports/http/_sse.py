@@ -265,8 +265,9 @@ class SseLink(HttpLink[Sse]):
                 trace.begun = True
                 await read_short(response)  # so that the connection can be used again
         except Exception as exc:
-            error = self._failures.of(exc, request, sent=body.offered)
-            trace.begun = trace.begun or (body.offered and not isinstance(error, ConnectionOver))
+            sent = body.was_sent(request, exc)
+            error = self._failures.of(exc, request, sent=sent)
+            trace.begun = trace.begun or (sent and not isinstance(error, ConnectionOver))
             if isinstance(error, SignInRequired):
                 self._lifeline.lose(error)
             if isinstance(message, JSONRPCRequest):

@@ -295,7 +295,7 @@ class ContainedClient(httpx2.AsyncClient):
                 self._reach.finished(request)
             return self._begin(request, message, response, trace)
         except Exception as exc:
-            trace.failure = error = self._failures.of(exc, request, sent=body.offered)
+            trace.failure = error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
             if body.offered and isinstance(exc, httpx2.TransportError):
                 self._reach.look()
             if self._negotiated and isinstance(exc, SignInRequired):
