@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
+import httpx2
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
@@ -37,7 +38,7 @@ from mcp_actors.testing import (
 )
 
 from ..idle_clock import IdleClock
-from ..servers.processes import eventually
+from ..servers.processes import BOUND, eventually
 
 WAYS: Final = ["in_process", "stdio", "http", "sse"]
 BOTH: Final = [(way, era) for way in WAYS for era in ("legacy", "2026-07-28") if (way, era) != ("sse", "2026-07-28")]
@@ -268,3 +269,19 @@ def test_a_way_that_needs_the_block_says_so() -> None:
 
 def test_the_transports_are_those_of_configurations(server: ScriptedServer) -> None:
     assert isinstance(server.http(), Http)
+
+
+@pytest.mark.parametrize("part", [b"POST /mcp HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n12", b"nonsense\r\n\r\n"])
+async def test_a_client_may_break_off_a_request(server: ScriptedServer, part: bytes) -> None:
+    url = httpx2.URL(server.http().url)
+    assert url.port is not None
+    async with open_servers(config(server, "http")) as servers:
+        for _ in range(3):
+            stream = await trio.open_tcp_stream(url.host, url.port)
+            await stream.send_all(part)
+            await stream.send_eof()
+            with trio.fail_after(BOUND):
+                while await stream.receive_some():
+                    pass
+            await stream.aclose()
+        assert await echo(servers["x"]) == "hello"

@@ -17,20 +17,21 @@ if TYPE_CHECKING:
 
 
 async def serve_asgi(stream: trio.SocketStream, app: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
-    """Answer the requests of a connection, one after the other, until the client closes it."""
+    """Answer the requests of a connection, one after the other, until the client closes it, even within a request."""
     http = h11.Connection(h11.SERVER)
     async with stream:
-        while True:
-            event = await _next_event(http, stream)
-            if not isinstance(event, h11.Request):
-                return
-            body = b""
-            while isinstance(part := await _next_event(http, stream), h11.Data):
-                body += part.data
-            await _Exchange(http, stream, event, body).run(app)
-            if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
-                return
-            http.start_next_cycle()
+        with suppress(h11.RemoteProtocolError, OSError):  # also if its socket is closed before its address is read
+            while True:
+                event = await _next_event(http, stream)
+                if not isinstance(event, h11.Request):
+                    return
+                body = b""
+                while isinstance(part := await _next_event(http, stream), h11.Data):
+                    body += part.data
+                await _Exchange(http, stream, event, body).run(app)
+                if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
+                    return
+                http.start_next_cycle()
 
 
 async def _next_event(http: h11.Connection, stream: trio.SocketStream) -> Any:
