@@ -303,7 +303,7 @@ async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Respon
             while outgoing is not request:
                 outgoing = await flow.asend(await exchange.send(outgoing))
     except (OAuthFlowError, *UNUSABLE) as error:
-        raise _refused(exchange, error) from None
+        raise _refused(exchange, error, getattr(provider, "context", None)) from None
     return challenge
 
 
@@ -330,14 +330,27 @@ def made_up_refusal(url: str, challenge: str | None = None) -> httpx2.Response:
     return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers=headers, request=_request(url))
 
 
-def _refused(exchange: Exchange, error: Exception) -> Exception:
-    """Return the failure for an error of the SDK. Its text is not shown: it quotes whole answers."""
+def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
+    """Return the failure for an error of the SDK. Its text is not shown: it quotes whole answers.
+
+    Args:
+        exchange: what has talked to the servers.
+        error: the error.
+        context: what the SDK has learned until then; None for identity assertions.
+    """
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
     if last is not None and last.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unreachable(f"the authorization server answered {said}")
     if isinstance(error, OAuthRegistrationError):
         remedy = "register a client with it, and set client_id"
+        if context is not None and context.oauth_metadata is None and context.protected_resource_metadata is None:
+            # The SDK then takes the host of the URL for an authorization server, whatever answers there.
+            problem = (
+                f"the host of the URL publishes no OAuth metadata, and registers no client: {said or 'invalid answer'}"
+            )
+            remedy = "check the URL of the server; if it is right, register a client there, and set client_id"
+            return Refused("registration_refused", f"{problem}; {remedy}")
         problem = f"the authorization server does not register this client: {said or 'invalid answer'}"
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):

@@ -255,6 +255,23 @@ async def test_an_answer_with_a_wrong_type_is_named_and_not_shown(
     assert str(failed.value).endswith(f"the answer to a refresh is not a valid token ({problem})")
 
 
+@pytest.mark.parametrize(("status", "said"), [(404, "404"), (200, "invalid answer")])
+async def test_a_url_at_which_nothing_knows_oauth_is_what_to_check(tmp_path: Path, status: int, said: str) -> None:
+    """A wrong path, or a site that answers every request with a page."""
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        await trio.lowlevel.checkpoint()
+        return httpx2.Response(status, html="<h1>Welcome</h1>")
+
+    client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
+    exchange = Exchange(client, URL, OAuth(store=FileTokenStore(tmp_path)), None, str, lambda secret: None)
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", exchange, pasted)
+    problem = f"the host of the URL publishes no OAuth metadata, and registers no client: {said}"
+    remedy = "check the URL of the server; if it is right, register a client there, and set client_id"
+    assert str(caught.value) == f"server 'guarded': sign-in failed (registration_refused): {problem}; {remedy}"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
