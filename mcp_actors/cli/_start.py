@@ -1,0 +1,47 @@
+"""Prepare the process for a command: streams, extras, logs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from io import TextIOWrapper
+
+_NEEDS = ("cyclopts", "rich")
+
+
+def start() -> Callable[[Sequence[str]], int]:
+    """Prepare this process for a command, and return the function that runs one.
+
+    Raises:
+        SystemExit: an extra is not installed.
+    """
+    _open_missing_streams()
+    missing = [name for name in _NEEDS if find_spec(name) is None]
+    if missing:
+        error = f"mcp-actors requires {' and '.join(missing)}; run: pip install 'mcp-actors[cli]'"
+        sys.stderr.write(f"error: {error}\n")
+        if "--json" in sys.argv:
+            print(json.dumps({"error": error}))  # noqa: T201  # the result of the command
+        sys.exit(1)
+    # The results say what happened to the servers. A log on stderr would repeat it between the lines of a command.
+    logging.getLogger().addHandler(logging.NullHandler())
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a result must not fail in the last step
+    from ._app import run
+
+    return run
+
+
+def _open_missing_streams() -> None:
+    """Open the null device for each standard stream that this process was started without.
+
+    Otherwise the first pipe to a server would get its descriptor, and this process would write into it.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
