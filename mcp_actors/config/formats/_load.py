@@ -226,7 +226,7 @@ class _Loading:
         name, variables = place, tuple[str, ...]()
         try:
             name = name_of(source, entry.section, key)
-            self._check_free(name, key, source, place)
+            self._check_free(name, source, place)
             if isinstance(value, ConfigError):
                 raise value
             if name != key:
@@ -240,7 +240,7 @@ class _Loading:
         except ConfigError as error:
             self._note_failure(name, value, _with_variables(error, variables))
 
-    def _check_free(self, name: str, key: object, source: str, place: str) -> None:
+    def _check_free(self, name: str, source: str, place: str) -> None:
         if name in self.keys:
             raise bad(source, place, f"{self._called(name, place)} is called {name!r} too; rename one of them")
         self.keys[name] = source, place

@@ -112,7 +112,6 @@ class Roster:
         self.strict = strict
         self.limits = limits
         self.naming = naming
-        self._emit = emit
         self._callbacks = callbacks
         self._client_info = client_info
         self.timer: DeadlineTimer = DeadlineTimer()

@@ -53,14 +53,12 @@ class ServerHealth:
         pings: whether the server answers a ping; None until that is known.
 
     Args:
-        server: the name of the server.
         policy: see above.
         deadlines: the deadlines of its requests.
         on_change: called when its condition changes.
         actor: for a replica, the name of its actor: only what that has taken counts. None counts all requests.
     """
 
-    _server: str
     policy: HealthPolicy
     _deadlines: Deadlines
     _on_change: Callable[[], None]
@@ -194,16 +192,13 @@ class SharedHealth(ServerHealth):
     """The health of a server with replicas, each of which is checked by itself.
 
     Args:
-        server: the name of the server.
         policy: when the replicas are checked.
         deadlines: the deadlines of the requests to the server.
         replicas: the health of each replica.
     """
 
-    def __init__(
-        self, server: str, policy: HealthPolicy, deadlines: Deadlines, replicas: Sequence[ServerHealth]
-    ) -> None:
-        super().__init__(server, policy, deadlines, lambda: None)
+    def __init__(self, policy: HealthPolicy, deadlines: Deadlines, replicas: Sequence[ServerHealth]) -> None:
+        super().__init__(policy, deadlines, lambda: None)
         self._replicas = replicas
 
     @property

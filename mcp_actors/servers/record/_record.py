@@ -147,9 +147,7 @@ class ServerRecord:
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.calls: Calls = Calls(config, timer)
-        self._health = ServerHealth(
-            config.name, config.health, self.calls.deadlines, lambda: self.life.health_changed()
-        )
+        self._health = ServerHealth(config.health, self.calls.deadlines, lambda: self.life.health_changed())
         self.calls.deadlines.on_timeout = self._timed_out
         self._reporter = CatalogReporter(
             config, lambda kind, **details: self.life.emit(kind, **details), self._recovered, self._mask
@@ -224,7 +222,7 @@ class ServerRecord:
         if self.config.replicas > 1:
             self.replicas = tuple(self._replica(number) for number in range(1, self.config.replicas + 1))
             healths = [each.health for each in self.replicas]
-            self.health = SharedHealth(self.config.name, self.config.health, self.calls.deadlines, healths)
+            self.health = SharedHealth(self.config.health, self.calls.deadlines, healths)
 
     def _replica(self, number: int) -> ServerRecord:
         """Return the record of a replica: a copy of this one, with parts of its own."""
@@ -233,7 +231,7 @@ class ServerRecord:
         replica.replicas = (replica,)
         replica.session = Session()
         replica.health = ServerHealth(
-            config.name, config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
+            config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
         )
         replica.life = ServerLife(
             config,
