@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from ._sign_in_record import SignedIn as SignedIn
     from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore
-    from ._tokens import OAuthTokens as OAuthTokens, store_of as store_of
+    from ._tokens import OAuthTokens as OAuthTokens
 
 __all__ = [
     "FileTokenStore",
@@ -51,6 +51,5 @@ if not TYPE_CHECKING:
             "sign_in": "._sign_in",
             "sign_out": "._sign_in",
             "signed_in": "._sign_in",
-            "store_of": "._tokens",
         },
     )

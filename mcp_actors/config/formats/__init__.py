@@ -24,5 +24,4 @@ from .file import (
     file_name as file_name,
     permission_warnings as permission_warnings,
     read_bytes as read_bytes,
-    repeated_keys as repeated_keys,
 )

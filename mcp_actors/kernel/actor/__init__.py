@@ -15,6 +15,6 @@ from ._actor import (
 from ._handlers import handles as handles
 from ._incarnation import Incarnation as Incarnation
 from ._later import Later as Later
-from ._requests import Requests as Requests, Sweeper as Sweeper
+from ._requests import Sweeper as Sweeper
 from ._stop import Shutdown as Shutdown, stop as stop, stop_within as stop_within
 from ._timers import Timer as Timer

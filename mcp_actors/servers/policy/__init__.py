@@ -5,7 +5,7 @@ Decisions on plain data. All rooms above use it. It uses `basics`, and knows no 
 
 from __future__ import annotations
 
-from ._breaker import Breaker as Breaker, Ticket as Ticket
+from ._breaker import Ticket as Ticket
 from ._calls import Calls as Calls
 from ._deadlines import (
     Deadline as Deadline,
@@ -28,12 +28,11 @@ from ._health import (
     Ladder as Ladder,
     Verdict as Verdict,
 )
-from ._latency import Latency as Latency, LatencyCounts as LatencyCounts
+from ._latency import Latency as Latency
 from ._parking import seconds_to_retry as seconds_to_retry
 from ._retry import (
     NoRetry as NoRetry,
     Retries as Retries,
-    RetryTokens as RetryTokens,
     asked_to_wait as asked_to_wait,
     is_repeatable_call as is_repeatable_call,
     is_transient as is_transient,

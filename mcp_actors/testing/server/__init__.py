@@ -21,8 +21,7 @@ from ._faults import (
     HttpError as HttpError,
     Noise as Noise,
 )
-from ._lines import LineConnection as LineConnection
-from ._script import Received as Received, Script as Script
+from ._script import Received as Received
 from ._server import ScriptedServer as ScriptedServer
 
 publish("mcp_actors.testing", globals())
