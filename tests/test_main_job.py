@@ -107,7 +107,7 @@ def test_a_grandchild_whose_parent_is_gone_is_found_by_its_group() -> None:
         assert parent.stdout is not None
         grandchild = int(parent.stdout.readline())
         assert {process.pid for process in family.members()} >= {parent.pid, grandchild}
-        parent.communicate("\n", timeout=10)
+        parent.communicate("\n", timeout=60)
     try:
         assert [process.pid for process in family.members()] == [grandchild]
     finally:

@@ -67,7 +67,7 @@ async def main() -> None:
             except ActorError as exc:
                 return type(exc).__name__
 
-        with trio.fail_after(15):
+        with trio.fail_after(60):
             print("another:", await p.call(Run(leave_a_task)))
             print("later:", await loop.run(wait_for_the_task))
             print("tell:", await p.call(Run(tell_twice)))

@@ -43,7 +43,7 @@ def in_asyncio(wait: Callable[[ActorRef], Awaitable[Any]], ref: ActorRef) -> Non
 
 def in_another_run(wait: Callable[[ActorRef], Awaitable[Any]], ref: ActorRef) -> None:
     async def main() -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             await wait(ref)
 
     trio.run(main)
@@ -73,7 +73,7 @@ async def test_a_ref_used_elsewhere_is_refused_and_loses_no_slot(use: str, said:
             with pytest.raises(RuntimeError, match="'house'") as refused:
                 await trio.to_thread.run_sync(USES[use], ref)
             said("used outside its Trio run", str(refused.value))
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             assert await ref.call(Get(2)) == 2
         assert ref.statistics().in_flight == 0
     assert seen == [2]

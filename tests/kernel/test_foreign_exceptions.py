@@ -76,7 +76,7 @@ async def test_a_foreign_exception_in_running_crashes_only_that_incarnation(kind
         return Host(start=hooks.get("start"), stop=hooks.get("stop"), background=hooks.get("background"))
 
     events: list[Event] = []
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         async with open_child(make, observers=[events.append]) as supervisor:
             die.set()
             await settle()

@@ -253,7 +253,7 @@ async def test_a_deadline_around_a_circle_changes_nothing() -> None:
     async def start(host: Host) -> None:
         said.append(await outcome(partial(host.ref.call, Get(1))))
 
-    with trio.fail_after(10):
+    with trio.fail_after(60):
         async with open_actor(Host(start=start), name="host"):
             pass
     assert "'host' (starting)" in said[0]
@@ -291,7 +291,7 @@ async def test_a_deadline_around_code_that_enters_a_context_is_not_the_handlers(
 
         nursery.start_soon(p.call, Do(leave_context))
         await settle()
-        with trio.fail_after(10):
+        with trio.fail_after(60):
             await trio.lowlevel.checkpoint()
             with pytest.raises(ActorError, match="deadlock"):
                 contexts[0].run(p.send_request, Get(1))

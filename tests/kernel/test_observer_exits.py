@@ -51,7 +51,7 @@ async def test_an_observer_that_exits_while_a_child_stops_leaves_no_sibling_runn
     """B-31: the stop is carried through, then the exit leaves bare."""
     yard, error = Yard(), SystemExit(3)
     below = nest("n", yard.spec("x"), stop_order=order)
-    with leaving(SystemExit) as caught, trio.fail_after(5):
+    with leaving(SystemExit) as caught, trio.fail_after(60):
         async with open_supervisor(
             yard.spec("a"),
             yard.spec("b"),
@@ -127,7 +127,7 @@ async def test_the_first_of_two_exits_is_raised() -> None:
 async def test_a_concurrent_stop_of_a_group_is_completed_before_an_exit_ends_the_tree() -> None:
     """B-31: the exit is raised between the stops of two siblings, which are a single step."""
     yard, error = Yard(), SystemExit(3)
-    with leaving(SystemExit) as caught, trio.fail_after(5):
+    with leaving(SystemExit) as caught, trio.fail_after(60):
         async with open_supervisor(
             *(yard.spec(id) for id in "abc"),
             strategy="one_for_all",
@@ -150,7 +150,7 @@ async def test_an_exit_out_of_is_hopeless_of_the_root_replaces_its_failure() -> 
         def is_hopeless(self, exc: BaseException) -> bool:
             raise error
 
-    with leaving(SystemExit) as caught, trio.fail_after(5):
+    with leaving(SystemExit) as caught, trio.fail_after(60):
         async with open_actor(Exits(yard, "a"), name="a", observers=[yard.events.append]) as a:
             await crash(a)
             await trio.sleep_forever()

@@ -119,7 +119,7 @@ async def test_an_observer_that_exits_ends_the_tree_without_a_hang(kind: type[Ev
             raise SystemExit(3)
 
     yard = Yard()
-    with pytest.raises(SystemExit), trio.fail_after(10):
+    with pytest.raises(SystemExit), trio.fail_after(60):
         async with open_supervisor(yard.spec("c"), observers=[observe]):
             await trio.sleep_forever()
     assert yard.running == []
@@ -138,7 +138,7 @@ async def test_an_exit_out_of_is_hopeless_ends_the_tree() -> None:
         def is_hopeless(self, exc: BaseException) -> bool:
             raise SystemExit(3)
 
-    with door_raises(SystemExit), trio.fail_after(10):
+    with door_raises(SystemExit), trio.fail_after(60):
         async with open_actor(Exits(), name="a") as ref:
             with suppress(Boom, ActorError):
                 await ref.call(Echo(1))

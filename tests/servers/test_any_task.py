@@ -19,7 +19,7 @@ from mcp_actors.servers import ServerGroup
 from .fleet import Outcome
 from .groups import pids_in, server
 from .links import text_of
-from .processes import state_of
+from .processes import BOUND, state_of
 
 RESTLESS = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.0, initial=0.01, maximum=0.05))
 """Restarts soon and never gives up."""
@@ -127,7 +127,7 @@ async def test_any_task_may_do_anything_in_any_order(seed: int, tmp_path: Path) 
     rng, pids, tally = random.Random(seed), tmp_path / "pids", Tally()
     configs = [server(name, "--tools", "1", "--pid-file", str(pids), restart=RESTLESS) for name in "abc"]
     steps: list[Step] = [echo, echo, call_by_public_name, listing, stop, start, start, restart, reconnect, look]
-    async with open_outer(60) as outer, open_servers(*configs) as servers:
+    async with open_outer(6 * BOUND) as outer, open_servers(*configs) as servers:
         async with trio.open_nursery() as inner:
             for _ in range(6):
                 inner.start_soon(wander, servers, tally, random.Random(rng.random()), steps, 8)
@@ -187,7 +187,7 @@ async def test_five_flaky_servers_and_twenty_tasks_leave_nothing_behind(
     steps: list[Step] = [call_by_public_name, listing, kill, kill, reconnect, wait_ready, restart, look]
     steps += [echo] * len(steps)
     began = trio.current_time()
-    with trio.fail_after(60):
+    with trio.fail_after(6 * BOUND):
         async with open_servers(*configs) as servers:
             async with trio.open_nursery() as nursery:
                 for _ in range(20):

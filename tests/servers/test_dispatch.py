@@ -30,6 +30,7 @@ from tests.programs import FULL_SIZE, SEED
 
 from .answers import BY_SESSION, Answers
 from .links import text_of
+from .processes import BOUND
 
 pytestmark = pytest.mark.own_way
 
@@ -183,7 +184,7 @@ def by_session(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def outcome_of(ref: ServerRef, answer: str, meta: Json | None) -> Any:
     """Return a result; or the type of an error, and what the server has said."""
     try:
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             return (await ref.call_tool("say", {"answer": answer}, meta=meta)).model_dump()
     except (McpActorsError, MCPError) as exc:
         return type(exc), getattr(exc, "error", None)  # the text names the place a little differently
@@ -324,7 +325,7 @@ async def test_a_handler_in_process_is_cancelled_with_its_caller(era: str) -> No
         nursery.start_soon(servers["a"].call_tool, "say")
         await began.wait()
         nursery.cancel_scope.cancel()
-        with trio.CancelScope(shield=True), trio.fail_after(5):
+        with trio.CancelScope(shield=True), trio.fail_after(BOUND):
             await cancelled.wait()
 
 

@@ -83,7 +83,7 @@ async def test_a_crash_while_idle_is_noticed(server: ScriptedServer, way: str) -
     recorder = EventRecorder()
     async with open_servers(config(server, way), observers=[recorder]) as servers:
         server.crash()
-        with trio.fail_after(30):
+        with trio.fail_after(BOUND):
             await servers["x"].wait_state("backoff", "connecting")
             await servers["x"].wait_ready()
     assert recorder.states("x")[:3] == ["connecting", "ready", "backoff"]
@@ -165,7 +165,7 @@ async def test_a_garbled_answer_fails_or_times_out_and_the_next_is_right(
 async def test_a_changed_list_is_shown(server: ScriptedServer, way: str, era: str) -> None:
     async with open_servers(config(server, way, era)) as servers:
         server.add_tool("new", lambda arguments: {"sum": 5})
-        with trio.fail_after(30):
+        with trio.fail_after(BOUND):
             async with servers.watch_events() as events:
                 while [tool.name for tool in servers.tools] != ["echo", "new"]:
                     await anext(events)
@@ -195,7 +195,7 @@ async def test_a_server_that_is_down_refuses_connects_until_it_is_up(server: Scr
     server.go_down()
     restart = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.05, initial=0.05))
     async with open_servers(config(server, way, required=False, restart=restart)) as servers:
-        with trio.fail_after(30):
+        with trio.fail_after(BOUND):
             await servers["x"].wait_state("backoff")
             server.come_up()
             await servers["x"].wait_ready()
@@ -217,7 +217,7 @@ async def test_a_frozen_server_goes_on_where_it_was(server: ScriptedServer, way:
 async def test_a_server_that_was_frozen_twice_goes_on_at_the_first_thaw(server: ScriptedServer) -> None:
     async with open_servers(config(server, "in_process")) as servers:
         server.freeze()
-        with trio.fail_after(10):
+        with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(echo, servers["x"])
                 await wait_all_tasks_blocked()

@@ -12,6 +12,7 @@ import trio
 from mcp_actors import Backoff, ConnectionLost, Http, RestartPolicy, ServerConfig, ServerRef, Sse, open_servers
 
 from ..faults.http_faults import FaultyServer, faulty_server
+from ..processes import BOUND
 
 CALLERS = 20
 CALLS = 10
@@ -60,7 +61,7 @@ async def test_every_call_has_one_outcome_and_none_is_executed_twice(kind: str) 
         transport = Sse(server.url("/sse")) if kind == "sse" else Http(server.url())
         async with open_servers(ServerConfig("web", transport, restart=STEADY)) as servers:
             storm = Storm(server, servers["web"], random.Random(seed))
-            with trio.fail_after(60):
+            with trio.fail_after(6 * BOUND):
                 async with trio.open_nursery() as nursery:
                     for caller in range(CALLERS):
                         nursery.start_soon(storm.call, caller)

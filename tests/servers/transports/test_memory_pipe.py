@@ -46,6 +46,7 @@ from ..answers import BY_SESSION
 from ..fleet import calls
 from ..groups import AT_ONCE
 from ..links import never_lost, text_of
+from ..processes import BOUND
 
 pytestmark = pytest.mark.own_way
 
@@ -353,7 +354,7 @@ async def test_a_server_asks_in_the_middle_of_a_call(max_in_flight: int) -> None
     options = {"max_in_flight": max_in_flight, "callbacks": Callbacks(elicitation=answer)}
     async with open_servers(config(server, **options)) as servers:
         WHO.set("caller")
-        with trio.fail_after(5):
+        with trio.fail_after(BOUND):
             assert text_of(await servers["a"].call_tool("ask")) == "decline"
 
 
