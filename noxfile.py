@@ -159,7 +159,7 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def load(session: nox.Session) -> None:
-    """Make many calls to a server that is killed every second: ``nox -s load -- --calls 1000000``."""
+    """Make many calls to a server that is killed again and again: ``nox -s load -- --calls 1000000``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.load", *session.posargs)
 

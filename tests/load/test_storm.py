@@ -13,7 +13,7 @@ from ..programs import FULL_SIZE
 from .storm import EVERY, IN_FLIGHT, Storm
 
 CALLS: Final = 100_000 if FULL_SIZE else 10_000
-PAUSE: Final = EVERY if FULL_SIZE else EVERY / 4
+ANSWERS: Final = EVERY if FULL_SIZE else EVERY // 4
 
 MAY_GROW: Final = 16 * 2**20
 """Bytes. What is kept per call, however little, would be far more after many calls; an allocator's slack is less."""
@@ -23,8 +23,8 @@ MAY_GROW: Final = 16 * 2**20
 async def test_in_a_storm_of_kills_each_call_has_one_outcome_and_no_effect_is_doubled(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """A-09, A-03: a thousand callers, and a SIGKILL of their server every second."""
-    report = await Storm(CALLS, PAUSE).run(tmp_path)
+    """A-09, A-03: a thousand callers, and a SIGKILL of their server after each thousand answers."""
+    report = await Storm(CALLS, ANSWERS).run(tmp_path)
     record_property("note", str(report))
     assert sum(report.outcomes.values()) == CALLS
     assert report.kills > 0
