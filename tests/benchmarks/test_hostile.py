@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from . import hostile
 from .hostile import HEAD, PEERS, judged, measured, parsing, row
 
 pytestmark = pytest.mark.usefixtures("programs_in_forks")
@@ -11,7 +12,8 @@ pytestmark = pytest.mark.usefixtures("programs_in_forks")
 
 @pytest.mark.parametrize("peer", PEERS)
 @pytest.mark.parametrize("attack", ["stderr, lines", "HTTP: comments"])
-def test_an_attack_is_a_row_of_the_table(attack: str, peer: str) -> None:
+def test_an_attack_is_a_row_of_the_table(attack: str, peer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hostile, "PATIENCE", 300.0)
     found = measured(peer, attack, quiet=0.1, loud=0.2)
     assert found is not None
     assert found["step"] > 0
