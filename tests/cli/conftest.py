@@ -1,4 +1,4 @@
-"""Run a command in this process, with real servers."""
+"""Run a command in this process, with real servers whose exits are awaited."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeAlias
 
 import pytest
 
+from ..servers.conftest import exits_are_awaited as exits_are_awaited
 from .terminal import NAMED
 
 

@@ -1,4 +1,4 @@
-"""Around every test of servers: its observers never raise, exits are awaited, and the way of requests is drawn.
+"""Around every test of servers: observers never raise, exits and files are awaited, ways are drawn.
 
 The moment that the kernel takes to report the exit of a process is long on a machine that is busy. An error then could
 not say how the process has ended, which many tests expect; so here the library waits for it as long as it takes.
@@ -19,6 +19,7 @@ import pytest
 
 from mcp_actors.servers.connection import _dispatch
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.group import _memory, _tree
 from mcp_actors.servers.requests import is_traced
 from mcp_actors.servers.transports.stdio import _link
 from tests.programs import SEED
@@ -28,7 +29,7 @@ WAYS: Final = {"direct": 1.0, "mixed": 0.5, "dispatched": 0.0}
 
 
 EXIT: Final = 30.0
-"""Seconds for a process to exit, which takes it milliseconds; every time-out of a request is longer."""
+"""Seconds for a process to exit, or for a file, which takes milliseconds; every time-out of a request is longer."""
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,14 @@ def exits_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the exit of a process after its stdout ended, however long a busy machine takes to report it."""
     for constant in ("EXIT_WAIT", "OBITUARY_WAIT", "STDERR_WAIT"):
         monkeypatch.setattr(_link, constant, EXIT)
+
+
+@pytest.fixture(autouse=True)
+def files_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the files of a catalogue, which takes milliseconds, however long a busy machine takes."""
+    for constant in ("LOAD_WAIT", "PINS_WAIT", "FLUSH_WAIT"):
+        monkeypatch.setattr(_memory, constant, EXIT)
+    monkeypatch.setattr(_tree, "FLUSH_WAIT", EXIT)
 
 
 @pytest.fixture(autouse=True)

@@ -502,6 +502,8 @@ async def test_a_file_system_that_hangs_delays_a_start_by_its_bound_only(
         trio.from_thread.run_sync(setattr, mock_clock, "autojump_threshold", 0)
         stuck.wait()
 
+    monkeypatch.setattr(_memory, "LOAD_WAIT", LOAD_WAIT)
+    monkeypatch.setattr(_memory, "FLUSH_WAIT", FLUSH_WAIT)
     monkeypatch.setattr(_memory, "fingerprint", lambda _: "0" * 64)  # a server in this process has none
     monkeypatch.setattr(_memory, job, hang)
     began = trio.current_time()
