@@ -135,7 +135,7 @@ SCENES: Final[dict[str, Callable[[Attack], AbstractAsyncContextManager[Scene]]]]
 
 async def call_for(seconds: float, call: Call) -> tuple[float, float]:
     """Call one after the other; return how long half of the calls took at most, and 99 percent of them, in ms."""
-    times = []
+    times: list[float] = []
     now = perf_counter()
     end = now + seconds
     while not times or now < end:
