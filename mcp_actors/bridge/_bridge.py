@@ -32,6 +32,7 @@ import outcome
 import trio
 
 from .._collapse import caused_by
+from .._errors import ServerUnavailable
 from ..kernel import act_for_caller
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ class _Request(ABC, Generic[T]):
         answered: True once it was answered. Event loop's side only.
     """
 
-    __slots__ = ("_bridge", "_context", "_fn", "answered", "asker", "future")
+    __slots__ = ("_begun", "_bridge", "_context", "_fn", "answered", "asker", "future")
 
     def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
         self._bridge = bridge
@@ -200,10 +201,15 @@ class _Request(ABC, Generic[T]):
         self.asker: Asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
         self.answered: bool = False
+        self._begun = False
 
     def ended_error(self) -> Exception:
         """Return the error for a request that fails because Trio's side has ended, with the cause of that."""
-        return caused_by(self.asker._ended_error(), self._bridge.failure)
+        error = self.asker._ended_error()
+        if self._begun and isinstance(error, ServerUnavailable):
+            error.outcome = "unknown"  # Trio's side knows whether it was sent, and cannot tell any more
+            error.add_note("the request may have taken effect; send it again only if a second time does no harm")
+        return caused_by(error, self._bridge.failure)
 
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
@@ -235,6 +241,7 @@ class _Request(ABC, Generic[T]):
             # into the nursery while that is open or is answered here. `Bridge.ended` alone would leave a gap.
             if not self._bridge.serving:
                 raise self.ended_error()
+            self._begun = True
             self._context.run(self._begin)
         except Exception as exc:
             self._answer(partial(self.fail, exc))

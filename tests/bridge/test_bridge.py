@@ -8,8 +8,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_actors import ServerUnavailable
 from mcp_actors.bridge._bridge import Bridge, _TaskRequest
 from mcp_actors.bridge._lane import run_now
+from mcp_actors.bridge.callbacks._functions import ServerAsker
 
 
 class Pump:
@@ -39,3 +41,24 @@ async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool)
     assert request.future.cancelled() is left
     if not left:
         assert str(request.future.exception()) == "the pump has ended"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_request_that_trios_side_had_begun_may_have_taken_effect_when_that_ends(begun: bool) -> None:
+    loop = asyncio.new_event_loop()
+    bridge = Bridge(loop)
+    bridge.to_loop = bridge.to_trio = run_now
+    async with trio.open_nursery() as bridge.nursery:
+        bridge.serving = True
+        request = _TaskRequest[None](bridge, ServerAsker("docs"), trio.sleep_forever)
+        bridge._waiting.add(request)
+        if begun:
+            request.begin()
+            await wait_all_tasks_blocked()
+        bridge.end(OSError("the system is gone"))
+        bridge.nursery.cancel_scope.cancel("the test is over")
+    loop.close()
+    error = request.future.exception()
+    assert isinstance(error, ServerUnavailable)
+    assert error.outcome == ("unknown" if begun else "not_sent")
+    assert any("may have taken effect" in note for note in getattr(error, "__notes__", ())) is begun
