@@ -350,7 +350,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Wait until these servers, or all servers, serve at the same moment.
 
         Raises:
-            ServerUnavailable: one of them has failed or was stopped, so it will not become ready by itself.
+            ServerUnavailable: one of them has failed or was stopped, and is not being started.
             KeyError: no server has that name.
         """
         refs = [self[name] for name in names] or list(self.configured)

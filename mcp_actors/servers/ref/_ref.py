@@ -376,8 +376,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: ends the wait; a connect goes on.
 
         Raises:
-            ServerUnavailable: the server has failed or was stopped, so it will not become ready by itself; or it is
-                optional and has not answered within ``connect_timeout``, and keeps ``connecting``.
+            ServerUnavailable: the server has failed or was stopped, and is not being started; or it is optional and has
+                not answered within ``connect_timeout``, and keeps ``connecting``.
         """
         if self._record.life.dormant:
             self._caller.wake()
