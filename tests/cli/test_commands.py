@@ -167,6 +167,30 @@ class TestCheck:
         done = piped(tmp_path, "check")
         assert (done.stdout + done.stderr).count("not found") == 1, done
 
+    def test_ctrl_c_shows_the_results_of_the_other_servers(
+        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from mcp_actors.cli._output import Output
+
+        reported = [""]
+
+        def report(output: Output, text: str) -> None:
+            if text.startswith("mute:") and reported[-1].startswith("mute:"):
+                raise KeyboardInterrupt  # a and gone have their results
+            reported.append(text)
+
+        monkeypatch.setattr("mcp_actors.cli._session.REPORT_EVERY", 0.2)
+        monkeypatch.setattr(Output, "progress", report)
+        mute = {"command": "sleep", "args": ["3600"], "mcp_actors": {"stop_timeout": 0.2}}
+        write(tmp_path, {"a": scripted(), "gone": {"command": "no-such-program"}, "mute": mute, "typo": {}})
+        done = run("check")
+        assert (done.returncode, done.stderr) == (130, "cancelled\n")
+        typo, a, gone, last = done.stdout.splitlines()
+        assert typo.startswith("typo  invalid   .mcp.json: mcpServers.typo: neither 'command' nor 'url' is given")
+        assert a.startswith("a     ready     connected, ")
+        assert gone.startswith("gone  failed    command 'no-such-program' not found")
+        assert last == "mute  connecting  not finished  [sleep 3600]"
+
     def test_a_variable_that_overrides_nothing_is_an_error(
         self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from attrs import asdict, field, frozen
 
@@ -14,6 +14,9 @@ from .._configuration import load
 from .._output import Output
 from .._session import describe, masker_of, open_once
 from ._sign_in import NEEDS_AUTH, describe_sign_in
+
+RESULTS: Final = ("ready", "degraded", "failed", "needs_auth")
+"""The states in which a connect may end."""
 
 
 @frozen(kw_only=True)
@@ -34,10 +37,11 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """An observer that measures the time of each connect."""
+    """An observer that measures the time of each connect, and keeps its result with the reason."""
 
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
+    results: dict[str, tuple[str, str]] = field(factory=dict)
 
     def __call__(self, event: Event) -> None:
         """Record when a connect begins and ends."""
@@ -46,6 +50,8 @@ class Stopwatch:
                 self.began.setdefault(event.server, event.time)
             elif event.server in self.began:
                 self.took.setdefault(event.server, event.time - self.began[event.server])
+            if event.new in RESULTS:
+                self.results.setdefault(event.server, (event.new, event.reason))
 
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -67,12 +73,33 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
 
 async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
     """Connect to the servers; return first the entries that could not be loaded, then the servers in their order."""
-    stopwatch = Stopwatch()
-    async with open_once(loaded, output, observers=[stopwatch]) as group:
-        signed_in = {config.name: await describe_sign_in(config) for config in loaded.servers if config.enabled}
-        connected = [_finding(config, group, stopwatch, signed_in.get(config.name)) for config in loaded.servers]
-    broken = [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
-    return [*broken, *connected]
+    stopwatch, connected = Stopwatch(), None
+    try:
+        async with open_once(loaded, output, observers=[stopwatch]) as group:
+            signed_in = {config.name: await describe_sign_in(config) for config in loaded.servers if config.enabled}
+            connected = [_finding(config, group, stopwatch, signed_in.get(config.name)) for config in loaded.servers]
+    finally:
+        if connected is None:  # a Ctrl-C or another signal, usually because one server takes too long
+            _print_results(loaded, stopwatch, output)
+    return [*_broken(loaded), *connected]
+
+
+def _print_results(loaded: LoadedConfig, stopwatch: Stopwatch, output: Output) -> None:
+    """Print what is known, if any server has a result."""
+    if not stopwatch.results:
+        return
+    findings = _broken(loaded)
+    for config in loaded.servers:
+        if config.enabled:
+            state, reason = stopwatch.results.get(config.name, ("connecting", "not finished"))
+            known, reached = reason.partition(", after: ")[2] or reason, describe(config.transport)
+            findings.append(Finding(name=config.name, state=state, reached=reached, error=known))
+    for finding in findings:
+        _print(finding, max(len(each.name) for each in findings), output)
+
+
+def _broken(loaded: LoadedConfig) -> list[Finding]:
+    return [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
 
 
 def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, signed_in: str | None) -> Finding:
