@@ -13,7 +13,7 @@ from ..record import PARKED
 from ._tree import GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from ...catalog import CatalogSnapshot
     from ..record import ServerRecord
@@ -99,23 +99,34 @@ def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
 
 
 def tool_not_found(
-    public_name: str, known: CatalogSnapshot, *, silent: Sequence[str], hidden: Sequence[str]
+    public_name: str, known: CatalogSnapshot, *, silent: Mapping[str, str], hidden: Sequence[str], naming: str
 ) -> ToolNotFound:
     """Return the error for a public name that no tool has.
 
     Args:
         public_name: the name that was asked for.
         known: all tools.
-        silent: the servers that show no tools now, each with its state.
+        silent: the servers that show no tools now, and the state of each.
         hidden: the servers with tools that wait for approval, each with their number.
+        naming: the template of the public names.
     """
     import difflib  # here, because only a mistake needs it
 
-    near = [tool.public_name for tool in known if tool.name == public_name]  # its own name, as `ServerRef` takes it
-    near = near[:3] or difflib.get_close_matches(public_name, [tool.public_name for tool in known], n=3)
-    hints = [f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known"]
+    hints = []
+    # The name of a tool that is not shown now: the similar tool of another server would be no substitute.
+    if not any(_names_tool_of(server, public_name, naming) for server in silent):
+        near = [tool.public_name for tool in known if tool.name == public_name]  # its own name, as `ServerRef` takes it
+        near = near[:3] or difflib.get_close_matches(public_name, [tool.public_name for tool in known], n=3)
+        hints.append(f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known")
     if silent:
-        hints.append(f"servers not serving now: {', '.join(silent)}")
+        shown = ", ".join(f"{server} ({state})" for server, state in silent.items())
+        hints.append(f"servers not serving now: {shown}")
     if hidden:
         hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
     return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")
+
+
+def _names_tool_of(server: str, public_name: str, naming: str) -> bool:
+    """Return True if a public name has the form of those of a server's tools."""
+    before, _, after = naming.format(server=server, tool="\0").partition("\0")
+    return server in before + after and public_name.startswith(before) and public_name.endswith(after)

@@ -176,13 +176,14 @@ class ServerGroup(Mapping[str, ServerRef]):
         try:
             return self.tools.find(public_name)
         except KeyError:
-            silent = [f"{ref.name} ({ref.state})" for ref in self.configured if ref.state not in ACTIVE]
+            silent = {ref.name: ref.state for ref in self.configured if ref.state not in ACTIVE}
             hidden = [
                 f"{name} ({number})"
                 for name, member in self._members.items()
                 if (number := member.record.catalog.admission.waiting)
             ]
-            raise tool_not_found(public_name, self.tools, silent=silent, hidden=hidden) from None
+            naming = self._roster.naming
+            raise tool_not_found(public_name, self.tools, silent=silent, hidden=hidden, naming=naming) from None
 
     async def call_tool(
         self,
