@@ -11,7 +11,12 @@ from ._certificates import Certificates as Certificates
 from ._closing import ClosingOrder as ClosingOrder
 from ._fan_out import fan_out as fan_out
 from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed
-from ._problems import LOGGERS as LOGGERS, problem_of as problem_of, shortage_of as shortage_of
+from ._problems import (
+    LOGGERS as LOGGERS,
+    bad_option as bad_option,
+    problem_of as problem_of,
+    shortage_of as shortage_of,
+)
 from ._request_trace import (
     ConnectionOver as ConnectionOver,
     RequestTrace as RequestTrace,

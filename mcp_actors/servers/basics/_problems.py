@@ -6,7 +6,7 @@ import errno
 import os
 from typing import Final
 
-from ..._errors import ServerError
+from ..._errors import ConfigError, ServerError
 from ..._plain_text import plain_text
 
 LOGGERS: Final = tuple(
@@ -24,6 +24,11 @@ def problem_of(error: BaseException) -> str:
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
     return plain_text(words, limit=PROBLEM)
+
+
+def bad_option(name: str, value: object, problem: str) -> ConfigError:
+    """Return the error for an argument of `open_servers`."""
+    return ConfigError(f"{name}={value!r} {problem}", source="open_servers", path=name)
 
 
 _SHORTAGES: Final = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ETXTBSY, errno.EINTR, errno.EIO}

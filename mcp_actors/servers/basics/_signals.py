@@ -12,6 +12,7 @@ from typing import Final
 import trio
 
 from ..._errors import ConfigError
+from ._problems import bad_option
 
 UNCATCHABLE: Final = frozenset({signal.SIGKILL, signal.SIGSTOP})
 
@@ -87,10 +88,6 @@ def name_of(number: int) -> str:
 def _numbers(option: str, value: object) -> Iterator[int]:
     for number in value if isinstance(value, Iterable) else [value]:
         if not isinstance(number, int) or number not in signal.valid_signals() - UNCATCHABLE:
-            raise ConfigError(
-                f"{option}={value!r} is not a signal that a program can receive; pass one or more, like "
-                f"{option}=signal.SIGTERM",
-                source="open_servers",
-                path=option,
-            )
+            problem = "is not a signal that a program can receive; pass one or more, like"
+            raise bad_option(option, value, f"{problem} {option}=signal.SIGTERM")
         yield number

@@ -17,7 +17,7 @@ import trio
 
 from ..._checks import is_number
 from ..._collapse import first_of
-from ..._errors import ConfigError
+from ..basics import bad_option
 from ..record import CONNECTED, PARKED
 
 if TYPE_CHECKING:
@@ -98,16 +98,8 @@ def check_gate(seconds: object, *, remembers: bool) -> None:
     if seconds is None:
         return
     if not is_number(seconds) or not 0 <= seconds < math.inf:
-        raise ConfigError(
-            f"start_gate={seconds!r} is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to "
-            "wait for every server",
-            source="open_servers",
-            path="start_gate",
-        )
+        problem = "is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to wait for every server"
+        raise bad_option("start_gate", seconds, problem)
     if not remembers:
-        raise ConfigError(
-            f"start_gate={seconds!r} has no effect without a catalog_store, because every server without remembered "
-            "tools is awaited; add catalog_store=True, or remove start_gate",
-            source="open_servers",
-            path="start_gate",
-        )
+        problem = "has no effect without a catalog_store, because every server without remembered tools is awaited"
+        raise bad_option("start_gate", seconds, f"{problem}; add catalog_store=True, or remove start_gate")

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._checks import is_number
-from ..._errors import ConfigError
-from ..basics import Signals, name_of, open_background
+from ..basics import Signals, bad_option, name_of, open_background
 from ..record import ACTIVE, Drained
 
 if TYPE_CHECKING:
@@ -163,8 +162,4 @@ def check_drain(seconds: object) -> float:
     """
     if is_number(seconds) and 0 <= seconds < math.inf:
         return seconds
-    raise ConfigError(
-        f"drain_timeout={seconds!r} is not a number of seconds; pass 0 or more, like drain_timeout=10",
-        source="open_servers",
-        path="drain_timeout",
-    )
+    raise bad_option("drain_timeout", seconds, "is not a number of seconds; pass 0 or more, like drain_timeout=10")

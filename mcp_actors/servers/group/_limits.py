@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from ..._checks import is_whole
 from ..._errors import ConfigError
-from ..basics import Capacity
+from ..basics import Capacity, bad_option
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,10 +41,9 @@ class GroupLimits:
     max_processes: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        for name, value in (("max_servers", self.max_servers), ("max_starting", self.max_starting)):
-            _check(name, value)
-        if self.max_processes is not None:
-            _check("max_processes", self.max_processes)
+        for name, value in asdict(self).items():
+            if not is_whole(value, 1) and (name, value) != ("max_processes", None):
+                raise bad_option(name, value, f"is not valid; pass a whole number of 1 or more, like {name}=16")
 
     def capacity(self) -> Capacity:
         """Return what the servers of a group with these limits share."""
@@ -64,12 +63,3 @@ class GroupLimits:
                 source="open_servers",
                 path="max_servers",
             )
-
-
-def _check(name: str, value: object) -> None:
-    if not is_whole(value, 1):
-        raise ConfigError(
-            f"{name}={value!r} is not valid; pass a whole number of 1 or more, like {name}=16",
-            source="open_servers",
-            path=name,
-        )

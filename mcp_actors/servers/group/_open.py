@@ -19,7 +19,7 @@ from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
 from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, open_supervisor
-from ..basics import ClosingOrder, Signals, name_of, open_background
+from ..basics import ClosingOrder, Signals, bad_option, name_of, open_background
 from ..record import CONNECTED
 from ..sources import Configured, Sources, StatusBoard, WatchActor
 from ._failures import translate
@@ -306,11 +306,8 @@ def _store(catalog_store: object) -> CatalogStore | None:
         return CatalogStore(default_directory())
     if isinstance(catalog_store, (str, os.PathLike)) and isinstance(path := os.fspath(catalog_store), str) and path:
         return CatalogStore(path)
-    raise ConfigError(
-        f"catalog_store={catalog_store!r} is not a directory; pass a path, or True for the platform's cache directory",
-        source="open_servers",
-        path="catalog_store",
-    )
+    problem = "is not a directory; pass a path, or True for the platform's cache directory"
+    raise bad_option("catalog_store", catalog_store, problem)
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
