@@ -103,6 +103,9 @@ class ChangeStream:
         self._listed = True
 
     async def _run(self) -> None:
+        # A connect that was cancelled may have closed the session already, before this task ran. `listen`
+        # would then leave a coroutine that is never awaited.
+        await trio.lowlevel.checkpoint_if_cancelled()
         going_on = True
         while going_on:
             going_on = await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG)
@@ -114,9 +117,6 @@ class ChangeStream:
         """Open a stream and consume it until it ends; raise the reason unless it was stable."""
         trace, opened_at = open_trace(), math.inf
         error: Exception = SubscriptionLost("closed by the server")
-        # A connect that was cancelled may have closed the session already, before this task ran. `listen`
-        # would then leave a coroutine that is never awaited.
-        await trio.lowlevel.checkpoint_if_cancelled()
         try:
             async with self.client.listen(**self.lists) as stream:
                 opened_at = trio.current_time()
