@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..forkserver import Program, interpreter, run_python, start_python
+from ..servers.processes import processes
 from ..servers.scripted_server import command
 
 COMMAND: Final = ("-m", "mcp_actors")
@@ -117,6 +118,13 @@ class Terminal:
         while not re.search(pattern, self.text):
             assert time.monotonic() < deadline, self.text
             assert self._read(), f"it ended, and showed: {self.text}"
+
+    def wait_idle(self) -> None:
+        """Wait until the command sleeps: it has done all that there was to do, and waits for events."""
+        deadline = time.monotonic() + PATIENCE
+        while not any(each.pid == self.process.pid and each.state in "SI" for each in processes()):
+            assert time.monotonic() < deadline, f"it is always busy, and showed: {self.text}"
+            time.sleep(0.02)
 
     def close(self) -> None:
         """Close the terminal, as people close a window."""

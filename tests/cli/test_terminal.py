@@ -49,6 +49,7 @@ def test_ctrl_c_cancels_the_call_at_the_server(tmp_path: Path) -> None:
     write(tmp_path, {"a": scripted("--log-file", str(log))})
     with terminal(tmp_path, "call", "a", "sleep", "seconds=600") as shown:
         wait_for_text(log, "tools/call sleep")
+        shown.wait_idle()  # it may just have written the call; a Ctrl-C in that step ends the connection
         shown.type(CTRL_C)
         assert shown.wait() == 130
         assert shown.text.endswith("cancelled\n")
