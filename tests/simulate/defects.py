@@ -31,6 +31,7 @@ from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
 from mcp_actors.servers.record._record import ServerRecord
 from mcp_actors.servers.ref import ServerEntry
+from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.tools._catalog import ServerCatalog
 from mcp_actors.servers.transports.credentials._renewal import Credentials, Renewal
 from mcp_actors.servers.transports.http import _bodies
@@ -118,6 +119,13 @@ async def resolve_once(self: Credentials) -> dict[str, str]:
     return resolved[self.transport].copy()
 
 
+resume = CallTool.resume
+
+
+async def resume_without_answers(self: CallTool, client: Any, record: Any, *_: object) -> object:
+    return await resume(self, client, record, None, None)
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -158,6 +166,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
     "an old replica that is kept": defect(LifecycleActor, "_replace", no_wait),
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
+    "a call of two rounds that begins again": defect(CallTool, "resume", resume_without_answers),
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     # The simulation has found these.

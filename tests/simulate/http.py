@@ -219,14 +219,13 @@ class Connection(httpx2.AsyncBaseTransport):
         return httpx2.Response(200, json={"access_token": house.token, "token_type": "Bearer", "refresh_token": "next"})
 
     async def _post(self, worker: HttpWorker, message: Json) -> httpx2.Response:
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             worker.take(message)
             return httpx2.Response(202)
         worker.open[message["id"]] = response = Answers(worker, message["id"])
         worker.take(message)
-        # Each form in turn, so that a run has both.
         call = message.get("params", {}).get("arguments", {}).get("call", 1)
-        if message["method"] == "subscriptions/listen" or call % 2 == 0:
+        if message["method"] == "subscriptions/listen" or as_events(call):
             return httpx2.Response(200, headers=EVENTS, stream=response)
         try:
             answer = await response.next()
@@ -234,6 +233,11 @@ class Connection(httpx2.AsyncBaseTransport):
             await response.aclose()
         headers = {SESSION: worker.process.open_session()} if message["method"] == "initialize" else {}
         return httpx2.Response(200, json=answer, headers=headers)
+
+
+def as_events(call: int) -> bool:
+    """Return True if the response to a call is a stream of events. Each form in turn, so that a run has both."""
+    return call % 2 == 0
 
 
 class HttpWorker(Worker):
@@ -283,6 +287,11 @@ class HttpWorker(Worker):
         """Send nothing over the open responses any more, and do not break them."""
         self.open.clear()
         self.notifications = None
+
+    def send_within(self, request: object, call: int, message: Json) -> None:
+        response = self.open.get(request) if as_events(call) else self.notifications
+        if response is not None:
+            response.put(message)
 
     def send(self, message: Json) -> None:
         if "method" not in message:

@@ -85,7 +85,8 @@ def calls(world: World) -> Iterator[str]:
 
 def times(world: World, end: CallEnd) -> Iterator[str]:
     """Yield what is wrong with the time of an outcome."""
-    timeout = world.houses[end.deed.server].plan.options["request_timeout"]
+    # While the program answers a question, its call does not expire.
+    timeout = None if end.deed.fate == "ask" else world.houses[end.deed.server].plan.options["request_timeout"]
     limit = min(timeout or math.inf, end.deed.patience)
     if end.at - end.asked > limit + 1e-6:
         yield f"call {end.call} ended after {end.at - end.asked:g} s, and its limit is {limit:g} s"

@@ -56,6 +56,9 @@ LONG: Final = 120.0
 FOLLOWED: Final = 0.25
 """The part of the servers behind pipes and HTTP of which the program follows a resource."""
 
+ASKING: Final = 0.1
+"""The part of the calls to these servers that ask the program something before they are answered."""
+
 UPDATES: Final = 6
 """Changes of a resource that is followed, at most."""
 
@@ -149,7 +152,8 @@ def draw(seed: int) -> Plan:
             break
         deeds += [deed] if number < 2 else [draw_call(dice, deed.server) for _ in range(number)]
     plan = Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
-    return with_resources(random.Random(f"resources of {seed}"), plan)
+    plan = with_resources(random.Random(f"resources of {seed}"), plan)
+    return with_questions(random.Random(f"questions of {seed}"), plan)
 
 
 def with_resources(dice: random.Random, plan: Plan) -> Plan:
@@ -162,6 +166,18 @@ def with_resources(dice: random.Random, plan: Plan) -> Plan:
             deed = Deed("update", server.name, *draw_way(dice), dice.choice(PAUSES))
             deeds.insert(dice.randint(0, len(deeds)), deed)
     return evolve(plan, servers=tuple(servers), deeds=tuple(deeds))
+
+
+def with_questions(dice: random.Random, plan: Plan) -> Plan:
+    """Return the plan with calls that ask the program something."""
+    able = {server.name for server in plan.servers if server.way != "memory"}
+    deeds = (
+        evolve(deed, fate="ask")
+        if deed.verb == "call" and deed.fate == "answer" and deed.server in able and dice.random() < ASKING
+        else deed
+        for deed in plan.deeds
+    )
+    return evolve(plan, deeds=tuple(deeds))
 
 
 def draw_server(dice: random.Random, name: str) -> SimulatedServer:

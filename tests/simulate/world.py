@@ -12,10 +12,11 @@ from unittest.mock import patch
 import trio
 from attrs import define, evolve, field
 from mcp import MCPError
-from mcp.types import TextContent
+from mcp.types import ElicitRequestParams, ElicitResult, TextContent
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
+    Callbacks,
     ConfigError,
     HttpStatusError,
     ServerError,
@@ -24,6 +25,7 @@ from mcp_actors import (
     ServerUnavailable,
     open_servers,
 )
+from mcp_actors.config import CallbackContext
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
 from mcp_actors.servers.transports.http._bodies import QUIET
@@ -57,6 +59,9 @@ PROMPT: Final = 30.0
 
 PLAIN: Final = ("answer", 0.0, LONG, False, False)
 """A call that nothing happens to."""
+
+THINKING: Final = 1.0
+"""Seconds for the answer to a question."""
 
 BUSY: Final = 4
 """Calls that keep each server busy, one after the other if it takes one at a time."""
@@ -151,6 +156,8 @@ class World:
         async with trio.open_nursery() as callers:
             configs = [house.config() for house in self.houses.values()]
             options: Any = {"observers": [self._observe], "drain_timeout": self.plan.drain_timeout}
+            if any(deed.fate == "ask" for deed in self.plan.deeds):
+                options["callbacks"] = Callbacks(elicitation=self._answer)
             async with open_servers(*configs, **options) as self._servers:
                 self._refs = dict(self._servers)
                 for server in self.plan.servers:
@@ -208,6 +215,11 @@ class World:
             for end in self.ends.values():
                 if end.deed.server == event.actor and end.outcome is None and end.asked < event.time:
                     self.problems.append(f"{event.actor} is disconnected as idle, and call {end.call} is pending")
+
+    async def _answer(self, context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        """Answer the question of a call."""
+        await trio.sleep(THINKING)
+        return ElicitResult(action="accept", content={"call": int(params.message)})
 
     # --- deeds ------------------------------------------------------------------------------------------------------
 
