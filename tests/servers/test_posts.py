@@ -86,6 +86,7 @@ class ScriptedWebServer(WebServer):
     cancelled: list[object] = field(factory=list)
     asked: trio.Event = field(factory=trio.Event)
     connects: bool = True
+    refuses: bool = False
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle_call))
@@ -96,6 +97,8 @@ class ScriptedWebServer(WebServer):
         if not self.connects and b"tools/call" in request.content:
             self.asked.set()
             await trio.sleep_forever()
+        if self.refuses and b"tools/call" in request.content:
+            raise httpx2.ConnectError("connection refused", request=request)
         message = json.loads(b"".join([piece async for piece in request.stream]) or b"{}")
         if message.get("method") == "notifications/cancelled":
             self.cancelled.append(message["params"]["requestId"])
@@ -251,21 +254,15 @@ class CutStream(Stream):
 
 async def test_a_request_is_not_in_flight_once_its_stream_broke_after_the_answer(autojump_clock: MockClock) -> None:
     """Otherwise, refused requests would be tried for a minute, because of a request that may still be answered."""
-    streams = list[CutStream]()
-
-    def answer_once(number: str, request: httpx2.Request) -> httpx2.Response:
-        if streams:
-            raise httpx2.ConnectError("connection refused", request=request)
-        streams.append(CutStream([event(ANSWER.replace("$id", number))]))
-        return events(streams[0])
-
-    server = ScriptedWebServer("modern", script=answer_once)
+    stream = CutStream([event(ANSWER.replace("$id", "1"))])
+    server = ScriptedWebServer("modern", script=lambda *_: events(stream))
     async with open_servers(server.config) as servers:
         assert text_of(await servers["a"].call_tool("say")) == "answered"
         await wait_all_tasks_blocked()
+        server.refuses = True
         with pytest.raises(ServerUnavailable):  # and not RequestTimedOut
             await servers["a"].call_tool("say")
-    assert streams[0].closed
+    assert stream.closed
 
 
 HANGING: Final[dict[str, list[bytes] | None]] = {
