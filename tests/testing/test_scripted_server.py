@@ -14,6 +14,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
+    ConnectionLost,
+    HealthPolicy,
     Http,
     HttpStatusError,
     RequestTimedOut,
@@ -38,6 +40,7 @@ from mcp_actors.testing import (
 )
 
 from ..idle_clock import IdleClock
+from ..servers.fleet import calls
 from ..servers.processes import BOUND, eventually
 
 WAYS: Final = ["in_process", "stdio", "http", "sse"]
@@ -223,6 +226,19 @@ async def test_a_server_that_was_frozen_twice_goes_on_at_the_first_thaw(server: 
                 await wait_all_tasks_blocked()
                 server.freeze()
                 server.thaw()
+
+
+async def test_a_frozen_server_that_crashes_breaks_the_messages_that_it_has_not_taken() -> None:
+    """In process; a pipe breaks by itself."""
+    scripted = ScriptedServer("x", era="legacy")
+    quiet: dict[str, Any] = {"request_timeout": None, "health": HealthPolicy(interval=None)}
+    async with open_servers(ServerConfig("x", scripted.in_process(), **quiet)) as servers:
+        scripted.freeze()
+        async with calls(1, echo, servers["x"]) as [lost]:
+            await wait_all_tasks_blocked()
+            scripted.crash()
+        assert isinstance(lost.error, ConnectionLost)
+        assert await echo(servers["x"]) == "hello"
 
 
 def test_faults_are_seen_in_the_bytes(server: ScriptedServer) -> None:

@@ -95,6 +95,7 @@ class StreamConnection(Connection):
 
     def cut(self) -> None:
         self._scope.cancel("the scripted server crashes")
+        self._thawed.set()
 
     def start_soon(self, fn: Any) -> None:
         if self._tasks is not None:

@@ -76,8 +76,14 @@ class _MemoryConnection(StreamConnection):
         self._to_client.send_nowait(ValueError(f"not a message: {line!r}"))
 
     async def wait_thawed(self) -> None:
-        """Wait while the connection is frozen."""
+        """Wait while the connection is frozen.
+
+        Raises:
+            anyio.BrokenResourceError: it has ended.
+        """
         await self._thawed.wait()
+        if self._scope.cancel_called:
+            raise anyio.BrokenResourceError
 
 
 class _Requests(Stream):
