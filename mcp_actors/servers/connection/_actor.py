@@ -23,7 +23,7 @@ from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
 from ..._errors import ConnectFailed, ConnectionLost
-from ...config import InProcess
+from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ..basics import ClosingOrder, ConnectionOver, open_trace
 from ..record import NotificationsMissed, ServerInfo, Session, open_incoming
@@ -376,11 +376,11 @@ class ServerActor(Actor):
             self._end(session_failed(self._name, exc, self._masker))
 
     def _lost_by_request(self) -> ConnectionLost:
-        """Return the error for a request that found the connection gone. It ends the connection (`is_fatal`).
+        """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`).
 
-        One that is drained ends with its own reason, and lets its other requests finish.
+        Over HTTP one that is drained ends with its own reason, and lets its other requests finish.
         """
-        if not self._drain.begun:
+        if not (self._drain.begun and isinstance(self._record.config.transport, Http)):
             self._phase = Phase.GONE
         assert self._link is not None  # only an open link can be lost
         return connection_lost(self._name, self._link)

@@ -28,11 +28,21 @@ from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
 from ...kernel import Actor, Call
 from ..basics import fan_out
-from ..record import ACTIVE, CONNECTED, FAILED, ConfigChanged, ServerAdded, ServerRemoved
+from ..record import ACTIVE, CONNECTED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Change, Reconnect, Retire, ServerEntry, Start, Stop, restart, starting, turns
 from ..sources import changed_fields, compare
 from ._leaving import drain
-from ._tree import server_spec, start_status, supervisor_id
+from ._tree import (
+    due_servers,
+    resume,
+    server_spec,
+    start_quietly,
+    start_servers,
+    start_status,
+    stop_server,
+    supervisor_id,
+    suspend,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -138,7 +148,7 @@ class LifecycleActor(Actor):
                     message.waiting.shield = False
                     await self._change(message)
                 case _Resume(server):
-                    await _resume(server)
+                    await resume(server)
                 case Retire(server, why, record, incarnation, wishes):
                     async with turns((server,)) as servers:
                         if servers and (record.life.incarnation, server.record.life.wishes) == (incarnation, wishes):
@@ -189,7 +199,7 @@ class LifecycleActor(Actor):
         life.leaving = "removal"
         await drain(member.record, self._drain, queued=True)
         life.wanted = False
-        await _stop(server)  # before its turn: this ends a change that waits for its connect
+        await stop_server(server)  # before its turn: this ends a change that waits for its connect
         async with server.turn:
             await self._group.stop_child(supervisor_id(server.name))
             await self._group.delete_child(supervisor_id(server.name))
@@ -262,23 +272,23 @@ class LifecycleActor(Actor):
     async def _change(self, message: Change) -> None:
         match message:
             case Reconnect(servers, failed_only):
-                due = _due(servers) if failed_only else servers
+                due = due_servers(servers) if failed_only else servers
                 with starting(due):
                     async with turns(due) as servers:
-                        await self._reconnect(_due(servers) if failed_only else servers)
+                        await self._reconnect(due_servers(servers) if failed_only else servers)
             case Start(servers):
                 with starting(servers):
                     async with turns(servers) as servers:
-                        await _start(servers)
+                        await start_servers(servers)
             case Stop(servers):
-                await fan_out(_stop, servers, "change")
+                await fan_out(stop_server, servers, "change")
 
     async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
         for server in servers:
             server.record.life.set_returning(True)
         try:
             await fan_out(self._close, servers, "change")
-            await _start(servers)
+            await start_servers(servers)
         finally:
             for server in servers:
                 server.record.life.set_returning(False)
@@ -292,7 +302,7 @@ class LifecycleActor(Actor):
             # In the step of the check: a request that comes from now on waits in the mailbox.
             life.wanted, life.resting = False, True
             record.hold(True)
-            await _suspend(server)
+            await suspend(server)
         finally:
             asked_for = life.resting and record.calls.deadlines.pending(queued=True)
             life.resting = False
@@ -300,99 +310,48 @@ class LifecycleActor(Actor):
         record.catalog.defer()
         if asked_for:
             life.wanted = True
-            await _start_quietly(server)
+            await start_quietly(server)
 
     async def _renew(self, server: ServerEntry, record: ServerRecord) -> None:
         """Replace an old connection by a new one, unless another replica is down. If it fails, the state shows it."""
         others = [replica for replica in server.record.replicas if replica is not record]
         if record.life.state in CONNECTED and all(replica.life.state in ACTIVE for replica in others):
             with suppress(ConnectFailed, ActorStartError, ActorStopped, ActorCrashed):
-                await (self._reconnect((server,)) if record is server.record else self._replace(server, record))
+                await (self._replace_only(server) if record is server.record else self._replace(server, record))
+
+    async def _replace_only(self, server: ServerEntry) -> None:
+        """Connect a server without other replicas anew, once its requests in flight have ended."""
+        life = server.record.life
+        life.set_returning(True)
+        try:
+            if await self._disconnect(server.record, partial(suspend, server), old=life.incarnation):
+                await start_servers((server,))
+        finally:
+            life.set_returning(False)
 
     async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
         """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
         async with server.open_pool() as pool:
-            await self._disconnect(replica, partial(pool.stop_child, replica.name, keep_mailbox=True))
-            await restart(pool, replica.name)
+            stop = partial(pool.stop_child, replica.name, keep_mailbox=True)
+            if await self._disconnect(replica, stop, old=replica.life.incarnation):
+                await restart(pool, replica.name)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
-        await self._disconnect(server.record, partial(_suspend, server))
+        await self._disconnect(server.record, partial(suspend, server))
 
-    async def _disconnect(self, record: ServerRecord, stop: Callable[[], Awaitable[object]]) -> None:
+    async def _disconnect(
+        self, record: ServerRecord, stop: Callable[[], Awaitable[object]], *, old: int | None = None
+    ) -> bool:
+        """Stop an actor once its requests have ended. Return False if its incarnation `old` has ended by itself."""
+        life = record.life
         try:
             record.hold(True)
             await drain(record, self._drain, queued=False)
+            if old is not None and (life.incarnation != old or not (life.draining or life.state in CONNECTED)):
+                return False
             if not record.server.life.leaving:  # else it goes on until it has finished everything
                 await stop()
+            return True
         finally:
             record.hold(False)
-
-
-def _due(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
-    """Return the servers that have failed and were not stopped explicitly."""
-    return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
-
-
-async def _resume(server: ServerEntry) -> None:
-    async with turns((server,)) as servers:
-        try:
-            for each in servers:
-                await _start_quietly(each)
-        finally:
-            server.record.life.set_returning(False)
-
-
-async def _start_quietly(server: ServerEntry) -> None:
-    # The state shows a failure. The other two mean that the group is being closed.
-    with suppress(ConnectFailed, ActorStopped, ActorCrashed):
-        await _start((server,))
-
-
-async def _start(servers: tuple[ServerEntry, ...]) -> None:
-    failures: dict[str, ConnectFailed] = {}
-    await fan_out(partial(_try_start, failures=failures), servers, "change")
-    if not failures:
-        return
-    # Its turn is held: a new configuration that waits for it must not be waited for.
-    await fan_out(_stop_in_turn, [server for server in servers if server.name not in failures], "change")
-    raise first_of(failures[server.name] for server in servers if server.name in failures)
-
-
-async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
-    if not server.record.life.wanted:  # stop() was called meanwhile
-        return
-    for life in (server.record.life, *(replica.life for replica in server.record.replicas)):
-        life.parked = False
-        life.allow_asking()
-    if server.record.life.state not in CONNECTED:
-        server.record.health.forgive()
-    try:
-        await server.start()
-    except ActorStartError as exc:
-        cause: BaseException | None = exc
-        while isinstance(cause, ActorStartError):  # of a replica, in that of their pool
-            cause = cause.__cause__
-        if isinstance(cause, ConnectFailed):  # else it was stopped while it was starting
-            failures[server.name] = cause
-
-
-async def _suspend(server: ServerEntry) -> None:
-    if server.record.woken:
-        await server.supervisor.stop_child(server.name, keep_mailbox=True)
-
-
-async def _stop(server: ServerEntry) -> None:
-    if server.record.life.held:  # its supervisor is being exchanged, which takes no longer than a stop
-        async with server.turn:
-            pass
-    await _stop_in_turn(server)
-
-
-async def _stop_in_turn(server: ServerEntry) -> None:
-    if not server.record.woken:
-        await server.wake()  # and not stopped with its supervisor, which could carry out no later start
-        if server.record.life.wanted:  # start() was called meanwhile
-            return
-    await server.supervisor.stop_child(server.name)
-    server.note_stopped()

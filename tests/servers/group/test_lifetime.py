@@ -6,9 +6,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConnectionLost, ServerUnavailable, open_servers
+from mcp_actors import ConnectionLost, ServerConfig, ServerUnavailable, open_servers
 from mcp_actors.servers import Drained, Draining
 from mcp_actors.servers.record import Retirement
+from mcp_actors.testing import Hang, ScriptedServer
 
 from ...messages import Said
 from ..fleet import Outcome
@@ -242,6 +243,25 @@ async def test_an_old_connection_is_not_kept_longer_than_the_drain_timeout(autoj
             await held.result()
         assert 97 <= trio.current_time() <= 107
         assert await who(group, "a") == "a"
+
+
+@pytest.mark.parametrize("down", [False, True])
+async def test_an_old_connection_that_ends_while_it_is_drained_is_not_renewed(
+    down: bool, autojump_clock: MockClock
+) -> None:
+    """A connect after that is a restart, with the budget and the pauses of restarts."""
+    a, held = ScriptedServer("a"), Outcome()
+    config = ServerConfig("a", a.in_process(), max_lifetime=100, request_timeout=None, restart=FOR_A_WHILE)
+    async with open_servers(config) as group, trio.open_nursery() as nursery:
+        await trio.sleep(85)
+        a.inject(Hang())
+        nursery.start_soon(held.of, group["a"].call_tool, "echo", {"text": ""})
+        await group["a"].wait_state("stopping")
+        (a.go_down if down else a.crash)()
+        with pytest.raises(ConnectionLost):
+            await held.result()
+        await trio.sleep(50)
+        assert (state(group, "a"), group["a"].statistics().restarts) == ("failed" if down else "ready", 1)
 
 
 @pytest.mark.parametrize("required", [False, True])
