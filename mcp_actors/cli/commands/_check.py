@@ -60,8 +60,7 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
     for warning in loaded.warnings:
         output.warning(warning)
     findings = await _check(loaded, output)
-    for finding in findings:
-        _print(finding, max(len(each.name) for each in findings), output)
+    _print(findings, output)
     output.json([asdict(finding) for finding in findings])
     bad = [finding.state for finding in findings if finding.state not in ("ready", "disabled")]
     if bad:
@@ -94,8 +93,7 @@ def _print_results(loaded: LoadedConfig, stopwatch: Stopwatch, output: Output) -
             state, reason = stopwatch.results.get(config.name, ("connecting", "not finished"))
             known, reached = reason.partition(", after: ")[2] or reason, describe(config.transport)
             findings.append(Finding(name=config.name, state=state, reached=reached, error=known))
-    for finding in findings:
-        _print(finding, max(len(each.name) for each in findings), output)
+    _print(findings, output)
 
 
 def _broken(loaded: LoadedConfig) -> list[Finding]:
@@ -124,7 +122,13 @@ def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, sig
     )
 
 
-def _print(finding: Finding, width: int, output: Output) -> None:
+def _print(findings: Sequence[Finding], output: Output) -> None:
+    width = max((len(finding.name) for finding in findings), default=0)
+    for finding in findings:
+        _print_one(finding, width, output)
+
+
+def _print_one(finding: Finding, width: int, output: Output) -> None:
     style = {"ready": "green", "disabled": "dim"}.get(finding.state, "red")
     words: list[Any] = [(finding.name.ljust(width), "bold"), "  ", (finding.state.ljust(8), style)]
     if finding.tools is not None:

@@ -17,7 +17,7 @@ is *held*: its actor has nothing to run. At last it is started as by `ServerRef.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,7 @@ from ._tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
@@ -284,14 +284,9 @@ class LifecycleActor(Actor):
                 await fan_out(stop_server, servers, "change")
 
     async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
-        for server in servers:
-            server.record.life.set_returning(True)
-        try:
+        with _returning(servers):
             await fan_out(self._close, servers, "change")
             await start_servers(servers)
-        finally:
-            for server in servers:
-                server.record.life.set_returning(False)
 
     async def _rest(self, server: ServerEntry) -> None:
         """Disconnect a server until it is used, unless it was used meanwhile."""
@@ -321,13 +316,10 @@ class LifecycleActor(Actor):
 
     async def _replace_only(self, server: ServerEntry) -> None:
         """Connect a server without other replicas anew, once its requests in flight have ended."""
-        life = server.record.life
-        life.set_returning(True)
-        try:
-            if await self._disconnect(server.record, partial(suspend, server), old=life.incarnation):
+        record = server.record
+        with _returning((server,)):
+            if await self._disconnect(record, partial(suspend, server), old=record.life.incarnation):
                 await start_servers((server,))
-        finally:
-            life.set_returning(False)
 
     async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
         """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
@@ -355,3 +347,15 @@ class LifecycleActor(Actor):
             return True
         finally:
             record.hold(False)
+
+
+@contextmanager
+def _returning(servers: tuple[ServerEntry, ...]) -> Iterator[None]:
+    """Show the tools of servers while they are connected anew in a block."""
+    for server in servers:
+        server.record.life.set_returning(True)
+    try:
+        yield
+    finally:
+        for server in servers:
+            server.record.life.set_returning(False)
