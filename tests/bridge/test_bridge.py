@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 import trio
@@ -21,14 +23,22 @@ class Pump:
         return LookupError("the pump has ended")
 
 
-@pytest.mark.parametrize("left", [False, True])
-async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool) -> None:
-    """On trio-asyncio nothing else would answer it, and its caller would wait for ever."""
+@asynccontextmanager
+async def open_bridge() -> AsyncIterator[Bridge]:
+    """Open a bridge whose two sides are in this task."""
     loop = asyncio.new_event_loop()
     bridge = Bridge(loop)
     bridge.to_loop = bridge.to_trio = run_now
     async with trio.open_nursery() as bridge.nursery:
         bridge.serving = True
+        yield bridge
+    loop.close()
+
+
+@pytest.mark.parametrize("left", [False, True])
+async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool) -> None:
+    """On trio-asyncio nothing else would answer it, and its caller would wait for ever."""
+    async with open_bridge() as bridge:
         request = _TaskRequest[None](bridge, Pump(), trio.sleep_forever)
         request.begin()
         await wait_all_tasks_blocked()
@@ -36,7 +46,6 @@ async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool)
             request.withdraw()
         else:
             bridge.nursery.cancel_scope.cancel("the servers have closed")
-    loop.close()
     assert request.answered
     assert request.future.cancelled() is left
     if not left:
@@ -45,11 +54,7 @@ async def test_a_request_that_is_cancelled_on_trios_side_is_answered(left: bool)
 
 @pytest.mark.parametrize("begun", [False, True])
 async def test_a_request_that_trios_side_had_begun_may_have_taken_effect_when_that_ends(begun: bool) -> None:
-    loop = asyncio.new_event_loop()
-    bridge = Bridge(loop)
-    bridge.to_loop = bridge.to_trio = run_now
-    async with trio.open_nursery() as bridge.nursery:
-        bridge.serving = True
+    async with open_bridge() as bridge:
         request = _TaskRequest[None](bridge, ServerAsker("docs"), trio.sleep_forever)
         bridge._waiting.add(request)
         if begun:
@@ -57,7 +62,6 @@ async def test_a_request_that_trios_side_had_begun_may_have_taken_effect_when_th
             await wait_all_tasks_blocked()
         bridge.end(OSError("the system is gone"))
         bridge.nursery.cancel_scope.cancel("the test is over")
-    loop.close()
     error = request.future.exception()
     assert isinstance(error, ServerUnavailable)
     assert error.outcome == ("unknown" if begun else "not_sent")
