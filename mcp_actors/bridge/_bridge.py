@@ -207,7 +207,7 @@ class _Request(ABC, Generic[T]):
         """Return the error for a request that fails because Trio's side has ended, with the cause of that."""
         error = self.asker._ended_error()
         if self._begun and isinstance(error, ServerUnavailable):
-            error.outcome = "unknown"  # Trio's side knows whether it was sent, and cannot tell any more
+            error.outcome = "unknown"  # Trio's side, which has ended, may have sent it
             error.add_note("the request may have taken effect; send it again only if a second time does no harm")
         return caused_by(error, self._bridge.failure)
 

@@ -145,7 +145,7 @@ def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
 
 
 def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
-    """Return the failure of a request of one or more messages; the end of a sign-in does not tell whether it had begun.
+    """Return the failure of a request: the end of a sign-in after an earlier round was sent leaves its outcome unknown.
 
     Args:
         operation: the request.

@@ -65,8 +65,9 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request, whose body this is, may have taken effect before an error.
 
-        That no connection could be made says nothing about an earlier one: an auth flow may send a request again after
-        any response, and a client of the user's after any error. But an auth flow may also read the body in advance.
+        A connection that could not be made proves nothing about an earlier one: an auth flow may send a request again
+        after any response, and a client of the user's after any error. But an auth flow may also read the body in
+        advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
