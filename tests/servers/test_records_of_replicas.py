@@ -135,10 +135,3 @@ async def test_a_replica_that_is_late_is_noticed_when_the_last_one_that_serves_i
     pair.record.replicas[1].life.note_overdue("the second one is late")
     pair.follow(Crashed, FIRST, error=OSError("it broke down"))
     assert (pair.record.life.state, pair.record.life.overdue) == ("connecting", "the second one is late")
-
-
-async def test_a_server_has_returned_when_its_first_replica_connects() -> None:
-    pair = Pair()
-    pair.record.life.set_returning(True)
-    pair.follow(Starting, FIRST)
-    assert not pair.record.life.returning

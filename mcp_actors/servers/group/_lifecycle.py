@@ -82,9 +82,14 @@ class Reload(Call["ReloadSummary"]):
 
 @frozen(eq=False)
 class _Resume(Call[None]):
-    """Start a server again whose configuration was changed. If that fails, its state shows it."""
+    """Start a server again whose configuration was changed. If that fails, its state shows it.
+
+    Attributes:
+        returns: 1 if the change has counted the server among those that return, which ends now; otherwise 0.
+    """
 
     server: ServerEntry
+    returns: int
 
 
 @frozen(kw_only=True)
@@ -147,8 +152,8 @@ class LifecycleActor(Actor):
                 case Change():
                     message.waiting.shield = False
                     await self._change(message)
-                case _Resume(server):
-                    await resume(server)
+                case _Resume(server, returns):
+                    await resume(server, returns)
                 case Retire(server, why, record, incarnation, wishes):
                     async with turns((server,)) as servers:
                         if servers and (record.life.incarnation, server.record.life.wishes) == (incarnation, wishes):
@@ -249,23 +254,27 @@ class LifecycleActor(Actor):
         """Disconnect a server, configure it anew, and start it again later if it should run."""
         server, record = member.entry, member.record
         life, before = record.life, record.config
-        life.set_returning(life.wanted)
+        returns = int(life.wanted)
+        life.count_returns(returns)
         life.held = True  # a change that waits in front of this one must not start it again
+        exchanged = False
         try:
             await self._close(server)  # before its turn: this ends a change that waits for its connect
             async with server.turn:
                 if life.leaving:
                     return
-                life.set_returning(life.wanted)  # again: an earlier change has reset it when it ended
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
                 if self._memory is not None:
                     self._memory.add(record)
                 await self._group.restart_child(supervisor_id(server.name))
+                exchanged = True
         finally:
             life.held = False
+            if not exchanged:
+                life.count_returns(-returns)
         life.emit(ConfigChanged, fields=changed_fields(before, config))
-        self.ref.tell_nowait(_Resume(server))
+        self.ref.tell_nowait(_Resume(server, returns))  # it returns until then
 
     # --- changes of servers -----------------------------------------------------------------------------------------
 
@@ -300,7 +309,7 @@ class LifecycleActor(Actor):
             await suspend(server)
         finally:
             asked_for = life.resting and record.calls.deadlines.pending(queued=True)
-            life.resting = False
+            life.end_rest()
             record.hold(False)
         record.catalog.defer()
         if asked_for:
@@ -353,9 +362,9 @@ class LifecycleActor(Actor):
 def _returning(servers: tuple[ServerEntry, ...]) -> Iterator[None]:
     """Show the tools of servers while they are connected anew in a block."""
     for server in servers:
-        server.record.life.set_returning(True)
+        server.record.life.count_returns(1)
     try:
         yield
     finally:
         for server in servers:
-            server.record.life.set_returning(False)
+            server.record.life.count_returns(-1)

@@ -162,14 +162,14 @@ def due_servers(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
     return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
 
 
-async def resume(server: ServerEntry) -> None:
-    """Start a server again that has got a new configuration, if it should run."""
+async def resume(server: ServerEntry, returns: int) -> None:
+    """Start a server again that has got a new configuration, if it should run. It has returned then."""
     async with turns((server,)) as servers:
         try:
             for each in servers:
                 await start_quietly(each)
         finally:
-            server.record.life.set_returning(False)
+            server.record.life.count_returns(-returns)
 
 
 async def start_quietly(server: ServerEntry) -> None:

@@ -65,8 +65,8 @@ class ServerLife:
         leaving: why new requests are refused for good, or None. ``"block"``: the block has ended. ``"signal"``: it is
             about to be ended by a signal, and until then requests wait instead. ``"removal"``: the server is being
             removed from its group.
-        returning: True while it is disconnected in order to connect again. Written by the lifecycle actor; `follow`
-            resets it when the new connect begins.
+        returning: the number of changes under way that disconnect it in order to connect it again. Written by the
+            lifecycle actor (`count_returns`).
         left: True once it is no longer in an open group; nothing changes any more.
 
     Args:
@@ -99,7 +99,7 @@ class ServerLife:
     wishes: int = field(default=0, init=False)
     starts: int = field(default=0, init=False)
     held: bool = field(default=False, init=False)
-    returning: bool = field(default=False, init=False)
+    returning: int = field(default=0, init=False)
     resting: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
@@ -160,19 +160,27 @@ class ServerLife:
 
     @property
     def listed(self) -> bool:
-        """True while its tools are shown. The tools of a parked server stay hidden while it is retried."""
-        return (self.state in LISTED and not self.parked) or self.returning
+        """True while its tools are shown: it serves, or will without being started explicitly.
+
+        The tools of a parked server stay hidden while it is retried.
+        """
+        return (self.state in LISTED and not self.parked) or self.resting or self._comes_back
+
+    @property
+    def _comes_back(self) -> bool:
+        """True while a change connects it, or is about to, after it has been disconnected."""
+        return self.returning > 0 or (self.wanted and self.starts > 0 and self.state in ("stopping", "stopped"))
 
     @property
     def settled(self) -> bool:
         """True while it serves, or will not by itself: it is parked or stopped, and no task is starting it."""
-        starting = self.returning or (self.wanted and self.starts > 0 and self.state not in ACTIVE)
+        starting = self.returning > 0 or (self.wanted and self.starts > 0 and self.state not in ACTIVE)
         return self.state in SETTLED and not starting
 
     @property
     def awaited(self) -> bool:
         """True while it is about to be connected and callers wait for that."""
-        comes = self.returning or self.state == "connecting" or (self.state == "pending" and self.wanted)
+        comes = self.returning > 0 or self.state == "connecting" or (self.state == "pending" and self.wanted)
         return comes and (self._required or self.overdue is None)
 
     @property
@@ -204,7 +212,6 @@ class ServerLife:
                 self._retry_at = None if retry_in is None else event.at + timedelta(seconds=retry_in)
             case Starting():
                 self.connects += 1
-                self.returning = False
             case Started() | Recovered() | HealthChanged():
                 self.error = None
                 self.failures = 0
@@ -227,7 +234,6 @@ class ServerLife:
 
     def follow_replicas(self, replicas: Sequence[ServerLife], event: Event) -> StateChanged | None:
         """Compute the state from those of the replicas. Return the event to emit if it has changed."""
-        self.returning = self.returning and not isinstance(event, Starting)
         best = min(replicas, key=lambda each: rank(each.state))
         self.draining = self.draining and best.state in CONNECTED
         rests = best.state == "stopped" and self.resting
@@ -309,9 +315,14 @@ class ServerLife:
             logger.log(self.level_of_attempt, "%s", self.overdue)
             self._wake()
 
-    def set_returning(self, returning: bool) -> None:
-        """Note that the server is about to be disconnected in order to connect again, or that this has ended."""
-        self.returning = returning
+    def end_rest(self) -> None:
+        """Note that it has been disconnected because it was idle. Whoever waited for that may wake it now."""
+        self.resting = False
+        self._wake()
+
+    def count_returns(self, change: int) -> None:
+        """Note that a change is about to disconnect it in order to connect it again (1), or has ended (-1)."""
+        self.returning += change
         self._wake()
 
     def count_starts(self, change: int) -> None:

@@ -379,9 +379,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the server has failed or was stopped, and is not being started; or it is optional and has
                 not answered within ``connect_timeout``, and keeps ``connecting``.
         """
-        if self._record.life.dormant:
+        life = self._record.life
+        await trio.lowlevel.checkpoint_if_cancelled()
+        while life.resting:  # it is being disconnected as idle, and can be woken after that
+            await life.wait_change()
+        if life.dormant:
             self._caller.wake()
-        if await self._record.life.wait_connected() not in ACTIVE:
+        if await life.wait_connected() not in ACTIVE:
             raise self._caller.unavailable() from self._record.life.error
 
 

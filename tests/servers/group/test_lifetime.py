@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from functools import partial
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConnectionLost, ServerConfig, ServerUnavailable, open_servers
+from mcp_actors import ConnectionLost, ServerConfig, ServerGroup, ServerUnavailable, open_servers
 from mcp_actors.servers import Drained, Draining
 from mcp_actors.servers.record import Retirement
 from mcp_actors.testing import Hang, ScriptedServer
@@ -105,6 +108,113 @@ async def test_no_request_is_lost_around_the_moment_of_the_stop(late: int, autoj
             assert [text_of(await outcome.result()) for outcome in calls] == ["a"] * 3
         assert state(group, "a") == "ready"
     assert a.starts in (1, 2)
+
+
+@pytest.mark.parametrize("late", range(15))
+async def test_a_wait_for_a_server_that_comes_to_rest_connects_it(late: int, autojump_clock: MockClock) -> None:
+    """C-60: it ends as it would a moment later, when the server rests."""
+    a = House("a")
+    async with open_servers(a.config(idle_timeout=10)) as group:
+        group._roster.records["a"].retire("idle")
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            await group["a"].wait_ready()
+        assert state(group, "a") == "ready"
+
+
+@pytest.mark.parametrize("late", range(15))
+async def test_a_call_by_public_name_to_a_server_that_comes_to_rest_is_answered(
+    late: int, autojump_clock: MockClock
+) -> None:
+    """C-60: its tools are listed meanwhile."""
+    a = House("a")
+    async with open_servers(a.config(idle_timeout=10)) as group:
+        group._roster.records["a"].retire("idle")
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        with trio.fail_after(5):
+            assert text_of(await group.call_tool("mcp__a__who")) == "a"
+
+
+class Watch(trio.abc.Instrument):
+    """Note which tools of a server are not listed after a step of any task."""
+
+    def __init__(self, group: ServerGroup) -> None:
+        self.group = group
+        self.tools = group.tools.of("a")
+        self.steps = 0
+        self.missing: list[str] = []
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.steps += 1
+        if {tool.name for tool in self.group.tools.of("a")} != {tool.name for tool in self.tools}:
+            self.missing.append(f"after step {self.steps}, of {task.name}: {self.group['a'].state}")
+
+
+async def rest(group: ServerGroup, a: House) -> None:
+    group._roster.records["a"].retire("idle")
+    await group["a"].wait_state("pending")
+
+
+async def rest_and_start(group: ServerGroup, a: House) -> None:
+    group._roster.records["a"].retire("idle")
+    await group["a"].wait_state("stopping")
+    await group["a"].start()
+
+
+async def renew(group: ServerGroup, a: House) -> None:
+    group._roster.records["a"].retire("old")
+    await group["a"].wait_state("stopping")
+    await group["a"].wait_ready()
+
+
+async def restart(group: ServerGroup, a: House) -> None:
+    await group["a"].restart()
+
+
+async def reload_twice(group: ServerGroup, a: House) -> None:
+    async with trio.open_nursery() as nursery:
+        for seconds in (20, 30):
+            nursery.start_soon(group.reload, a.config(request_timeout=seconds))
+    await group.wait_ready()
+
+
+async def reload_and_restart(group: ServerGroup, a: House) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(group.reload, a.config(request_timeout=20))
+        nursery.start_soon(group["a"].restart)
+        nursery.start_soon(partial(group.reconnect, failed_only=False))
+    await group.wait_ready()
+
+
+@pytest.mark.parametrize("change", [rest, rest_and_start, renew, restart, reload_twice, reload_and_restart])
+@pytest.mark.parametrize("repeated", range(3))  # the order in which tasks run is random
+async def test_the_tools_of_a_server_that_comes_back_are_listed_at_each_step(
+    change: Callable[[ServerGroup, House], Awaitable[None]], repeated: int, autojump_clock: MockClock
+) -> None:
+    """C-61."""
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        watch = Watch(group)
+        trio.lowlevel.add_instrument(watch)
+        await change(group, a)
+        trio.lowlevel.remove_instrument(watch)
+        assert watch.missing == []
+        assert watch.steps > 10
+        assert state(group, "a") in ("ready", "pending")
+    assert [tool.name for tool in watch.tools] == ["who", "hold"]
+
+
+@pytest.mark.parametrize("late", range(15))
+async def test_a_restart_during_a_reload_returns_when_the_server_serves(late: int, autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group.reload, a.config(request_timeout=20))
+        for _ in range(late):
+            await trio.lowlevel.checkpoint()
+        await group["a"].restart()
+        assert state(group, "a") == "ready"
 
 
 async def test_a_server_that_is_stopped_while_it_comes_to_rest_stays_stopped(autojump_clock: MockClock) -> None:
