@@ -29,7 +29,9 @@ from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.policy import seconds_to_retry
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
+from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ServerRecord
+from mcp_actors.servers.record._state import LISTED
 from mcp_actors.servers.ref import ServerEntry
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.tools._catalog import ServerCatalog
@@ -126,6 +128,18 @@ async def resume_without_answers(self: CallTool, client: Any, record: Any, *_: o
     return await resume(self, client, record, None, None)
 
 
+def end_rest_in_silence(self: ServerLife) -> None:
+    self.resting = False
+
+
+def note_return(self: ServerLife, change: int) -> None:
+    self.returning = max(change, 0)
+
+
+def listed_by_state(self: ServerLife) -> bool:
+    return (self.state in LISTED and not self.parked) or self._comes_back
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -169,6 +183,9 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a call of two rounds that begins again": defect(CallTool, "resume", resume_without_answers),
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
+    "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", property(listed_by_state)),
+    "a wait that outlasts a rest": defect(ServerLife, "end_rest", end_rest_in_silence),
+    "a change that ends the return of another": defect(ServerLife, "count_returns", note_return),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),

@@ -59,8 +59,14 @@ FOLLOWED: Final = 0.25
 ASKING: Final = 0.1
 """The part of the calls to these servers that ask the program something before they are answered."""
 
+WAITS: Final = 3
+"""Waits for a server to serve, at most."""
+
 UPDATES: Final = 6
 """Changes of a resource that is followed, at most."""
+
+PLAIN: Final = ("answer", 0.0, LONG, False, False)
+"""A call that nothing happens to, and a caller who is patient."""
 
 DRAIN_TIMEOUTS: Final = (0.0, 1.0, 30.0, 30.0)
 DRAINS: Final = ((), ("stop",), ("restart", "leave"), ("remove",), ("leave",), ("leave",))
@@ -102,7 +108,7 @@ class Deed:
     """Something that happens to a server, and a pause after it.
 
     Attributes:
-        verb: one of `DEEDS`, or ``update``; calls have the others, too.
+        verb: one of `DEEDS`, ``update`` or ``wait ready``; calls have the others, too.
         server: to which.
         fate: what becomes of a call.
         seconds: how long a call takes.
@@ -153,7 +159,8 @@ def draw(seed: int) -> Plan:
         deeds += [deed] if number < 2 else [draw_call(dice, deed.server) for _ in range(number)]
     plan = Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
     plan = with_resources(random.Random(f"resources of {seed}"), plan)
-    return with_questions(random.Random(f"questions of {seed}"), plan)
+    plan = with_questions(random.Random(f"questions of {seed}"), plan)
+    return with_waits(random.Random(f"waits of {seed}"), plan)
 
 
 def with_resources(dice: random.Random, plan: Plan) -> Plan:
@@ -177,6 +184,15 @@ def with_questions(dice: random.Random, plan: Plan) -> Plan:
         else deed
         for deed in plan.deeds
     )
+    return evolve(plan, deeds=tuple(deeds))
+
+
+def with_waits(dice: random.Random, plan: Plan) -> Plan:
+    """Return the plan with callers who wait until a server serves."""
+    deeds = [*plan.deeds]
+    for _ in range(dice.randint(0, WAITS)):
+        deed = Deed("wait ready", dice.choice(plan.servers).name, *PLAIN, pause=0.0)
+        deeds.insert(dice.randint(0, len(deeds)), deed)
     return evolve(plan, deeds=tuple(deeds))
 
 

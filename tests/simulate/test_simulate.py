@@ -62,6 +62,9 @@ FOUND: Final[dict[str, int]] = {
     "a call of two rounds that begins again": 12,
     "a subscription that is not renewed": 5,
     "a gap that subscriptions do not hear of": 77,
+    "the tools of a server that comes to rest vanish": 0,
+    "a wait that outlasts a rest": 95,
+    "a change that ends the return of another": 227,
 }
 """The defects that are put in, and a seed that finds each."""
 

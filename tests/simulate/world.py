@@ -28,18 +28,28 @@ from mcp_actors import (
 from mcp_actors.config import CallbackContext
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
+from mcp_actors.servers.record._state import PARKED, SETTLED
 from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
 
 from ..servers.fleet import ask_by_function
 from .http import HttpMachine
 from .pipes import PipeMachine
-from .plan import LONG, Deed, Plan
+from .plan import LONG, PLAIN, Deed, Plan
 from .servers import House
 from .trace import Trace
 from .worker import RESOURCE
 
-COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload")
+COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload", "wait ready")
+
+WISHES: Final = ("stop", "start", "restart", "remove")
+"""The commands of which the last one says whether a server should run."""
+
+STARTS: Final = ("start", "restart")
+"""The commands after which a server serves, or its state shows why it does not."""
+
+DOWN: Final = ("pending", "stopping", "stopped")
+"""The states of a server that nobody wants to run."""
 
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
@@ -56,9 +66,6 @@ REOPENING: Final = 5.0
 PROMPT: Final = 30.0
 """Virtual seconds for a call to a healthy and idle server, whatever happened before."""
 
-
-PLAIN: Final = ("answer", 0.0, LONG, False, False)
-"""A call that nothing happens to."""
 
 THINKING: Final = 1.0
 """Seconds for the answer to a question."""
@@ -106,6 +113,9 @@ class World:
         shown: the tools in the catalogue of each server that was ready at the end.
         states: the state of each server and of each replica at the end.
         read: what the program has read last of the resource of each server, while it is subscribed to it.
+        wishes: the number of commands to each server so far that start, stop or change it, and the last of `WISHES`.
+        known: the servers that have served since they were stopped, parked or added: their tools are known.
+        rested: the servers that have been disconnected as idle. In some runs a caller waits for the first of these.
     """
 
     plan: Plan
@@ -117,8 +127,12 @@ class World:
     shown: dict[str, set[str]] = field(factory=dict)
     states: dict[str, str] = field(factory=dict)
     read: dict[str, int] = field(factory=dict)
+    wishes: dict[str, tuple[int, str]] = field(factory=dict)
+    known: set[str] = field(factory=set)
+    rested: set[str] = field(factory=set)
     _servers: ServerGroup = field(init=False)
     _refs: dict[str, ServerRef] = field(init=False)
+    _callers: trio.Nursery = field(init=False)
     _all: trio.CancelScope = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -154,6 +168,7 @@ class World:
 
     async def _carry_out(self) -> None:
         async with trio.open_nursery() as callers:
+            self._callers = callers
             configs = [house.config() for house in self.houses.values()]
             options: Any = {"observers": [self._observe], "drain_timeout": self.plan.drain_timeout}
             if any(deed.fate == "ask" for deed in self.plan.deeds):
@@ -185,8 +200,21 @@ class World:
             self._all.cancel("there is no end of events")
         if isinstance(event, RequestStarted):
             self._check_bounds(event.actor)
-        if isinstance(event, StateChanged) and event.new == "stopping":
-            self._check_rest(event)
+        if isinstance(event, StateChanged):
+            self._check_tools(event)
+            if event.new == "stopping":
+                self._check_rest(event)
+
+    def _check_tools(self, event: StateChanged) -> None:
+        """Find a server that is to run, and whose tools are not shown although they are known."""
+        name = event.actor
+        leaves = name not in self._servers or self._servers[name]._record.life.leaving
+        if leaves or self.wishes.get(name, (0, "start"))[1] == "stop" or event.new in PARKED:
+            self.known.discard(name)
+        elif event.new == "ready":
+            self.known.add(name)
+        elif name in self.known and not self._shown(name):
+            self.problems.append(f"{name} is {event.new} at {event.time:g} s, and its tools are not shown")
 
     def _check_idleness(self) -> None:
         """Find requests that wait although there is a free slot for them, while nothing is about to happen."""
@@ -212,6 +240,9 @@ class World:
         """Find the calls of a server that is disconnected because it is idle."""
         if event.actor in self._servers and self._servers[event.actor]._record.life.resting:
             self.trace.note(event.actor, "is idle")
+            if self.plan.seed % 2 and event.actor not in self.rested:
+                self._do(Deed("wait ready", event.actor, *PLAIN, 0.0), self._callers)
+            self.rested.add(event.actor)
             for end in self.ends.values():
                 if end.deed.server == event.actor and end.outcome is None and end.asked < event.time:
                     self.problems.append(f"{event.actor} is disconnected as idle, and call {end.call} is pending")
@@ -243,7 +274,23 @@ class World:
             self.trace.note(deed.server, f"{deed.verb} is done", "program")
 
     async def _carry_out_command(self, deed: Deed, ref: ServerRef) -> None:
+        for name in self.houses if deed.verb == "reload" else [deed.server] if deed.verb in WISHES else []:
+            number, wish = self.wishes.get(name, (0, "start"))
+            self.wishes[name] = number + 1, deed.verb if deed.verb in WISHES else wish
+        mine = self.wishes.get(deed.server)
+        await self._ask_for(deed, ref)
+        if deed.verb in STARTS and self.wishes.get(deed.server) == mine:
+            self._check_started(deed, ref)
+
+    def _check_started(self, deed: Deed, ref: ServerRef) -> None:
+        """Find a server that is down although it was started, and nothing else was asked of it since."""
+        if ref.state in DOWN and not ref._record.life.leaving:
+            self.problems.append(f"{ref.name} is {ref.state}, and its {deed.verb} has succeeded")
+
+    async def _ask_for(self, deed: Deed, ref: ServerRef) -> None:
         match deed.verb:
+            case "wait ready":
+                await self._wait_ready(ref)
             case "list":
                 await ref.list_tools()
             case "stop":
@@ -260,6 +307,15 @@ class World:
                 timeout = 5.0 if deed.again else 6.0
                 configs = [house.config(stop_timeout=timeout) for house in self.houses.values()]
                 await self._servers.reload(*configs)
+
+    async def _wait_ready(self, ref: ServerRef) -> None:
+        """Wait for a server, and find a wait that goes on although there is nothing to wait for."""
+        try:
+            await ref.wait_ready()
+        except trio.Cancelled:
+            if ref.state in SETTLED or ref.state == "pending":
+                self.problems.append(f"{ref.name} is {ref.state}, and a wait for it has not ended")
+            raise
 
     def _ref(self, server: str) -> ServerRef:
         """Return the ref of a server; the last one if it was removed."""
@@ -424,10 +480,10 @@ class World:
     async def _stop_idle(self, ref: ServerRef) -> None:
         """Stop an idle server, and start it again."""
         self.trace.note("program", "stop", ref.name)
-        await ref.stop()
+        await self._carry_out_command(Deed("stop", ref.name, *PLAIN, 0.0), ref)
         if ref.state != "stopped":
             self.problems.append(f"{ref.name} was idle and has been stopped, and is {ref.state}")
-        await ref.start()
+        await self._carry_out_command(Deed("start", ref.name, *PLAIN, 0.0), ref)
 
     async def _look_at_stream(self, ref: ServerRef, house: House) -> None:
         """Find a server that could announce nothing to its client."""

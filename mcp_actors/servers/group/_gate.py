@@ -73,8 +73,7 @@ async def wait_connects(records: Iterable[ServerRecord]) -> None:
     """
     records = tuple(records)
     for record in records:
-        while record.life.awaited:
-            await record.life.wait_change()
+        await record.life.wait_awaited()
     required = [record.life for record in records if record.required and record.life.wanted]
     failures = [life.error for life in required if life.error is not None and life.state not in CONNECTED]
     if failures:

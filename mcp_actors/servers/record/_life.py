@@ -316,7 +316,7 @@ class ServerLife:
             self._wake()
 
     def end_rest(self) -> None:
-        """Note that it has been disconnected because it was idle. Whoever waited for that may wake it now."""
+        """Note that it has been disconnected because it was idle. Callers that wait for that may wake it now."""
         self.resting = False
         self._wake()
 
@@ -362,6 +362,15 @@ class ServerLife:
             if scope.cancelled_caught:
                 break
         return self.state
+
+    async def wait_awaited(self) -> None:
+        """Wait until it has been connected, or has failed to, or is optional and overdue.
+
+        Raises:
+            ServerUnavailable: the group was closed, or the server was removed from it.
+        """
+        while self.awaited:
+            await self.wait_change()
 
     async def wait_change(self) -> None:
         """Wait until the state changes.

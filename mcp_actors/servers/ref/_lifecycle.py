@@ -227,8 +227,7 @@ async def change(lifecycle: ActorRef, message: Change) -> None:
                     background.start_soon(_leave_if_overdue, message, server.record, name=task)
                 await lifecycle.call(message)
                 for server in started:  # a new configuration may have come meanwhile, which is yet to be connected
-                    while server.record.life.awaited:
-                        await server.record.life.wait_change()
+                    await server.record.life.wait_awaited()
     except (ActorStopped, ActorCrashed):
         raise message.servers[0].record.life.gone() from None
 
