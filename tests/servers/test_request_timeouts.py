@@ -19,6 +19,7 @@ from tests.idle_clock import IdleClock
 
 from ..messages import Said
 from .groups import BOUND, LATER, crash, server
+from .houses import House
 from .links import MARGIN, text_of
 from .processes import eventually
 
@@ -130,14 +131,28 @@ async def test_the_time_in_the_queue_counts_and_what_waited_is_not_sent(autojump
     assert here.begun == ["first", "second"]
 
 
-async def test_a_request_expires_while_the_server_is_down() -> None:
-    """The wait in the queue is bounded too: the server is in back-off for an hour."""
+async def test_a_request_expires_while_the_server_is_down(said: Said) -> None:
+    """C-42: the wait in the queue is bounded too: the server is in back-off for an hour, and the error says so."""
     async with open_servers(server("a", request_timeout=0.2, restart=LATER)) as servers:
         await crash(servers, "a")
         began = trio.current_time()
-        with pytest.raises(RequestTimedOut, match=r"tools/list timed out after 0.2 s .*was not sent"):
+        with pytest.raises(RequestTimedOut) as caught:
             await servers["a"].list_tools()
         assert trio.current_time() - began < 0.2 + MARGIN
+        said("request timed out while the server is down", str(caught.value))
+        assert caught.value.__cause__ is servers.errors["a"]
+
+
+async def test_a_request_expires_while_the_server_connects(autojump_clock: MockClock, said: Said) -> None:
+    """C-42: there is no error yet, and so no cause."""
+    house = House("a")
+    house.entered = trio.Event()
+    async with open_servers(house.config(connect="lazy", connect_timeout=None, request_timeout=5)) as servers:
+        with pytest.raises(RequestTimedOut) as caught:
+            await servers["a"].call_tool("who")
+        said("request timed out while the server connects", str(caught.value))
+        assert caught.value.__cause__ is None
+        house.entered.set()
 
 
 async def test_a_request_expires_although_the_pipe_is_full(idle_clock: IdleClock) -> None:

@@ -49,7 +49,7 @@ STARTS: Final = ("start", "restart")
 """The commands after which a server serves, or its state shows why it does not."""
 
 DOWN: Final = ("pending", "stopping", "stopped")
-"""The states of a server that nobody wants to run."""
+"""The states of a server that is not to run."""
 
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""

@@ -41,6 +41,11 @@ def _nobody(deadline: Deadline, error: Exception) -> None:
     """Ignore a timeout."""
 
 
+def _no_outage() -> tuple[str, Exception | None]:
+    """Know of no outage."""
+    return "", None
+
+
 @define(eq=False)
 class Deadline:
     """The deadline of one request with all its attempts; a context manager around that request.
@@ -126,6 +131,7 @@ class Deadlines:
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
         quiet_since: the last time at which a caller's request ended.
         on_timeout: called with the deadline and the error of each sent request that times out.
+        outage: describes why the server does not serve, with the error that keeps it down; an empty text while it does.
     """
 
     def __init__(
@@ -139,6 +145,7 @@ class Deadlines:
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
         self.on_timeout: Callable[[Deadline, Exception], None] = _nobody
+        self.outage: Callable[[], tuple[str, Exception | None]] = _no_outage
         self.note_quiet: bool = False
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
@@ -298,8 +305,12 @@ class Deadlines:
         return list(due)
 
     def failure(self, deadline: Deadline) -> RequestTimedOut:
-        """Return the error for a request that has timed out."""
+        """Return the error for a request that has timed out.
+
+        Its cause is what keeps the server down, if that is why the request was not sent.
+        """
         limit: Limit
+        cause: Exception | None = None
         if deadline.idle_at < deadline.at:
             limit, seconds, without = "progress_timeout", self._progress_timeout, " without progress"
         else:
@@ -311,15 +322,18 @@ class Deadlines:
         elif deadline.again:
             detail = "it was waiting to be retried"
         else:
-            detail = "the request was not sent"
+            outage, cause = self.outage()
+            detail = f"the request was not sent{outage and f', because {outage}'}"
         assert seconds is not None
-        return RequestTimedOut(
+        failure = RequestTimedOut(
             f"server {self._server!r}: {deadline.operation} timed out after {seconds:g} s{without} ({limit}); {detail}",
             server=self._server,
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,
         )
+        failure.__cause__ = cause
+        return failure
 
 
 class DeadlineTimer:

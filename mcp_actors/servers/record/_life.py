@@ -14,6 +14,7 @@ from attrs import define, field
 from ..._errors import ServerUnavailable
 from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
+from ..basics import problem_of
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
 from ._reasons import reason_of, reason_of_absence
 from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
@@ -194,6 +195,13 @@ class ServerLife:
         if self._shown is not None or self._link is None:
             return self._reason if self._shown is None else self._shown.reason
         return self._link.obituary().last_line or f"{self._reason}; its process has written nothing to stderr"
+
+    def outage(self) -> tuple[str, Exception | None]:
+        """Describe why it does not serve, with the current error; an empty text while it serves."""
+        if self.state in ACTIVE:
+            return "", None
+        why = self.reason if self.error is None else problem_of(self.error)
+        return f"the server is in state {self.state!r} ({why})", self.error
 
     # --- events -----------------------------------------------------------------------------------------------------
 

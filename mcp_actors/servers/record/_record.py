@@ -156,6 +156,7 @@ class ServerRecord:
         self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
+        self.calls.deadlines.outage = self.life.outage
         self.resources: KeptResources = KeptResources(config.keep_resources, lambda: self.life.emit(ResourcesChanged))
         self.listeners.add(object, self._heard)
         self._emit = emit
