@@ -42,6 +42,8 @@ from ._requests import Requests
 from ._timers import Timers
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .._circles import Calls, Node
     from ..mailbox import Envelope
     from ..ref import EndReason, Record
@@ -68,6 +70,7 @@ class Incarnation(Sender):
         final: its end; None while the owner task runs.
         awaits: for a supervisor, the children whose start or end it or its manager waits for.
         calls: the calls of its own code, while it starts or ends; see ``_circles``.
+        pass_on_stop: called in the step in which a stop is decided. A supervisor asks its first child to stop then.
     """
 
     record: Record
@@ -83,6 +86,7 @@ class Incarnation(Sender):
     final: End | None = field(default=None, init=False)
     awaits: frozenset[Incarnation] = field(default=frozenset(), init=False)
     calls: Calls | None = field(default=None, init=False)
+    pass_on_stop: Callable[[], None] | None = field(default=None, init=False)
     _own: OwnMessages | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
@@ -305,6 +309,8 @@ class Incarnation(Sender):
             self.record.note(events.Crashed, error=exc)
         else:
             self.record.note(events.Stopping, reason=reason)
+            if self.pass_on_stop is not None:
+                self.pass_on_stop()
         if comes_back is None:
             self.ends_by_itself()
 

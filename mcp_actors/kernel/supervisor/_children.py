@@ -239,10 +239,19 @@ class Children(Node, ABC):
         await run.wait_over()
         self.finish(run)
 
+    def ask_first(self, plan: Sequence[tuple[Child, Fate]]) -> None:
+        """Begin the first step of `stop_all`, unless a child of it starts, or is restarted by a plan under way."""
+        step = next(iter(self._stop_steps(plan)), [])
+        for child, fate in step:
+            if child.run is not None and child.run.started and child.group is None:
+                self.ask(child, fate)
+
+    def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
+        return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
+
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
         """Stop several children: one after the other, or all at once after asking them in this order."""
-        steps = [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
-        for step in steps:
+        for step in self._stop_steps(plan):
             runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
                 for run in runs:

@@ -118,6 +118,7 @@ class Supervisor(Actor):
                     await self._start(children)
                     if self._policy.start_order == "sequential":
                         self._manage_in(managing)
+                    self._life.pass_on_stop = self._begin_to_stop
                     yield
                     managing.cancel_scope.cancel("the supervisor stops")
             finally:
@@ -167,15 +168,27 @@ class Supervisor(Actor):
                 if later.run is not None and later.run.fate is None and not later.run.started:
                     self._children.ask(later, "closed")
 
+    def _stops(self) -> list[tuple[Child, Fate]]:
+        """Return the children, newest first, and what becomes of each when the supervisor stops."""
+        return [
+            (child, "restarted" if self._children.comes_back(child) else "closed")
+            for child in reversed(self._children.table.values())
+        ]
+
+    def _begin_to_stop(self) -> None:
+        """Ask the first children that are to stop, in the step in which this supervisor is asked.
+
+        The owners of several supervisors that are asked in one step wake up in any order. So their children are asked,
+        and seen to stop, in the order of the supervisors.
+        """
+        self._children.ask_first(self._stops())
+
     async def _stop_children(self) -> None:
         """Stop all running children, newest first, each within its own bound. Only a kill shortens that.
 
         A supervisor that is cancelled while it starts is not killed: its children are asked to stop.
         """
-        plan: list[tuple[Child, Fate]] = [
-            (child, "restarted" if self._children.comes_back(child) else "closed")
-            for child in reversed(self._children.table.values())
-        ]
+        plan = self._stops()
         # Shielded, because a cancelled supervisor must still ask its children to stop. The bound is that of each child;
         # a kill of the supervisor is passed on by a task, as nothing else can reach in here.
         with trio.CancelScope(shield=True):

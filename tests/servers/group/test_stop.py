@@ -41,7 +41,10 @@ async def test_servers_are_stopped_side_by_side(idle_clock: IdleClock) -> None:
 async def test_servers_begin_to_close_in_reverse_configured_order(
     cut_short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S1-06, B-41: also if the block is cancelled, and past one that was lost and one that does not want to go."""
+    """S1-06, B-41: also if the block is cancelled, and past one that was lost and one that does not want to go.
+
+    C-44: their events say the same.
+    """
     faults = {f"s{number}": Fault() for number in range(6)}
     names: dict[object, str] = {fault.server: name for name, fault in faults.items()}
     closed, leave = list[str](), Client.__aexit__
@@ -52,14 +55,15 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
 
     monkeypatch.setattr(Client, "__aexit__", noted)
     faults["s4"].on_exit = RuntimeError("no way out")
+    configs, events = [fault.config(name, restart=LATER) for name, fault in faults.items()], Events()
     with trio.CancelScope() as scope:
-        async with open_servers(*(fault.config(name, restart=LATER) for name, fault in faults.items())) as group:
+        async with open_servers(*configs, observers=[events]) as group:
             faults["s2"].now.set()
             await group["s2"].wait_state("backoff")
             closed.clear()
             if cut_short:
                 scope.cancel("the block is not wanted any more")
-    assert closed == ["s5", "s4", "s3", "s1", "s0"]
+    assert closed == ["s5", "s4", "s3", "s1", "s0"] == [event.actor for event in events.of(Stopping, *faults)]
 
 
 async def test_one_server_that_fails_to_stop_keeps_no_other_from_stopping(
