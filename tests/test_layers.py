@@ -19,6 +19,7 @@ import pytest
 from .source import PACKAGE, parse, project, python_files
 
 LAYERS: Final = {
+    "_answers": 0,
     "_backoff": 0,
     "_checks": 0,
     "_collapse": 0,

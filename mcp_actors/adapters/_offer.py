@@ -17,11 +17,9 @@ from mcp.types import CallToolResult, Tool
 from .._errors import ServerUnavailable, ToolNotFound
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
 from ..bridge.views import list_tools_again
-from ..config import ToolContext
+from ..config import ProgressCallback, ToolContext
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
-
     from ..catalog import CatalogTool
 
 
@@ -110,7 +108,7 @@ class Offer:
         public_name: str,
         arguments: Mapping[str, Any] | None,
         *,
-        progress: ProgressFnT | None = None,
+        progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
         """Call a tool by its public name, like `ServerGroup.call_tool`.

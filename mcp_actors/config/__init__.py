@@ -12,6 +12,7 @@ from ._loaded import LoadedConfig as LoadedConfig
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
 from ._source import Rank as Rank, Source as Source
 from .hooks import (
+    AdaptedExtension as AdaptedExtension,
     CallbackContext as CallbackContext,
     Callbacks as Callbacks,
     CallNext as CallNext,
@@ -20,6 +21,7 @@ from .hooks import (
     LoggingCallback as LoggingCallback,
     MessageCallback as MessageCallback,
     Middleware as Middleware,
+    ProgressCallback as ProgressCallback,
     RootsCallback as RootsCallback,
     SamplingCallback as SamplingCallback,
     ToolRequest as ToolRequest,
@@ -102,6 +104,7 @@ __all__ = [
     "MessageCallback",
     "Middleware",
     "PostgresSource",
+    "ProgressCallback",
     "Rank",
     "RestartPolicy",
     "RetryBudget",

@@ -43,9 +43,10 @@ from mcp_actors.config import CallbackContext, ConfigValue, Secret, ToolContext
 from mcp_actors.kernel import ChildSpec, Event, RequestStarted
 from mcp_actors.servers import ResourceUpdated
 from tests.servers.asking import ACCEPTED, ELICIT, SAID, SAMPLE, asking
-from tests.servers.groups import server
+from tests.servers.groups import BOUND, server
 from tests.servers.library import Library
 from tests.servers.links import text_of
+from tests.servers.plain_functions import LOG, QUESTIONS, Heard
 from tests.servers.scripted_server import command
 from tests.servers.test_extensions import JobResult, Mood
 
@@ -57,6 +58,24 @@ HOSTS: list[Host] = ["thread", "guest"]
 pytestmark = pytest.mark.parametrize("host", HOSTS)
 
 CallNext = Callable[[ToolRequest], Awaitable[CallToolResult]]
+
+
+def test_plain_functions_work_wherever_a_function_may_be_given(host: Host) -> None:
+    """C-54: they are called on the event loop, not in a thread."""
+    complete = asyncio.Event()
+    heard = Heard(complete.set)
+
+    async def main() -> None:
+        configs = heard.asking(), heard.reporting(), heard.extended()
+        async with open_servers(*configs, host=host) as servers:
+            await servers["a"].call_tool("ask", {"questions": QUESTIONS})
+            await servers["a"].call_tool("tell", {"notifications": [LOG]})
+            await servers["reporting"].call_tool("add", {"a": 1, "b": 2}, progress=heard.progress)
+            assert text_of(await servers["library"].call_tool("search")) == "job endless"
+            await asyncio.wait_for(complete.wait(), BOUND)
+
+    asyncio.run(main())
+    assert heard.threads == {threading.current_thread()}
 
 
 def test_middleware_runs_on_the_event_loop_in_the_callers_context(host: Host) -> None:

@@ -46,8 +46,10 @@ def test_by_default_there_are_no_callbacks() -> None:
     assert (EffectiveCallbacks().log_level, EffectiveCallbacks().timeout) == ("info", 300)
 
 
-@pytest.mark.parametrize("function", [answer, Agent("k").answer, Agent("k"), functools.partial(answer), False, None])
-def test_any_async_callable_with_the_right_parameters_is_accepted(function: Any) -> None:
+@pytest.mark.parametrize(
+    "function", [answer, plain, print, Agent("k").answer, Agent("k"), functools.partial(answer), False, None]
+)
+def test_any_callable_with_the_right_parameters_is_accepted(function: Any) -> None:
     for field in ("sampling", "elicitation", "logging", "message"):
         assert getattr(Callbacks(**{field: function}), field) is function
 
@@ -55,22 +57,24 @@ def test_any_async_callable_with_the_right_parameters_is_accepted(function: Any)
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("sampling", "gpt", "sampling='gpt' is not valid; give an async function (context, params), or None"),
-        ("elicitation", True, "elicitation=True is not valid; give an async function (context, params), or None"),
-        ("elicitation", plain, "elicitation=<plain, which is not async> is not valid; give an async function "),
-        ("logging", print, "logging=<print, which is not async> is not valid; give an async function "),
-        ("sampling", Agent, "sampling=<Agent, which is not async> is not valid; give an async function "),
+        ("sampling", "gpt", "sampling='gpt' is not valid; give a function (context, params), async or not, or None"),
+        (
+            "elicitation",
+            True,
+            "elicitation=True is not valid; give a function (context, params), async or not, or None",
+        ),
+        ("sampling", Agent, "sampling=<Agent, which is a class> is not valid; give a function "),
         (
             "logging",
             roots,
-            "logging=<roots, which cannot be called with (context, params)> is not valid; give an async function",
+            "logging=<roots, which cannot be called with (context, params)> is not valid; give a function",
         ),
         (
             "roots",
             answer,
-            "roots=<answer, which cannot be called with (context)> is not valid; give an async function (context), ",
+            "roots=<answer, which cannot be called with (context)> is not valid; give a function (context), ",
         ),
-        ("message", 1, "message=1 is not valid; give an async function (context, message), or None"),
+        ("message", 1, "message=1 is not valid; give a function (context, message), async or not, or None"),
         ("log_level", "loud", "log_level='loud' is not valid; choose 'debug' or 'info' or 'notice' or "),
         ("sampling_capabilities", {}, "sampling_capabilities=<dict> is not valid; give an mcp.types.SamplingCap"),
         ("timeout", 0, "timeout=0 is not valid; give a positive number of seconds, or math.inf, or None"),

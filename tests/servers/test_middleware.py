@@ -136,7 +136,7 @@ def test_an_invalid_middleware_is_refused(given: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         ServerConfig("a", Stdio("x"), middleware=given)  # type: ignore[arg-type]  # a mistake
     assert str(caught.value) == (
-        f"server 'a': middleware={shown} is not valid; give a tuple of async functions (request, call_next)"
+        f"server 'a': middleware={shown} is not valid; give a tuple of functions (request, call_next)"
     )
 
 

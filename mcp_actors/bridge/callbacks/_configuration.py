@@ -14,7 +14,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
 from ...config import Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
-from ._extensions import LoopExtension
+from ._extensions import extension_from_loop
 from ._functions import ServerAsker, on_loop
 from ._in_process import LoopServer
 
@@ -76,7 +76,7 @@ def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
         transport=_transport(bridge, config.transport),
         middleware=tuple(_middleware(bridge, each) for each in config.middleware),
         callbacks=callbacks_from_loop(bridge, config.callbacks),
-        extensions=tuple(LoopExtension(bridge, config.name, each) for each in config.extensions),
+        extensions=tuple(extension_from_loop(bridge, config.name, each) for each in config.extensions),
     )
 
 

@@ -7,13 +7,14 @@ view of the session whose methods are awaited on the event loop.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, cast
 
-from mcp.client import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
+from mcp.client import ClaimContext, ClientExtension
 
+from ...config import AdaptedExtension
 from ._functions import ServerAsker, on_loop
 
 if TYPE_CHECKING:
@@ -23,11 +24,8 @@ if TYPE_CHECKING:
     from .._bridge import Bridge
 
 
-class LoopExtension(ClientExtension):
-    """Adapts an extension of an asyncio program to Trio's side.
-
-    The declarations of the extension are read once, by ``__init__``, on the event loop. The SDK would read them on
-    Trio's side, at every connect.
+def extension_from_loop(bridge: Bridge, server: str, extension: ClientExtension) -> ClientExtension:
+    """Return an extension for Trio's side whose functions run on the event loop.
 
     Args:
         bridge: the bridge between the two sides.
@@ -35,35 +33,17 @@ class LoopExtension(ClientExtension):
         extension: the extension of the program.
     """
 
-    def __init__(self, bridge: Bridge, server: str, extension: ClientExtension) -> None:
-        self.identifier = extension.identifier
-        self._settings = extension.settings()
-        self._claims = [_claim(bridge, server, claim) for claim in extension.claims()]
-        self._notifications = [
-            replace(binding, handler=on_loop(bridge, binding.handler)) for binding in extension.notifications()
-        ]
+    def adapt_claim(resolve: Callable[[Result, ClaimContext], Any]) -> Callable[..., Any]:
+        resolve_on_loop = on_loop(bridge, resolve)
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings that the extension advertises."""
-        return self._settings
+        async def resolve_claim(result: Result, context: ClaimContext) -> CallToolResult:
+            session = cast("ClientSession", SessionView(bridge, server, context.session))
+            answer: CallToolResult = await resolve_on_loop(result, replace(context, session=session))
+            return answer
 
-    def claims(self) -> Sequence[ResultClaim[Any]]:
-        """Return the extension's claims, which are resolved on the event loop."""
-        return self._claims
+        return resolve_claim
 
-    def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        """Return the extension's bindings, whose handlers run on the event loop."""
-        return self._notifications
-
-
-def _claim(bridge: Bridge, server: str, claim: ResultClaim[Any]) -> ResultClaim[Any]:
-    resolve_on_loop = on_loop(bridge, claim.resolve)
-
-    async def resolve(result: Result, context: ClaimContext) -> CallToolResult:
-        session = cast("ClientSession", SessionView(bridge, server, context.session))
-        return await resolve_on_loop(result, replace(context, session=session))
-
-    return replace(claim, resolve=resolve)
+    return AdaptedExtension(extension, adapt_claim, partial(on_loop, bridge))
 
 
 class SessionView:

@@ -10,11 +10,12 @@ import contextvars
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import outcome
 from attrs import frozen
 
+from ..._answers import answer_of
 from ..._errors import ServerUnavailable
 from ...kernel import Reply
 
@@ -27,7 +28,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R]]) -> Callable[P, Coroutine[Any, Any, R]]:
+def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return an async function for Trio's side that calls `fn`, async or not, on the event loop.
 
     It runs in the context of its caller.
@@ -50,7 +51,7 @@ class _Callback(Reply[R], Generic[R]):
 
     __slots__ = ("_bridge", "_fn", "_task")
 
-    def __init__(self, bridge: Bridge, fn: Callable[[], Awaitable[R]]) -> None:
+    def __init__(self, bridge: Bridge, fn: Callable[[], Awaitable[R] | R]) -> None:
         super().__init__()
         self._bridge = bridge
         self._fn = fn
@@ -70,8 +71,7 @@ class _Callback(Reply[R], Generic[R]):
         self._task.add_done_callback(self._done)
 
     async def _run(self) -> R:
-        result: Any = self._fn()
-        return cast("R", await result if isinstance(result, Awaitable) else result)
+        return await answer_of(self._fn())
 
     def _cancel(self) -> None:
         if self._task is not None:

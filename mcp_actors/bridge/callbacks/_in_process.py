@@ -7,7 +7,7 @@ stream. The writing side posts a function to the reading side, so no stream is t
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -81,7 +81,8 @@ class LoopServer(ElsewhereServer):
                 await self._server.run(reader, writer, self._server.create_initialization_options())
 
         try:
-            await on_loop(self._bridge, run)()
+            run_on_loop: Callable[[], Awaitable[None]] = on_loop(self._bridge, run)
+            await run_on_loop()
         finally:
             to_client.close()
             served.set()

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp import MCPError
-from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
 from ..._plain_text import plain_text
 from ...catalog import CatalogTool
+from ...config import ProgressCallback
 from .._configuration import load
 from .._output import Output
 from .._problems import Failure, unknown
@@ -57,7 +57,7 @@ def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
 
 
 @asynccontextmanager
-async def _progress_bar(output: Output) -> AsyncIterator[ProgressFnT]:
+async def _progress_bar(output: Output) -> AsyncIterator[ProgressCallback]:
     """Show a bar on stderr from the first progress on, if stderr is a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     # By default rich refreshes it from a thread of its own.

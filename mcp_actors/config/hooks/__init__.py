@@ -13,11 +13,16 @@ from ._callbacks import (
     ElicitationCallback as ElicitationCallback,
     LoggingCallback as LoggingCallback,
     MessageCallback as MessageCallback,
+    ProgressCallback as ProgressCallback,
     RootsCallback as RootsCallback,
     SamplingCallback as SamplingCallback,
     effective_callbacks as effective_callbacks,
 )
-from ._extensions import check_extensions as check_extensions, to_extensions as to_extensions
+from ._extensions import (
+    AdaptedExtension as AdaptedExtension,
+    check_extensions as check_extensions,
+    to_extensions as to_extensions,
+)
 from ._middleware import (
     CallNext as CallNext,
     Middleware as Middleware,

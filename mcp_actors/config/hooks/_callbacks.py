@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 import attrs
 from mcp.client.session import IncomingMessage
@@ -23,6 +23,8 @@ from mcp.types import (
 )
 
 from .. import _validators as check
+
+T = TypeVar("T")
 
 DEFAULT_TIMEOUT: Final = 300.0
 """Seconds: enough for a person to read a form and fill it in."""
@@ -45,31 +47,37 @@ class CallbackContext:
     meta: Mapping[str, Any] | None = None
 
 
+Answer: TypeAlias = Awaitable[T] | T
+"""What a function returns that may be async or not."""
+
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Answer[None]]
+"""``progress(progress, total, message)``, async or not: receive a report on a request that is being carried out."""
+
 SamplingCallback: TypeAlias = Callable[
     [CallbackContext, CreateMessageRequestParams],
-    Awaitable[CreateMessageResult | CreateMessageResultWithTools | ErrorData],
+    Answer[CreateMessageResult | CreateMessageResultWithTools | ErrorData],
 ]
-"""``async def sampling(context, params)``: let a model write a message."""
+"""``sampling(context, params)``, async or not: let a model write a message."""
 
-ElicitationCallback: TypeAlias = Callable[[CallbackContext, ElicitRequestParams], Awaitable[ElicitResult | ErrorData]]
-"""``async def elicitation(context, params)``: ask the user, in a form or through a URL (``params.mode``)."""
+ElicitationCallback: TypeAlias = Callable[[CallbackContext, ElicitRequestParams], Answer[ElicitResult | ErrorData]]
+"""``elicitation(context, params)``, async or not: ask the user, in a form or through a URL (``params.mode``)."""
 
-RootsCallback: TypeAlias = Callable[[CallbackContext], Awaitable[ListRootsResult | ErrorData]]
-"""``async def roots(context)``: list the folders that the server may access."""
+RootsCallback: TypeAlias = Callable[[CallbackContext], Answer[ListRootsResult | ErrorData]]
+"""``roots(context)``, async or not: list the folders that the server may access."""
 
-LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificationParams], Awaitable[None]]
-"""``async def logging(context, params)``: receive a log message of the server."""
+LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificationParams], Answer[None]]
+"""``logging(context, params)``, async or not: receive a log message of the server."""
 
-MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Awaitable[None]]
-"""``async def message(context, message)``: receive every notification and every error of the transport."""
+MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Answer[None]]
+"""``message(context, message)``, async or not: receive every notification and every error of the transport."""
 
 _check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 
 def _check_called_with(*parameters: str) -> check.Validator:
-    """Make a validator for an async function with these parameters, None or False."""
+    """Make a validator for a function with these parameters, async or not, None or False."""
     called = f"({', '.join(parameters)})"
-    remedy = f"give an async function {called}, or None"
+    remedy = f"give a function {called}, async or not, or None"
 
     def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if value is None or value is False:
@@ -77,21 +85,14 @@ def _check_called_with(*parameters: str) -> check.Validator:
         problem = None
         if not callable(value):
             problem = check.shown(value)
-        elif not _is_async(value):
-            problem = f"<{_name_of(value)}, which is not async>"
+        elif isinstance(value, type):
+            problem = f"<{_name_of(value)}, which is a class>"
         elif not _takes(value, len(parameters)):
             problem = f"<{_name_of(value)}, which cannot be called with {called}>"
         if problem is not None:
             raise check.refused_text(instance, attribute.name, problem, remedy)
 
     return validate
-
-
-def _is_async(value: Any) -> bool:
-    """Return whether a call makes a coroutine; an object may have an async ``__call__``, a class may not."""
-    return inspect.iscoroutinefunction(value) or (
-        not isinstance(value, type) and inspect.iscoroutinefunction(getattr(value, "__call__", None))  # noqa: B004 - its kind matters
-    )
 
 
 def _takes(value: Callable[..., Any], count: int) -> bool:
@@ -124,20 +125,21 @@ _check_capabilities: Final = check.kind(
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.
 
-    A server learns which callbacks exist and may send only the requests that they answer. Each call runs in its own
-    task with its own timeout. If a callback raises or times out, the server's request is answered with an error. To
-    refuse a request, return an `mcp.types.ErrorData`. Callbacks may call any server.
+    Each is async or not; a plain one is called in the event loop, so it must not block. A server learns which callbacks
+    exist and may send only the requests that they answer. Each call runs in its own task with its own timeout. If a
+    callback raises or times out, the server's request is answered with an error. To refuse a request, return an
+    `mcp.types.ErrorData`. Callbacks may call any server.
 
     Callbacks passed to ``open_servers`` apply to all servers of the group. A server's own (``ServerConfig.callbacks``)
     override them field by field; False disables the group's callback for that server.
 
     Args:
-        sampling: ``async (context, params)``: let a model write a message; returns an `mcp.types.CreateMessageResult`.
-        elicitation: ``async (context, params)``: ask the user, in a form or through a URL (``params.mode``); returns an
+        sampling: ``(context, params)``: let a model write a message; returns an `mcp.types.CreateMessageResult`.
+        elicitation: ``(context, params)``: ask the user, in a form or through a URL (``params.mode``); returns an
             `mcp.types.ElicitResult`.
-        roots: ``async (context)``: list the folders that the server may access; returns an `mcp.types.ListRootsResult`.
-        logging: ``async (context, params)``: receive a log message.
-        message: ``async (context, message)``: receive any notification of the server and any error of its transport,
+        roots: ``(context)``: list the folders that the server may access; returns an `mcp.types.ListRootsResult`.
+        logging: ``(context, params)``: receive a log message.
+        message: ``(context, message)``: receive any notification of the server and any error of its transport,
             after this library has handled it.
         log_level: the lowest level that a server is asked to log, if there is a ``logging`` callback. None (default)
             uses the level of the group's callbacks, or ``"info"``.

@@ -1,15 +1,20 @@
-"""Validate the extensions of the protocol that the client supports."""
+"""Validate and adapt the extensions of the protocol that the client supports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, cast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 from mcp import Client
-from mcp.client import ClientExtension, Transport
+from mcp.client import ClientExtension, NotificationBinding, ResultClaim, Transport
 
+from ..._answers import always_async
 from .. import _validators as check
+
+Adapt: TypeAlias = Callable[[Any], Any]
+"""Returns a function that takes the place of another one."""
 
 
 def to_extensions(value: Iterable[ClientExtension]) -> tuple[ClientExtension, ...]:
@@ -31,3 +36,37 @@ def check_extensions(instance: Any, attribute: attrs.Attribute[Any], value: tupl
         Client(cast("Transport", None), extensions=value)
     except (TypeError, ValueError) as exc:
         raise check.refused_text(instance, attribute.name, f"<{len(value)} of them>", str(exc)) from exc
+
+
+class AdaptedExtension(ClientExtension):
+    """An extension with other functions in the place of its own, which may be async or not.
+
+    The declarations of the extension are read once, by ``__init__``. The SDK would read them at every connect.
+
+    Args:
+        extension: the extension of the program.
+        adapt_claim: returns what resolves a claim in the place of its function.
+        adapt_handler: returns what handles a notification in the place of its function.
+    """
+
+    def __init__(
+        self, extension: ClientExtension, adapt_claim: Adapt = always_async, adapt_handler: Adapt = always_async
+    ) -> None:
+        self.identifier = extension.identifier
+        self._settings = extension.settings()
+        self._claims = [replace(claim, resolve=adapt_claim(claim.resolve)) for claim in extension.claims()]
+        self._notifications = [
+            replace(binding, handler=adapt_handler(binding.handler)) for binding in extension.notifications()
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the extension advertises."""
+        return self._settings
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        """Return the extension's claims."""
+        return self._claims
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        """Return the extension's bindings."""
+        return self._notifications

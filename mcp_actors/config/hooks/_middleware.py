@@ -8,6 +8,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 from mcp.types import CallToolResult
 
+from ..._answers import answer_of
 from .. import _validators as check
 
 
@@ -31,8 +32,11 @@ class ToolRequest:
 CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]
 """The function that a middleware calls to pass a request on; it returns the result."""
 
-Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult]]
-"""``async def middleware(request, call_next)``: return a result, its own or that of ``await call_next(request)``."""
+Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult] | CallToolResult]
+"""``async def middleware(request, call_next)``: return a result, its own or that of ``await call_next(request)``.
+
+A plain function returns a result of its own, or ``call_next(request)``.
+"""
 
 
 def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
@@ -40,7 +44,7 @@ def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
     return check.as_tuple(value)
 
 
-check_middleware: Final = check.tuple_of(callable, "give a tuple of async functions (request, call_next)")
+check_middleware: Final = check.tuple_of(callable, "give a tuple of functions (request, call_next)")
 
 
 def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
@@ -52,6 +56,6 @@ def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
 
 def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     async def call(request: ToolRequest) -> CallToolResult:
-        return await middleware(request, call_next)
+        return await answer_of(middleware(request, call_next))
 
     return call

@@ -17,9 +17,9 @@ from ._loopback import is_loopback
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
 """The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
 
-SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""An async function that shows a URL to a person. It returns the code, or the URL that the person was redirected to,
-if the person has pasted it; or None to wait for the redirect."""
+SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+"""A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
+redirected to, if the person has pasted it; or None to wait for the redirect."""
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 _CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
@@ -127,7 +127,7 @@ def _check_resource(instance: OAuth, attribute: attrs.Attribute[Any], value: boo
 
 def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
-        raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give an async function")
+        raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give a function")
 
 
 def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -183,9 +183,9 @@ class OAuth:
         send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
             servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
             be given, and no others are asked for. Default True, as the specification of MCP requires.
-        assertion: an async function that returns a signed JWT. With ``"client_credentials"`` it gets the issuer, and
-            its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets the issuer
-            and the resource, and returns an identity assertion authorization grant.
+        assertion: a function, async or not, that returns a signed JWT. With ``"client_credentials"`` it gets the
+            issuer, and its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
+            the issuer and the resource, and returns an identity assertion authorization grant.
         on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
             served or is restarted explicitly. Default None: only `sign_in()` and ``mcp-actors login`` ask a person.
         sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
@@ -205,7 +205,7 @@ class OAuth:
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)
     assume_pkce: bool = attrs.field(default=False, validator=check.flag)
     send_resource: bool = attrs.field(default=True, validator=[check.flag, _check_resource])
-    assertion: Callable[..., Awaitable[str]] | None = attrs.field(
+    assertion: Callable[..., Awaitable[str] | str] | None = attrs.field(
         default=None, validator=_check_function, repr=check.shown_function
     )
     grant: Literal["authorization_code", "client_credentials", "identity_assertion"] = attrs.field(

@@ -5,10 +5,10 @@ Nothing is kept, so the next connect sees a changed variable or a new token.
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping
 
+from ..._answers import answer_of
 from ..._errors import ConfigError
 from .._validators import a_type
 from ._expand import expand
@@ -40,7 +40,7 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
         return value.reveal()
     try:
         result = value()
-        text: object = await result if inspect.isawaitable(result) else result
+        text: object = await answer_of(result)
     except Exception as exc:
         message = f"{where}: the function for this value raised {type(exc).__name__} (see the cause of this error)"
         raise ConfigError(message, path=where) from exc

@@ -49,6 +49,7 @@ from mcp.types.version import (
 )
 from pydantic_core import ValidationError
 
+from ...config import AdaptedExtension
 from ..policy import (
     ASK,
     QUIRK,
@@ -126,7 +127,7 @@ class Negotiation:
             prior_discover=era.discovered,
             client_info=self._record.client_info or OURS,
             input_required_max_rounds=MAX_ROUNDS,
-            extensions=self._record.config.extensions,
+            extensions=[AdaptedExtension(each) for each in self._record.config.extensions],
             cache=None,
             **callbacks,
         )

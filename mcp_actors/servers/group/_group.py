@@ -26,11 +26,10 @@ from ._tree import LIFECYCLE
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult
 
     from ...catalog import CatalogEntry, CatalogTool
-    from ...config import ToolContext
+    from ...config import ProgressCallback, ToolContext
     from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
     from ..record import ServerState, ServerStatus
     from ..ref import PendingRequest
@@ -190,7 +189,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         public_name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        progress: ProgressFnT | None = None,
+        progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> CallToolResult:
@@ -210,7 +209,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         public_name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        progress: ProgressFnT | None = None,
+        progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> PendingRequest[CallToolResult]:

@@ -29,10 +29,9 @@ from ._resources import ResourceFunctions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import CallToolResult, LoggingLevel, Tool
 
-    from ...config import ServerConfig, SignInCallback
+    from ...config import ProgressCallback, ServerConfig, SignInCallback
     from ...kernel import ActorRef, ActorStatistics
     from ..policy import Deadline, Health
     from ..record import ServerInfo, ServerRecord, ServerState
@@ -132,7 +131,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        progress: ProgressFnT | None = None,
+        progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> CallToolResult:
@@ -182,7 +181,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
-        progress: ProgressFnT | None = None,
+        progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
     ) -> PendingRequest[CallToolResult]:
@@ -197,7 +196,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         self,
         name: str,
         arguments: Mapping[str, Any] | None,
-        progress: ProgressFnT | None,
+        progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
         idempotent: bool | None,
     ) -> tuple[CallTool, Deadline]:

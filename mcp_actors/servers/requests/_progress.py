@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ..._answers import answer_of
 from ..basics import Feed
 
 if TYPE_CHECKING:
-    from mcp.shared.dispatcher import ProgressFnT
+    from ...config import ProgressCallback
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -29,11 +30,11 @@ class ProgressFeed(Feed[tuple[float, float | None, str | None]]):
         callback: the caller's callback. Its exceptions are logged and ignored.
     """
 
-    def __init__(self, server: str, callback: ProgressFnT) -> None:
+    def __init__(self, server: str, callback: ProgressCallback) -> None:
         @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
         async def deliver(notification: tuple[float, float | None, str | None]) -> None:
             try:
-                await callback(*notification)
+                await answer_of(callback(*notification))
             except Exception:
                 logger.exception("server %r: a progress callback raised; the request continues", server)
 

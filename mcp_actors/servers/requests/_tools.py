@@ -19,7 +19,7 @@ from pydantic_core import to_json
 from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
 from ..._plain_text import plain_text
-from ...config import Middleware, ToolRequest, wrapped
+from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
 from ..basics import TimeSlice, open_background
 from ..policy import is_modern, is_repeatable_call
 from ..tools import known_tools
@@ -30,7 +30,6 @@ from ._request import Request, meta_for, needs_meta
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.shared.dispatcher import ProgressFnT
     from mcp.types import InputRequiredResult, InputResponses
 
     from ...catalog import ToolChecks
@@ -67,7 +66,7 @@ class CallTool(PlainRequest[CallToolResult]):
     name: str
     arguments: Mapping[str, Any] | None
     meta: Mapping[str, Any] | None
-    progress: ProgressFnT | None
+    progress: ProgressCallback | None
     idempotent: bool | None
     checked_by: ToolChecks | None = field(repr=False)
     members: bytes | None = field(repr=False)

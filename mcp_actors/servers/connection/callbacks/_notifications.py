@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from mcp.types import LoggingMessageNotification
 
+from ...._answers import answer_of
 from ...._json_walk import measured
 from ....config import CallbackContext
 from ...basics import MAX_WAITING, Feed
@@ -87,7 +88,7 @@ class Notifications:
     def _feed(
         self,
         kind: str,
-        fn: Callable[[CallbackContext, Any], Awaitable[None]] | None,
+        fn: Callable[[CallbackContext, Any], Awaitable[None] | None] | None,
         argument: Callable[[Any], Any],
     ) -> NotificationFeed | None:
         """Start the feed of a callback, whose second argument is made from the message; None without a callback."""
@@ -97,7 +98,7 @@ class Notifications:
         async def deliver(arrived: tuple[Any, Context]) -> None:
             message, context = arrived
             about = CallbackContext(server=self._server, meta=getattr(getattr(message, "params", None), "meta", None))
-            await self._call(kind, lambda: fn(about, argument(message)), context)
+            await self._call(kind, lambda: answer_of(fn(about, argument(message))), context)
 
         feed = NotificationFeed(self._server, kind, deliver)
         self._tasks.background.start_soon(feed.run, name=f"{self._server}:{kind}")

@@ -16,6 +16,7 @@ from mcp.types import (
     ListRootsResult,
 )
 
+from ...._answers import answer_of
 from ...._collapse import caused_by
 from ...._errors import LimitExceeded, ServerError
 from ....config import CallbackContext
@@ -76,19 +77,19 @@ class Questions:
         fn = self._callbacks.sampling
         assert fn is not None  # otherwise the client does not have this callback
         answers = (CreateMessageResult, CreateMessageResultWithTools)
-        return await self._answer("sampling", context, lambda asked: fn(asked, params), answers)
+        return await self._answer("sampling", context, lambda asked: answer_of(fn(asked, params)), answers)
 
     async def _elicitation(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
         fn = self._callbacks.elicitation
         assert fn is not None
-        return await self._answer("elicitation", context, lambda asked: fn(asked, params), (ElicitResult,))
+        return await self._answer("elicitation", context, lambda asked: answer_of(fn(asked, params)), (ElicitResult,))
 
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
         fn = self._callbacks.roots
         assert fn is not None
-        return await self._answer("roots", context, fn, (ListRootsResult,))
+        return await self._answer("roots", context, lambda asked: answer_of(fn(asked)), (ListRootsResult,))
 
     async def _answer(
         self,
