@@ -158,7 +158,9 @@ class ServerConfig:
         breaker: after how many failures requests fail at once, without being sent. None (default) disables the
             circuit breaker.
         validate: what is validated before a tool call is sent: ``"required"`` (default), that required arguments are
-            present; ``"schema"``, the arguments and the result against the tool's schemas; ``"off"``, nothing.
+            present; ``"schema"``, the arguments and the result against the tool's schemas; ``"off"``, nothing. With
+            ``"required"`` the first result of each tool on a connection is compared with the tool's output schema, and
+            a difference is logged as a warning.
         trust_annotations: True trusts the server's annotations of its tools, so a tool that is read-only or idempotent
             may be called again after a failure. Default False, as the specification recommends.
         tools: which of its tools are shown and may be called. Default: all of them.

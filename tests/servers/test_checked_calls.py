@@ -29,6 +29,7 @@ from mcp_actors import (
 from mcp_actors.config import CallNext, ToolRequest
 from mcp_actors.servers.transports.wire import FIRST_ID
 
+from ..messages import Said
 from .fleet import Outcome
 from .groups import server
 from .links import text_of
@@ -48,6 +49,7 @@ class Library:
 
     def __init__(self, **returned: Any) -> None:
         self.listings = 0
+        self.more: list[Tool] = []
         self.calls: list[CallToolRequestParams] = []
         self._result = CallToolResult(**{"content": [TextContent(text="seven")], **returned})
         self._server = Server("library", on_list_tools=self._list_tools, on_call_tool=self._call_tool)
@@ -57,7 +59,7 @@ class Library:
 
     async def _list_tools(self, context: object, params: object) -> ListToolsResult:
         self.listings += 1
-        return ListToolsResult(tools=[Tool(name="find", input_schema=ASKS, output_schema=PROMISES)])
+        return ListToolsResult(tools=[Tool(name="find", input_schema=ASKS, output_schema=PROMISES), *self.more])
 
     async def _call_tool(self, context: object, params: CallToolRequestParams) -> CallToolResult:
         self.calls.append(params)
@@ -139,6 +141,46 @@ async def test_a_result_comes_as_it_was_sent_and_nothing_else_is_asked(name: str
     async with open_servers(library.config(validate=validate)) as servers:
         result = await servers["library"].call_tool(name, {"query": "a"})
         assert (result.structured_content, library.listings) == ({"n": "seven"}, 1)
+
+
+async def test_the_first_result_of_a_tool_on_a_connection_is_checked(
+    caplog: pytest.LogCaptureFixture, said: Said
+) -> None:
+    """C-56: a breach is one warning, and the result is returned."""
+    library = Library(structured_content={"n": "seven"})
+    async with open_servers(library.config()) as servers:
+        for connections in (1, 2):
+            for _ in range(3):
+                result = await servers["library"].call_tool("find", {"query": "a"})
+                assert result.structured_content == {"n": "seven"}
+            assert caplog.text.count("output schema") == connections
+            await servers["library"].restart()
+    said("a first result that breaks its schema", [each for each in caplog.messages if "output schema" in each][-1])
+
+
+async def test_a_first_result_that_is_an_error_or_keeps_its_promise_is_not_mentioned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C-56: and an error does not count; the next result does."""
+    library = Library(structured_content={"n": "seven"}, is_error=True)
+    async with open_servers(library.config()) as servers:
+        await servers["library"].call_tool("find", {"query": "a"})
+        assert "output schema" not in caplog.text
+        library._result = CallToolResult(content=[], structured_content={"n": "seven"})
+        await servers["library"].call_tool("find", {"query": "a"})
+        assert caplog.text.count("output schema") == 1
+
+
+async def test_a_changed_list_leaves_the_samples_that_were_taken(caplog: pytest.LogCaptureFixture) -> None:
+    """C-56: the samples are those of a connection."""
+    library = Library(structured_content={"n": "seven"})
+    async with open_servers(library.config()) as servers:
+        for _ in range(3):
+            await servers["library"].call_tool("find", {"query": "a"})
+            library.more.append(Tool(name=f"new{len(library.more)}", input_schema={"type": "object"}))
+            await servers["library"].list_tools()
+        assert len(servers.tools) == 4
+    assert caplog.text.count("output schema") == 1
 
 
 async def test_with_schema_a_result_that_breaks_its_promise_is_an_error_that_holds_it() -> None:

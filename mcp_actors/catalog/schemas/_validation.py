@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
     from .._tools import ListedTool
+
+logger = logging.getLogger("mcp_actors.catalog")
 
 Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""
@@ -31,7 +34,8 @@ class ToolChecks:
 
     Modes:
 
-    - ``"required"``: the arguments can be written as a JSON object, and required ones are present;
+    - ``"required"``: the arguments can be written as a JSON object, and required ones are present. The first result of
+      each tool on a connection is compared with its output schema, and a difference is logged;
     - ``"schema"``: in addition, the arguments match the tool's input schema, and structured content its output schema.
       A schema is a foreign program, so this mode is optional, and a check runs for at most a tenth of a second;
     - ``"off"``: nothing.
@@ -49,6 +53,13 @@ class ToolChecks:
         self._checks: dict[str, _ToolCheck] = {}  # of called tools: a list may be long, and few of its tools are called
         for tool in tools if mode != "off" else ():
             self._tools.setdefault(tool.name, tool)
+        self._samples: set[str] = set()  # of these tools the next result is a sample
+        self.sample()
+
+    def sample(self) -> None:
+        """Compare the next result of each tool with its output schema, in mode ``"required"``: a connection begins."""
+        if self._mode == "required":
+            self._samples = {name for name, tool in self._tools.items() if tool.output_schema is not None}
 
     def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
         """Return the checks for another listing, with the compiled schemas of unchanged tools."""
@@ -56,6 +67,8 @@ class ToolChecks:
         for name, check in self._checks.items():
             if check.used and name in new._tools and check.is_of(new._tools[name]):
                 new._checks[name] = check
+                if name not in self._samples:
+                    new._samples.discard(name)
         return new
 
     def _check(self, name: str) -> _ToolCheck | None:
@@ -94,27 +107,34 @@ class ToolChecks:
                 raise self._refused(tool, *found)
         return None if arguments is None else sendable, text
 
-    @property
-    def checks_results(self) -> bool:
-        """True if results are checked, in mode ``"schema"``."""
-        return self._mode == "schema"
+    def checks_result_of(self, tool: str) -> bool:
+        """Return True if the next result of a tool is checked."""
+        return self._mode == "schema" or tool in self._samples
 
     def check_result(self, tool: str, result: CallToolResult) -> None:
-        """Check the result of a tool, in mode ``"schema"``. A result with ``is_error`` may contain anything.
+        """Check the result of a tool, or log what is wrong with a sample. With ``is_error`` it may contain anything.
 
         Raises:
-            InvalidResult: its structured content does not match the output schema.
+            InvalidResult: its structured content does not match the output schema, in mode ``"schema"``.
         """
-        if self._mode != "schema" or result.is_error:
+        if result.is_error or not self.checks_result_of(tool):
             return
+        self._samples.discard(tool)
         check = self._check(tool)
         if check is None or check.output is None:
             return
         content = result.structured_content
         if content is None and "structured_content" not in result.model_fields_set:
-            raise self._broken(tool, result, Violation((), "is missing"))
-        if (found := check.output.violation(content)) is not None:
-            raise self._broken(tool, result, *found)
+            found: tuple[Violation, int] | None = Violation((), "is missing"), 1
+        else:
+            found = check.output.violation(content)
+        if found is None:
+            return
+        problem = f"its result does not match its output schema: {_phrase('structured_content', *found)}"
+        if self._mode == "schema":
+            raise self._broken(tool, result, problem, found[0])
+        remedy = "it is returned nevertheless; fix the server, or set validate='schema' to refuse such results"
+        logger.warning("%s: %s; %s", self._who(tool), problem, remedy)
 
     def check_request(self, tool: str, meta: Mapping[str, Any] | None) -> None:
         """Check the name of the tool and the ``_meta`` of a call, in every mode.
@@ -160,11 +180,10 @@ class ToolChecks:
             path=violation.path,
         )
 
-    def _broken(self, tool: str, result: CallToolResult, violation: Violation, problems: int = 1) -> InvalidResult:
+    def _broken(self, tool: str, result: CallToolResult, problem: str, violation: Violation) -> InvalidResult:
         return InvalidResult(
-            f"{self._who(tool)}: its result does not match its output schema: "
-            f"{_phrase('structured_content', violation, problems)}; the tool has run, and this error carries its "
-            "result; use that, or set validate='required'",
+            f"{self._who(tool)}: {problem}; the tool has run, and this error carries its result; use that, or set "
+            "validate='required'",
             server=self._server,
             tool=tool,
             path=violation.path,

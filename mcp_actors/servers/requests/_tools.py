@@ -117,7 +117,7 @@ class CallTool(PlainRequest[CallToolResult]):
             self.progress is not None
             or self.deferred
             or self.checked_by is not checks
-            or checks.checks_results
+            or checks.checks_result_of(self.name)
             or config.progress_timeout is not None
             or config.extensions
             or needs_meta(client, record)

@@ -125,12 +125,16 @@ class ServerCatalog:
         listed = self._compared(listed)
         match self.freshness.judge(ticket, trio.current_time()):
             case "newest":
-                self.replace(ticket, listed)
+                self._replace(ticket, listed)
             case "crossed" if listed != self.listed:
                 self.mark_stale()  # one of the two is outdated, and there is no way to tell which
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """Show an answer unconditionally: the first one on a new connection, or the newest one."""
+        """Show an answer unconditionally: the first one on a new connection."""
+        self._replace(ticket, listed)
+        self.checks.sample()
+
+    def _replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         listed = self._compared(listed)
         self.freshness.show(ticket, trio.current_time())
         if listed is not self.listed or not self.known:  # before, the checks may have come from static_tools
