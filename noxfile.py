@@ -34,6 +34,9 @@ PROGRAMS = [
 ]
 """The tests whose size an environment variable raises."""
 
+PATIENT = ["-o", "faulthandler_timeout=3600"]
+"""Options of pytest for tests that take minutes: the time after which one of them counts as hanging."""
+
 WHEEL_CHECK = """
 import importlib.resources, pathlib, sys
 import mcp_actors, mcp_actors.kernel
@@ -79,14 +82,14 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """Run the tests that wait as long as users do: with default values, which takes minutes."""
     session.install("--editable", ".[test]")
-    session.run("python", "-m", "pytest", *(session.posargs or ["tests/slow"]))
+    session.run("python", "-m", "pytest", *PATIENT, *(session.posargs or ["tests/slow"]))
 
 
 @nox.session(python=OLDEST)
 def programs(session: nox.Session) -> None:
     """Run thousands of random programs and long storms, from a new seed each time; they print it."""
     session.install("--editable", ".[test]")
-    session.run("python", "-m", "pytest", *(session.posargs or PROGRAMS), env={"FULL_SIZE": "1"})
+    session.run("python", "-m", "pytest", *PATIENT, *(session.posargs or PROGRAMS), env={"FULL_SIZE": "1"})
 
 
 @nox.session(python=OLDEST)

@@ -35,6 +35,18 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
+def test_a_test_that_hangs_fails_and_is_named(
+    pytester: pytest.Pytester, pytestconfig: pytest.Config, run_pytest: Callable[..., pytest.RunResult]
+) -> None:
+    """A row whose test would wait for ever when its behavior is taken away must fail all the same."""
+    assert 0 < float(pytestconfig.getini("faulthandler_timeout")) < 600
+    assert pytestconfig.getini("faulthandler_exit_on_timeout")
+    pytester.makepyfile("import time\ndef test_that_hangs():\n    time.sleep(3600)\n")
+    result = run_pytest("-o", "faulthandler_timeout=0.1", "-o", "faulthandler_exit_on_timeout=true")
+    assert result.ret != 0
+    result.stderr.fnmatch_lines(["*Timeout*", "*test_that_hangs*"])
+
+
 def test_nothing_is_found_when_nothing_is_left() -> None:
     assert Snapshot.take().leftovers() == []
 
