@@ -47,6 +47,7 @@ _check_retry: Final = check.kind(
 _check_health: Final = check.kind(
     HealthPolicy, remedy="give a HealthPolicy(...); HealthPolicy(interval=None) disables health checks"
 )
+_check_title: Final = check.kind(str, type(None), remedy="give a str, or None")
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
 _check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None")
 
@@ -117,6 +118,7 @@ class ServerConfig:
         name: the name of the server in its group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
         transport: how the server is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
         enabled: False keeps the entry but skips the server. Default True.
+        title: the name of the server for people, in `ServerGroup.status`. Default None: its name.
         required: True makes the start of the group fail if this server cannot start. Default False.
         on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
             retries it every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
@@ -196,6 +198,7 @@ class ServerConfig:
     name: str = attrs.field(validator=_check_name)
     transport: Transport = attrs.field(validator=_check_transport)
     enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
+    title: str | None = attrs.field(default=None, validator=_check_title, kw_only=True)
     required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     on_failure: Literal["park", "raise"] = attrs.field(
         default="park", validator=check.one_of("park", "raise"), kw_only=True

@@ -10,13 +10,14 @@ from ._dump import dump_config as dump_config
 from ._env_file import read_env_file as read_env_file
 from ._inputs import Ask as Ask, Input as Input
 from ._load import (
+    WITH_EFFECT as WITH_EFFECT,
     Entry as Entry,
     load_config as load_config,
     load_entries as load_entries,
     load_servers as load_servers,
 )
 from ._overrides import check_overrides as check_overrides
-from ._places import bad as bad, child as child, found as found
+from ._places import bad as bad, child as child, did_you_mean as did_you_mean, found as found, nearest as nearest
 from ._sections import name_of as name_of
 from .file import (
     JsonObject as JsonObject,

@@ -19,7 +19,7 @@ from ._inputs import Ask, Inputs
 from ._overrides import apply_overrides
 from ._places import bad, child, found
 from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
-from .entry import SETTINGS, Surroundings, is_enabled, read_entry
+from .entry import SETTINGS, WITH_EFFECT as WITH_EFFECT, Surroundings, is_enabled, read_entry
 from .file import check_numbers, check_size, decode, file_name, parse, permission_warnings, read_bytes, repeated_keys
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"

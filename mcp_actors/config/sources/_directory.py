@@ -92,4 +92,5 @@ def _entries(file: str, warnings: list[str]) -> list[Entry]:
     text = decode(file, data)
     if isinstance(text, ConfigError):
         raise text
-    return [entry_of(file, document) for document in read_documents(file, text, TYPED_KEYS)]
+    documents = read_documents(file, text, TYPED_KEYS)
+    return [entry for entry in (entry_of(file, each) for each in documents) if entry is not None]

@@ -146,6 +146,7 @@ class ServerStatus:
 
     Attributes:
         name: its configured name.
+        title: its name for people (``ServerConfig.title``), or else its configured name.
         source: where its configuration is written: the path of a file, or the name of a table; None for Python code.
         state: its state; with replicas, that of the best one.
         since: `trio.current_time` at the last change of the state, in seconds.
@@ -167,6 +168,7 @@ class ServerStatus:
     """
 
     name: str
+    title: str
     source: str | None
     state: ServerState
     since: float

@@ -93,6 +93,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         record, actor = self._record, self._actor.statistics()
         return ServerStatus(
             name=self.name,
+            title=record.config.title or record.config.name,
             source=record.config.source,
             state=record.life.state,
             since=record.life.since,

@@ -298,7 +298,15 @@ class TestKeysThatChangeNothing:
         "setting",
         sorted(
             {attribute.name for kind in (ServerConfig, Stdio, Http) for attribute in attrs.fields(kind)}
-            - {"name", "transport", "enabled", "required", "source", "tools"}  # they mean something in an entry itself
+            - {
+                "name",
+                "transport",
+                "enabled",
+                "required",
+                "source",
+                "title",
+                "tools",
+            }  # they mean something in an entry itself
             - {"command", "args", "env", "cwd", "url", "headers", "auth"}
         ),
     )

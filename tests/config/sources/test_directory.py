@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_actors import ConfigError, Http, LoadedConfig, ServerConfig, Sse, Stdio
+from mcp_actors import ConfigError, Http, LoadedConfig, RetryPolicy, ServerConfig, Sse, Stdio
 from mcp_actors.config import DirectorySource
 
 from ...messages import Said
+
+MANIFESTS = Path(__file__).parent / "manifests"
+"""Three manifests that use every key, in its places, spellings and units."""
 
 Write = Callable[[str], LoadedConfig]
 
@@ -89,6 +93,84 @@ def test_an_api_key_goes_into_a_header(write: Write) -> None:
     )
 
 
+def loaded_from(folder: Path, name: str) -> ServerConfig:
+    """Return the server of one of the three manifests that use every key."""
+    [loaded] = [each for each in DirectorySource(folder).read() if each.servers[0].name == name]
+    assert not loaded.warnings
+    return only(loaded)
+
+
+def test_a_manifest_with_credentials_retries_and_parameters_is_what_it_says() -> None:
+    """C-40, S2-20, S2-21, S2-22, S2-23."""
+    config = loaded_from(MANIFESTS, "weather")
+    assert config.title == "Weather"
+    assert config.transport == Http(
+        "https://weather.example/mcp",
+        headers={"X-API-Version": "v1", "X-Client-ID": "example"},
+        auth="${WEATHER_TOKEN}",
+    )
+    assert (config.request_timeout, config.refresh_interval, config.connect) == (60, 3600, "eager")
+    assert config.retry.attempts == 3
+    assert [config.retry.backoff.delay(attempt) for attempt in (1, 2, 3)] == [1, 2, 4]
+    [tool] = config.static_tools
+    assert (tool.name, tool.description) == ("forecast", "The forecast for a city")
+    assert tool.input_schema == {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "description": "Its name"},
+            "units": {
+                "type": "string",
+                "description": "Of the temperature",
+                "default": "metric",
+                "enum": ["metric", "imperial"],
+            },
+        },
+        "required": ["city"],
+    }
+
+
+def test_a_manifest_with_an_api_key_names_the_header_by_its_key() -> None:
+    """C-40, S2-20: over SSE."""
+    config = loaded_from(MANIFESTS, "analytics")
+    headers = {"X-Stream-Type": "analytics", "X-API-Key": "${ANALYTICS_KEY}"}
+    assert config.transport == Sse("https://analytics.example", headers=headers)
+    assert (config.title, config.request_timeout, config.refresh_interval) == ("Analytics", 300, 1800)
+    assert config.static_tools == ()
+
+
+def test_a_manifest_of_a_command_has_its_folder_and_environment() -> None:
+    """C-40, S2-20."""
+    config = loaded_from(MANIFESTS, "files")
+    assert config.transport == Stdio(
+        "npx",
+        ("-y", "@modelcontextprotocol/server-filesystem", "/srv/files"),
+        cwd="/srv",
+        env={"NODE_ENV": "production", "LOG_LEVEL": "info"},
+    )
+    assert (config.title, config.refresh_interval, config.connect) == ("Files", 300, "eager")
+
+
+def test_retries_may_wait_equally_long(write: Write) -> None:
+    """C-40: and a retry has its default delays if only the number of attempts is written."""
+    config = only(write(manifest("command: x\nretries: {maxAttempts: 5, backoff: fixed, initialDelay: 200}")))
+    assert [config.retry.backoff.delay(attempt) for attempt in (1, 2, 3)] == [0.2, 0.2, 0.2]
+    config = only(write(manifest("command: x\nretries: {maxAttempts: 5}")))
+    assert config.retry == RetryPolicy(attempts=5)
+
+
+def test_a_document_of_another_kind_is_skipped_with_one_line(
+    write: Write, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-40."""
+    with caplog.at_level(logging.INFO, "mcp_actors.config"):
+        config = only(write(f"kind: Deployment\nspec: {{replicas: 3}}\n---\n{DOCS}"))
+    assert config.name == "docs"
+    [line] = caplog.messages
+    assert line == (
+        f"{tmp_path}/docs.yaml:1: this document of kind 'Deployment' is skipped; servers are of kind 'MCPServer'"
+    )
+
+
 def test_without_discovery_only_declared_tools_are_shown(write: Write) -> None:
     """S2-20."""
     rest = "  discovery: {enabled: false}\n  tools: [{name: search}]\n"
@@ -137,7 +219,38 @@ def test_several_manifests_may_be_in_one_file(write: Write) -> None:
         ("manifest: broken", "kind: [MCPServer\n"),
         ("manifest: a tab", "kind:\n\t- x\n"),
         ("manifest: not an object", "- x\n"),
-        ("manifest: another kind", "kind: Deployment\n"),
+        ("manifest: no kind", "metadata: {name: x}\n"),
+        ("manifest: a misspelled kind", "kind: MCPSever\n"),
+        ("manifest: a misspelled key", manifest("url: https://x.example\nheadrs: {}")),
+        ("manifest: a key of other programs", manifest("url: https://x.example\nautoApprove: []")),
+        ("manifest: headers of a command", manifest("command: x\nheaders: {A: b}")),
+        ("manifest: a token of a command", manifest("command: x", "  authentication: {type: bearer, token: a}\n")),
+        ("manifest: a folder of a URL", manifest("url: https://x.example\nworkingDir: /tmp")),
+        ("manifest: two URLs", manifest("url: https://x.example\nbaseUrl: https://y.example")),
+        ("manifest: a timeout in words", manifest("command: x\ntimeout: soon")),
+        ("manifest: two timeouts", manifest("command: x\ntimeout: 60\nmcp_actors: {request_timeout: 5}")),
+        ("manifest: a backoff", manifest("command: x\nretries: {backoff: linear}")),
+        ("manifest: a delay", manifest("command: x\nretries: {initialDelay: 1s}")),
+        ("manifest: attempts", manifest("command: x\nretries: {maxAttempts: 0}")),
+        ("manifest: a misspelled retry", manifest("command: x\nretries: {maxAttempt: 3}")),
+        (
+            "manifest: credentials of another type",
+            manifest("url: https://x.example", "  authentication: {type: bearer, credentials: {key: A, value: b}}\n"),
+        ),
+        (
+            "manifest: credentials twice",
+            manifest("url: https://x.example", "  authentication: {type: bearer, token: a, credentials: {token: b}}\n"),
+        ),
+        (
+            "manifest: no credentials",
+            manifest("url: https://x.example", "  authentication: {type: none, credentials: {token: b}}\n"),
+        ),
+        ("manifest: two schemas", manifest("command: x", "  tools: [{name: x, parameters: {}, inputSchema: {}}]\n")),
+        ("manifest: parameters", manifest("command: x", "  tools: [{name: x, parameters: {city: string}}]\n")),
+        (
+            "manifest: required in words",
+            manifest("command: x", "  tools: [{name: x, parameters: {city: {required: yes}}}]\n"),
+        ),
         ("manifest: an unknown key", "kind: MCPServer\nstatus: {}\n"),
         ("manifest: no name", "kind: MCPServer\nmetadata: {}\n"),
         ("manifest: no configuration", "kind: MCPServer\nmetadata: {name: x}\nspec: {}\n"),

@@ -7,7 +7,7 @@ that it makes.
 from __future__ import annotations
 
 from ._entry import is_enabled as is_enabled, read_entry as read_entry
-from ._keys import SERVER as SERVER, SETTINGS as SETTINGS, TRANSPORT as TRANSPORT
+from ._keys import SERVER as SERVER, SETTINGS as SETTINGS, TRANSPORT as TRANSPORT, WITH_EFFECT as WITH_EFFECT
 from ._settings import SETTABLE as SETTABLE
 from ._surroundings import Surroundings as Surroundings
 from ._variables import Nameable as Nameable

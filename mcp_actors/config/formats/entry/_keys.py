@@ -38,6 +38,7 @@ TRANSPORT: Final[Mapping[str, str]] = {
 
 SERVER: Final[Mapping[str, str]] = {
     "required": "required",
+    "title": "title",
     "startup_timeout_ms": "connect_timeout",
     "startup_timeout_sec": "connect_timeout",
     "tool_timeout_sec": "request_timeout",
@@ -83,7 +84,6 @@ IGNORED: Final = frozenset(
         "source",
         "supports_parallel_tool_calls",
         "tags",
-        "title",
         "trust",
         "version",
     }
@@ -105,6 +105,9 @@ NOT_DONE: Final[Mapping[str, str]] = {
 """Keys of other programs that are not supported here, each with a remedy."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
+
+WITH_EFFECT: Final = KNOWN - IGNORED - NOT_DONE.keys()
+"""Keys that this package uses."""
 
 ONLY_COMMAND: Final = ("args", "cwd", "env", "env_from")
 ONLY_URL: Final = ("headers", "auth")
