@@ -161,13 +161,13 @@ class TestStdio:
         stdio = Stdio("server", ["-v"], env={"TOKEN": "hunter2", "F": lambda: "hunter2"})
         assert repr(stdio) == (
             "Stdio(command='server', args=('-v',), env={'TOKEN': …, 'F': …}, env_from=(), cwd=None, "
-            "max_line_bytes=67108864)"
+            "max_line_bytes=67108864, sandbox=None)"
         )
         assert repr(stdio.env) == "{'TOKEN': …, 'F': …}"
 
     def test_its_signature_shows_names_types_and_defaults(self) -> None:
         parameters = inspect.signature(Stdio).parameters
-        assert list(parameters) == ["command", "args", "env", "env_from", "cwd", "max_line_bytes"]
+        assert list(parameters) == ["command", "args", "env", "env_from", "cwd", "max_line_bytes", "sandbox"]
         assert parameters["args"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         assert parameters["env"].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters["env"].annotation == "Mapping[str, ConfigValue]"

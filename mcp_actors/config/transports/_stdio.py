@@ -19,6 +19,7 @@ from ..values import (
     mask_args,
     system_problem,
 )
+from ._sandbox import Sandbox, check_sandbox, to_sandbox
 
 _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
 
@@ -115,6 +116,7 @@ class Stdio:
         env_from: names of variables of this process to pass on. A variable that is not set is left out.
         cwd: the directory to start in. None starts in the directory of this process.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
+        sandbox: what the process may reach. Default None: everything that its user may.
 
     Raises:
         ConfigError: a value is not valid. The message contains no value of `env`.
@@ -128,3 +130,4 @@ class Stdio:
     max_line_bytes: int = attrs.field(
         default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
+    sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)

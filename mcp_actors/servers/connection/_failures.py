@@ -201,7 +201,8 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
     return ConnectFailed(
         f"server {config.name!r}: {what}"
         + (f"; lines on stdout that are not MCP messages: {noise}" if noise else "")
-        + (f"; its stderr ends with: {words}" if words else _mute(obituary)),
+        + (f"; its stderr ends with: {words}" if words else _mute(obituary))
+        + obituary.remark,
         server=config.name,
         phase=phase,
         exit_code=obituary.exit_code,

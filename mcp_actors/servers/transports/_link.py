@@ -83,10 +83,12 @@ class Obituary:
         exit_code: the exit code of the process, negative for a signal. None if it is not a process, is still running,
             or exited only because this side closed the connection or killed it.
         stderr_tail: the end of its stderr, decoded leniently; empty if it wrote nothing.
+        remark: what may explain it, to follow in an error; empty without any.
     """
 
     exit_code: int | None = None
     stderr_tail: str = ""
+    remark: str = ""
 
     @property
     def last_line(self) -> str:

@@ -308,6 +308,7 @@ class TestKeysThatChangeNothing:
                 "tools",
             }  # they mean something in an entry itself
             - {"command", "args", "env", "cwd", "url", "headers", "auth"}
+            - {"sandbox"}  # a key of other programs, which says so
         ),
     )
     def test_a_setting_in_the_entry_itself_is_a_warning_that_says_where_it_belongs(

@@ -30,6 +30,7 @@ from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable
 from ._command import child_environment
 from ._pipes import PipeReader, read_pipe, unread_bytes
 from ._process import ServerProcess
+from ._sandbox import hint
 from ._start import start_process
 from ._stderr import StderrReader
 from ._writer import PipeWriter
@@ -72,6 +73,7 @@ class StdioLink(Link):
         self._background = background
         self._name = config.name
         self._stop_timeout = config.stop_timeout
+        self._sandbox = transport.sandbox
         self._stderr = StderrReader(process.stderr, config.name, masker)
         table = RequestTable()
         requests = ServerRequests(config.name, config.limits.max_requests)
@@ -111,7 +113,8 @@ class StdioLink(Link):
         """Return the known facts about the end of the process, at any time."""
         if self.lost and not self._stopping:
             self._look()
-        return Obituary(self._exit_code, self._stderr.tail())
+        tail = self._stderr.tail()
+        return Obituary(self._exit_code, tail, hint(self._sandbox, tail))
 
     @property
     def heard(self) -> bool | None:

@@ -25,6 +25,7 @@ from outcome import Outcome, capture
 
 from ._command import explain_spawn_error, find_program
 from ._process import ServerProcess
+from ._sandbox import confined
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -77,8 +78,12 @@ class _Start:
         """
         command, path = self._transport.command, self._environment.get("PATH")
         program = find_program(self._server, command, cwd=self._transport.cwd, path=path)
+        line = [command, *self._transport.args]
+        if (sandbox := self._transport.sandbox) is not None:
+            line = confined(self._server, sandbox, program, line, self._environment)
+            program = line[0]
         if self._decided.acquire(blocking=False):
-            self._result = capture(self._spawn, program)
+            self._result = capture(self._spawn, program, line)
             self._token.run_sync_soon(self.spawned.set)
 
     def abandon(self) -> bool:
@@ -89,7 +94,7 @@ class _Start:
         """Return the process, or raise the error of its spawn."""
         return self._result.unwrap()
 
-    def _spawn(self, program: str) -> ServerProcess:
+    def _spawn(self, program: str, line: list[str]) -> ServerProcess:
         command = self._transport.command
         try:
             with ExitStack() as child_ends, ExitStack() as our_ends:
@@ -97,7 +102,7 @@ class _Start:
                 from_stdout, stdout = _pipe(our_ends, child_ends)
                 from_stderr, stderr = _pipe(our_ends, child_ends)
                 popen = Popen(
-                    [command, *self._transport.args],
+                    line,
                     executable=program,
                     stdin=stdin,
                     stdout=stdout,
