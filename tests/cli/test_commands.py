@@ -20,7 +20,18 @@ from mcp_actors import ConfigError
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
-from .terminal import PATIENCE, is_running, next_changes, piped, program, scripted, started, wait_for_text, write
+from .terminal import (
+    PATIENCE,
+    accept_found,
+    is_running,
+    next_changes,
+    piped,
+    program,
+    scripted,
+    started,
+    wait_for_text,
+    write,
+)
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -370,6 +381,7 @@ class TestWatch:
 
         monkeypatch.chdir(tmp_path)
         write(tmp_path, {"a": scripted(), "b": scripted()})
+        accept_found(tmp_path)
         followed = FollowedFile(None, ["b"], Output())
         before = followed.look()
         assert [server.name for server in followed.read()[0].servers] == ["b"]

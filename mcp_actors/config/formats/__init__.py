@@ -19,6 +19,7 @@ from ._overrides import check_overrides as check_overrides
 from ._places import bad as bad, child as child, found as found
 from ._sections import name_of as name_of
 from .file import (
+    Content as Content,
     JsonObject as JsonObject,
     decode as decode,
     file_name as file_name,

@@ -47,11 +47,12 @@ def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> d
 
     Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as the
     variables that they come from: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a
-    `Secret` is a str then. Only fields that differ from their defaults are written.
+    `Secret` is a str then. Only fields that differ from their defaults are written. No variable is resolved.
 
     Args:
         servers: the servers, for example ``load_config(file).servers``.
-        literals: whether credentials that are not variables are written too. Default False: they are refused.
+        literals: whether credentials that are not variables are written too. The result then shows in full what would
+            be started or contacted, to review it. Default False: they are refused.
 
     Returns:
         The configuration, as data that JSON can hold.
@@ -183,12 +184,16 @@ class _Dumping:
         return details or True
 
     def _check_url(self, url: str) -> None:
+        if self.literals:
+            return
         if self._has_literal_user_info(url):
             self._refuse_literal("url (its user-info)")
         for name in secret_parameters(url):
             self._refuse_literal(f"url (its parameter {name!r})")
 
     def _check_args(self, args: tuple[str, ...]) -> None:
+        if self.literals:
+            return  # an argument without variables may hold an unclosed '${', which does not parse
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue
