@@ -28,6 +28,7 @@ LAYERS: Final = {
     "_json_walk": 0,
     "_pickling": 0,
     "_plain_text": 0,
+    "_sdk": 0,
     "_states": 0,
     "_suspend": 0,
     "_user_files": 0,
