@@ -26,6 +26,7 @@ LAYERS: Final = {
     "_exports": 0,
     "_flavor": 0,
     "_json_walk": 0,
+    "_misuse": 0,
     "_pickling": 0,
     "_plain_text": 0,
     "_sdk": 0,

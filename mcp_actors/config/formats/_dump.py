@@ -11,6 +11,7 @@ from mcp.types import Tool
 
 from ..._collapse import first_of
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._server import ServerConfig, check_unique_names
 from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
 from ..values import INPUT, Part, Reference, Secret, literal, mask_args, parse, secret_parameters
@@ -42,6 +43,7 @@ _OAUTH: Final = {
 _SECTION: Final = "mcpServers"
 
 
+@explained
 def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
     """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
 

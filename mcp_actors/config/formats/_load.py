@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._loaded import LoadedConfig
 from .._server import ServerConfig
 from ..values import FROM_FILE
@@ -36,6 +37,7 @@ CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
 
 
+@explained
 def load_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,

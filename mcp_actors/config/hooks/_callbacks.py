@@ -22,6 +22,7 @@ from mcp.types import (
     SamplingCapability,
 )
 
+from ..._misuse import explained
 from .. import _validators as check
 
 DEFAULT_TIMEOUT: Final = 300.0
@@ -120,6 +121,7 @@ _check_capabilities: Final = check.kind(
 )
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.
