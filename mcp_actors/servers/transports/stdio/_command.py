@@ -90,7 +90,7 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
 
 
 def _misplaced(command: str, path: str | None) -> str | None:
-    """Return the remedy for a command that is none: a whole command line, or one for Windows."""
+    """Return the remedy for a whole command line, or for a command of Windows."""
     program, *arguments = command.split()
     if arguments and shutil.which(program, path=path) is not None:
         return _REMEDY_ARGUMENTS
