@@ -20,7 +20,7 @@ from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
 from ..._plain_text import plain_text
 from ...config import Middleware, ToolRequest, wrapped
-from ..basics import TimeSlice, open_background
+from ..basics import TimeSlice, nearest, open_background
 from ..policy import is_modern, is_repeatable_call
 from ..tools import known_tools
 from ._pages import Kind, ListRequest, PastSession, all_pages
@@ -259,9 +259,7 @@ def _gone(name: str, record: ServerRecord) -> ToolNotFound:
 
 def _nearest(name: str, known: Sequence[str]) -> str:
     """Return the names that are nearly this one, or nothing."""
-    import difflib  # here, because only errors need it
-
-    return " or ".join(map(repr, difflib.get_close_matches(name, known, n=3)))
+    return " or ".join(map(repr, nearest(name, known, 3)))
 
 
 TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(

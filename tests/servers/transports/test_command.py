@@ -258,7 +258,7 @@ async def test_a_command_that_exists_elsewhere_is_named_with_its_place(
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "cwd").mkdir()
     found = program(tmp_path / below / place / "npx")
-    (tmp_path / "home" / "bin" / "npx").mkdir(parents=True)  # a folder is no program
+    (tmp_path / "home" / "bin" / "npx").mkdir(parents=True)  # a folder does not count
     error = await refusal(github("npx", PATH="/nowhere", cwd=str(tmp_path / "cwd")))
     said("command not found on PATH but elsewhere", str(error), place=found)
     assert error.hopeless
