@@ -16,6 +16,7 @@ import attrs
 from ._checks import is_number
 from ._errors import ConfigError
 from ._exports import publish
+from ._misuse import explained
 
 
 def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
@@ -37,6 +38,7 @@ _check_factor = _check_range(1.0, _FLOAT_MAX, "give a finite number of 1 or more
 _check_jitter = _check_range(0.0, 1.0, "give a number from 0 (no jitter) to 1 (up to twice the delay)")
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class Backoff:
     """The delays between attempts: `first`, then `initial`, growing by `factor` up to `maximum`.

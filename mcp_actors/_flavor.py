@@ -31,20 +31,24 @@ def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> 
         raise RuntimeError(f"{door}: needs {flavor} and was called on {running}; {remedy}")
 
 
-def check_trio(subject: str) -> None:
-    """Raise an error if the caller of a group or of one of its refs is outside Trio, as on asyncio.
+def check_trio(subject: str, *, here: bool) -> None:
+    """Raise an error if the caller of a group or of one of its refs is outside its Trio run, as on asyncio.
+
+    Args:
+        subject: the group or the ref.
+        here: whether the caller is in the thread of the group.
 
     Raises:
-        RuntimeError: the caller is outside Trio.
+        RuntimeError: the caller is outside Trio, or in another thread.
     """
-    if not trio.lowlevel.in_trio_run():
+    if not here or not trio.lowlevel.in_trio_run():
         raise outside_trio(subject)
 
 
 def outside_trio(subject: str) -> RuntimeError:
-    """Return the error for the use of a group or of one of its refs outside Trio."""
+    """Return the error for the use of a group or of one of its refs outside its Trio run."""
     return RuntimeError(
-        f"{subject}: used outside Trio; on asyncio, open the group with mcp_actors.bridge.open_servers; in a thread, "
-        "call trio.from_thread.run(ref.call_tool, name, arguments) (with trio_token=... if Trio did not start the "
-        "thread)"
+        f"{subject}: used outside its Trio run; on asyncio, open the group with mcp_actors.bridge.open_servers; in a "
+        "thread, call trio.from_thread.run(ref.call_tool, name, arguments) (with trio_token=... if Trio did not start "
+        "the thread)"
     )

@@ -84,7 +84,7 @@ def readers_environment(home: Path, python: str) -> dict[str, str]:
     """
     variables = {name: value for name, value in os.environ.items() if name != "DOCS_TOKEN"}
     path = os.pathsep.join([str(Path(python).parent), str(SCRIPTS), variables["PATH"]])
-    return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "PATH": path}
+    return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_STATE_HOME": str(home), "PATH": path}
 
 
 CONNECTED: Final = re.compile(r"^\[.*\] INFO +server '\w+': connected, .*\n(?: {10}.*\n)*", re.MULTILINE)

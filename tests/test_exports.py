@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import pickle
 import subprocess
 import sys
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import ClassVar
 
@@ -230,3 +233,80 @@ class TestPublish:
         thing = self.thing(module)
         _exports.publish("elsewhere", {"open_servers": thing})
         assert thing.__module__ == home
+
+
+TOO_OLD = (
+    "mcp_actors: requires the package mcp in version 2.3 or later, and 1.26.0 is installed; "
+    "run: pip install --upgrade 'mcp>=2.3'"
+)
+
+
+class TestAnOldSdk:
+    """The package ``mcp`` of a version that lacks most of what this package imports."""
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> str:
+        (tmp_path / "mcp").mkdir()
+        (tmp_path / "mcp" / "__init__.py").write_text("")
+        (tmp_path / "mcp" / "types.py").write_text("class Tool: ...\n")
+        (tmp_path / "mcp-1.26.0.dist-info").mkdir()
+        (tmp_path / "mcp-1.26.0.dist-info" / "METADATA").write_text("Name: mcp\nVersion: 1.26.0\n")
+        return os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
+
+    @pytest.mark.parametrize(
+        "statement",
+        [
+            "from mcp_actors import open_servers",
+            *(f"import mcp_actors.{each}" for each in ("auth", "bridge", "catalog", "config", "servers")),
+            "from mcp_actors.adapters import McpClient",
+            "import mcp_actors.servers.transports.http",
+        ],
+    )
+    def test_it_is_named_with_the_version_that_is_needed(self, path: str, statement: str) -> None:
+        """C-51: at the first import of anything that needs it."""
+        done = python("-c", statement, PYTHONPATH=path)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == f"ImportError: {TOO_OLD}"
+
+    def test_the_command_line_says_so_too(self, path: str) -> None:
+        """C-51."""
+        done = python("-m", "mcp_actors", "check", "--json", PYTHONPATH=path)
+        assert done.returncode == 1
+        assert json.loads(done.stdout) == {"error": TOO_OLD}
+        assert done.stderr == f"error: {TOO_OLD}\n"
+
+    def test_the_kernel_does_not_mind(self, path: str) -> None:
+        """C-51."""
+        assert python("-c", "import mcp_actors.kernel", PYTHONPATH=path).returncode == 0
+
+    def test_the_oldest_version_is_that_of_the_project(self) -> None:
+        """C-51."""
+        from mcp_actors._sdk import OLDEST
+
+        assert f"mcp>={OLDEST[0]}.{OLDEST[1]},<3" in project()["dependencies"]
+
+    @pytest.mark.parametrize(
+        ("installed", "fits"), [("2.3.0", True), ("2.10", True), ("3.0", True), ("2.2.9", False), ("dev", True)]
+    )
+    def test_versions_are_compared_by_their_numbers(
+        self, installed: str, fits: bool, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C-51."""
+        from mcp_actors import _sdk
+
+        monkeypatch.setattr(_sdk, "version", lambda name: installed)
+        assert (_sdk.sdk_problem() is None) is fits
+
+    def test_without_metadata_the_import_decides(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """C-51: as in a zip file."""
+        from mcp_actors import _sdk
+
+        monkeypatch.setattr(sys, "path", [])
+        assert _sdk.sdk_problem() is None
+
+
+def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a new interpreter, and return its output."""
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, **variables}, timeout=60
+    )

@@ -21,6 +21,7 @@ import pytest
 
 from mcp_actors import ConnectFailed, load_config, open_servers
 
+from .cli.terminal import accept_found
 from .forkserver import interpreter, start_python
 from .source import EXAMPLES, FENCE, PACKAGE, PAGES, ROOT, Block, blocks, parse, project, python_files
 from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
@@ -133,19 +134,23 @@ def test_a_configuration_loads_and_nothing_is_wrong_with_it(block: Block, tmp_pa
 
 
 @pytest.mark.parametrize("block", marked("console"))
-def test_what_is_typed_in_a_terminal_shows_what_the_page_says(block: Block, tmp_path: Path) -> None:
-    """The commands of a session run in a folder that has the configuration above it as ``.mcp.json``."""
+def test_what_is_typed_in_a_terminal_shows_what_the_page_says(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commands of a session run in a folder that has the configuration above it as ``.mcp.json``, accepted."""
     pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
     configuration = above(block, "json").text
     if lacking := missing(configuration):
         pytest.skip(lacking)
     (tmp_path / ".mcp.json").write_text(configuration)
     (tmp_path / ".mcp.json").chmod(stat.S_IRUSR | stat.S_IWUSR)
+    environment = readers_environment(tmp_path, interpreter())
+    monkeypatch.setenv("XDG_STATE_HOME", environment["XDG_STATE_HOME"])
+    accept_found(tmp_path)
     shown = []
     for command in re.findall(r"^\$ (.*)$", block.text, re.MULTILINE):
         script, *words = shlex.split(command)
         with (tmp_path / "shown").open("w+") as file:
-            environment = readers_environment(tmp_path, interpreter())
             run = partial(start_python, cwd=tmp_path, env=environment, stdout=file, stderr=file)
             with run(SCRIPTS / script, *words) as program:
                 program.wait(TIMEOUT)

@@ -44,6 +44,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
+        from .. import _sdk as _sdk  # before anything that imports the SDK
         from .._exports import publish
 
         module, framework, requirement = _HOMES[name]

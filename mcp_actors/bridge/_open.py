@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Unpack
 
 from .. import kernel, servers
+from .._misuse import explained
 from ..catalog.names import DEFAULT_NAMING
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from .block import Door
@@ -59,6 +60,7 @@ def open_supervisor(
     return Door("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
 
 
+@explained
 def open_servers(  # noqa: PLR0913  # those of the door on Trio
     *configs: Configured,
     strict: bool = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import publish
 from ._entries import CatalogEntry as CatalogEntry
 from ._pins import (

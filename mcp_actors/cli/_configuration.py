@@ -14,7 +14,7 @@ import attrs
 from .._errors import ConfigError
 from .._plain_text import plain_text
 from ..config import Ask, Input, LoadedConfig, Rank, check_overrides
-from ..config.formats import load_servers, name_of, read_bytes
+from ..config.formats import Content, load_servers, name_of, read_bytes
 from ..config.sources import stamp_of
 from ._output import Output
 from ._problems import unknown
@@ -40,8 +40,8 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         Misuse: the file has no such server.
         Failure: a file was found that must not be used.
     """
-    file, _ = _chosen(file, output)
-    return _load(file, names, _ask if sys.stdin.isatty() else None)
+    file, content = _chosen(file, output)
+    return _load(file, names, _ask if sys.stdin.isatty() else None, content)
 
 
 class FollowedFile:
@@ -65,14 +65,14 @@ class FollowedFile:
     settles = True
 
     def __init__(self, file: str | None, names: Sequence[str], output: Output) -> None:
-        self._file, was_found = _chosen(file, output)
+        self._file, content = _chosen(file, output)
         self._names = names
         self._answers: dict[str, str | None] = {}
         self._asks = sys.stdin.isatty()
         # Variables that override values of other servers in the file would be errors if only some are loaded.
         self.rank = Rank.CODE if names else Rank.FILE
-        self._accepted = read_bytes(self._file)[0] if was_found else None
-        self.loaded = _load(self._file, names, self._answer)
+        self._accepted = None if content is None else content[0]
+        self.loaded = _load(self._file, names, self._answer, content)
         self._asks = False
 
     @property
@@ -90,10 +90,11 @@ class FollowedFile:
         Raises:
             ConfigError: the file cannot be read, or its new content was not accepted.
         """
-        if self._accepted is not None and read_bytes(self._file)[0] != self._accepted:
+        content = read_bytes(self._file)
+        if self._accepted is not None and content[0] != self._accepted:
             problem = "the file has changed; run this command again to review and use it"
             raise ConfigError(f"{self._file}: {problem}", source=self._file)
-        loaded = load_servers(self._file, self._answer, _only(self._names))
+        loaded = load_servers(self._file, self._answer, _only(self._names), content=content)
         return (_selected(loaded, self._names),)
 
     def _answer(self, question: Input) -> str | None:
@@ -102,17 +103,16 @@ class FollowedFile:
         return self._answers.get(question.id)
 
 
-def _chosen(file: str | None, output: Output) -> tuple[str, bool]:
-    """Return the file of a command, and whether it was found and not named."""
+def _chosen(file: str | None, output: Output) -> tuple[str, Content | None]:
+    """Return the file of a command and, if it was found and not named, the content that the user has accepted."""
     if file is not None:
-        return file, False
+        return file, None
     found = find_file()
-    require_trust(found, output, _reply)
-    return str(found), True
+    return str(found), require_trust(found, output)
 
 
-def _load(file: str, names: Sequence[str], ask: Ask | None) -> LoadedConfig:
-    loaded = load_servers(file, ask, _only(names))
+def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | None) -> LoadedConfig:
+    loaded = load_servers(file, ask, _only(names), content=content)
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
     loaded = _with_overrides(loaded)

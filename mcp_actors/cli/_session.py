@@ -84,6 +84,12 @@ def masker_of(ref: ServerRef) -> Masker:
     return ref._record.session.masker
 
 
+def hidden_of(ref: ServerRef) -> tuple[int, str | None]:
+    """Return how many tools of a server its filter hides, and the names in the filter that no tool has."""
+    admission = ref._record.catalog.admission
+    return admission.filtered_out, admission.misnamed()
+
+
 def describe(transport: Transport) -> str:
     """Return the command line or URL of a server, without credentials."""
     if isinstance(transport, Stdio):

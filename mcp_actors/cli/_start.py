@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from io import TextIOWrapper
+from typing import NoReturn
 
 _NEEDS = ("cyclopts", "rich")
 
@@ -17,16 +18,16 @@ def start() -> Callable[[Sequence[str]], int]:
     """Prepare this process for a command, and return the function that runs one.
 
     Raises:
-        SystemExit: an extra is not installed.
+        SystemExit: an extra is not installed, or the SDK is too old.
     """
     _open_missing_streams()
     missing = [name for name in _NEEDS if find_spec(name) is None]
     if missing:
-        error = f"mcp-actors requires {' and '.join(missing)}; run: pip install 'mcp-actors[cli]'"
-        sys.stderr.write(f"error: {error}\n")
-        if "--json" in sys.argv:
-            print(json.dumps({"error": error}))  # noqa: T201  # the result of the command
-        sys.exit(1)
+        _refuse(f"mcp-actors requires {' and '.join(missing)}; run: pip install 'mcp-actors[cli]'")
+    try:
+        from .. import _sdk as _sdk
+    except ImportError as error:
+        _refuse(str(error))
     # The results say what happened to the servers. A log on stderr would repeat it between the lines of a command.
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
@@ -35,6 +36,13 @@ def start() -> Callable[[Sequence[str]], int]:
     from ._app import run
 
     return run
+
+
+def _refuse(error: str) -> NoReturn:
+    sys.stderr.write(f"error: {error}\n")
+    if "--json" in sys.argv:
+        print(json.dumps({"error": error}))  # noqa: T201  # the result of the command
+    sys.exit(1)
 
 
 def _open_missing_streams() -> None:

@@ -3,6 +3,9 @@
 A configuration decides which programs run, so any user who can write it can run any program as the user of this
 command. A file that is named with ``--config`` was chosen by the user. A file in the current folder may have come with
 a foreign project, or the folder may belong to another user.
+
+The file is read once. The user accepts what these bytes say, and the command uses the same bytes, so the file cannot be
+replaced between the question and the start.
 """
 
 from __future__ import annotations
@@ -14,40 +17,54 @@ import os
 import pwd
 import stat
 import sys
+import termios
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+import attrs
 
 from .._plain_text import plain_text
 from .._user_files import replace_file, user_directory
-from ..config.formats import load_servers, read_bytes
+from ..config import Input, ServerConfig, dump_config
+from ..config.formats import Content, load_servers, read_bytes
 from ._output import Output
 from ._problems import Failure
-from ._session import describe
+
+_TERMINAL: Final = "/dev/tty"
+_KEPT: Final = 20  # contents of one file that stay accepted, for people who switch between branches
 
 
-def require_trust(found: Path, output: Output, answer: Callable[[str], str | None]) -> None:
-    """Print the name of a file that was found, and refuse it unless the user can trust it.
+def require_trust(found: Path, output: Output) -> Content:
+    """Print the name of a file that was found, and refuse it unless the user trusts it.
 
-    Only the user and root may be able to write the file. At a terminal the user is asked, once for each content of it.
+    Only the user and root may be able to write the file, and the user must have accepted its content. If not, the user
+    is asked at the terminal.
 
     Args:
         found: the file.
         output: prints its name.
-        answer: asks the user a question and returns the answer, None for no answer.
+
+    Returns:
+        The content that was accepted. Use it, and do not read the file again.
 
     Raises:
-        Failure: other users can write the file, or the user rejects it.
+        Failure: other users can write the file; or its content was not accepted, and the user rejects it or cannot be
+            asked.
         ConfigError: the file cannot be read.
     """
     for kind, path, status in _paths_to_check(found):
         if reason := _writable_by_others(status):
             problem = f"{kind} {plain_text(str(path))} {reason}, so others could make it run any program as you"
             raise Failure(f"{problem}; review the file, then name it: --config {found}")
-    content, _ = read_bytes(str(found))
+    content = read_bytes(str(found))
     output.note(f"using {found}")
-    if sys.stdin.isatty() and output.messages.is_terminal:
-        _ask_once(found, hashlib.sha256(content).hexdigest(), answer)
+    if not _is_accepted(found, content[0]) and (review := _Review.of(found, content)).servers:
+        _ask(found, review)
+        with suppress(OSError, RuntimeError):  # the question is asked again next time
+            accept(found, content[0])
+    return content
 
 
 # --- other users ---------------------------------------------------------------------------------------------------
@@ -91,33 +108,138 @@ def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
 # --- the user ------------------------------------------------------------------------------------------------------
 
 
-def _ask_once(found: Path, content: str, answer: Callable[[str], str | None]) -> None:
-    path = os.path.abspath(found)
-    accepted = _accepted()
-    if accepted.get(path) == content:
-        return
-    runs = "".join(f"    {line}\n" for line in _programs_of(found))
-    reply = answer(f"{plain_text(path)} is new or has changed. It starts:\n{runs}Continue? [y/N] ") or ""
+@attrs.frozen
+class _Review:
+    """The servers of a file, for review.
+
+    Attributes:
+        servers: its servers, also those that are disabled or need an input.
+        inputs: the inputs that they need. Their defaults are used without an answer.
+    """
+
+    servers: tuple[ServerConfig, ...]
+    inputs: dict[str, Input]
+
+    @classmethod
+    def of(cls, found: Path, content: Content) -> _Review:
+        """Read the servers of a file, without any value that a person or the environment would give."""
+        inputs: dict[str, Input] = {}
+
+        def note(question: Input) -> str:
+            inputs[question.id] = question
+            return question.options[0] if question.options else "…"
+
+        servers = load_servers(str(found), note, content=content).servers
+        # Once more by their names: disabled servers have inputs too, and are used if they are named.
+        named = frozenset(server.name for server in servers)
+        return cls(load_servers(str(found), note, named, content=content).servers, inputs)
+
+    def __str__(self) -> str:
+        """Return all of it as JSON in ASCII.
+
+        So no text of the file can act on the terminal, forge a line, reorder or hide characters, or look like another.
+        """
+        document = dump_config(self.servers, literals=True)
+        if "inputs" in document:
+            document["inputs"] = [
+                attrs.asdict(self.inputs[each["id"]], filter=_is_set) if each["id"] in self.inputs else each
+                for each in document["inputs"]
+            ]
+        return json.dumps(document, indent=2)
+
+
+def _is_set(attribute: attrs.Attribute[object], value: object) -> bool:
+    return value != attribute.default
+
+
+def _ask(found: Path, review: _Review) -> None:
+    """Ask the user whether to use a file.
+
+    Raises:
+        Failure: the answer is no, or the user cannot be asked.
+    """
+    shown, number = str(review), len(review.servers)
+    size = f"{number} server{'' if number == 1 else 's'} in {shown.count(chr(10)) + 1} lines"
+    path = plain_text(os.path.abspath(found))
+    question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
+    with _terminal() as terminal:
+        if terminal is None:
+            problem = f"{found} was found and not named, and its content was never accepted at a terminal"
+            raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
+        reply = _reply(terminal, question)
     if reply.strip().lower() not in ("y", "yes"):
         raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
-    with suppress(OSError):  # the question is asked again next time
-        replace_file(_state_file(), json.dumps({**accepted, path: content}).encode())
 
 
-def _programs_of(found: Path) -> Iterator[str]:
-    """Yield a line for each server of a file, also for those that need an input or are disabled."""
-    for server in load_servers(str(found), lambda question: question.options[0] if question.options else "…").servers:
-        yield plain_text(f"{server.name}: {describe(server.transport)}")
+@contextmanager
+def _terminal() -> Iterator[int | None]:
+    """Open the terminal of this command, whatever its standard streams are; None if the user cannot be asked there.
+
+    The command may have no terminal, or run in the background, where reading would suspend it. If none of its streams
+    is the terminal, another program runs it, and would wait for an answer that it does not expect.
+    """
+    if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        yield None
+        return
+    try:
+        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
+    finally:
+        os.close(terminal)
+
+
+def _reply(terminal: int, question: str) -> str:
+    """Return the line that the user types; nothing at the end of the input."""
+    termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed or pasted before the question does not answer it
+    left = question.encode(errors="backslashreplace")
+    while left:
+        left = left[os.write(terminal, left) :]
+    line = b""
+    try:
+        while not line.endswith(b"\n") and (piece := os.read(terminal, 1024)):
+            line += piece
+    finally:
+        if not line.endswith(b"\n"):
+            os.write(terminal, b"\n")  # otherwise the next text would follow the question on its line
+    return line.decode(errors="replace")
+
+
+# --- what was accepted ---------------------------------------------------------------------------------------------
+
+
+def accept(found: Path, content: bytes) -> None:
+    """Store that the user accepts this content of a file.
+
+    Raises:
+        OSError: it cannot be stored.
+        RuntimeError: the user's home directory is not known.
+    """
+    accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
+    kept = [*(each for each in accepted.get(path, ()) if each != new), new][-_KEPT:]
+    replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
+
+
+def _is_accepted(found: Path, content: bytes) -> bool:
+    return _hash_of(content) in _accepted().get(os.path.abspath(found), ())
+
+
+def _accepted() -> dict[str, list[str]]:
+    """Return the accepted files: path → hashes of the contents."""
+    try:
+        stored = json.loads(_state_file().read_text())
+    except (OSError, ValueError, RuntimeError):
+        return {}
+    files = stored.items() if isinstance(stored, dict) else ()
+    return {path: hashes for path, hashes in files if isinstance(hashes, list)}
+
+
+def _hash_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _state_file() -> Path:
     return user_directory("state") / "accepted.json"
-
-
-def _accepted() -> dict[str, str]:
-    """Return the accepted files: path → hash of the content."""
-    try:
-        found = json.loads(_state_file().read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

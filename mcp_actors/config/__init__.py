@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import fetch_later, publish
 from ._loaded import LoadedConfig as LoadedConfig
 from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names

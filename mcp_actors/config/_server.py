@@ -11,6 +11,7 @@ from mcp.client import ClientExtension
 from mcp.types import Implementation, Tool
 
 from .._errors import ConfigError
+from .._misuse import explained
 from . import _validators as check
 from .hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
 from .policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
@@ -110,6 +111,7 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
     raise check.refused_value(instance, attribute.name, value, remedy)
 
 
+@explained
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before the server is used.

@@ -30,6 +30,7 @@ from mcp_actors.config import SqliteSource, dump_config, load_config
 from mcp_actors.kernel import Event
 from mcp_actors.servers import ServerGroup
 
+from ..cli.terminal import accept_found
 from .authority import SECRET, Authority, Browser
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
@@ -296,6 +297,7 @@ def test_no_secret_leaves_whatever_happens(
 
     (tmp_path / ".mcp.json").write_text(json.dumps(document))
     monkeypatch.chdir(tmp_path)
+    accept_found(tmp_path)
     for command in ("check", "whoami", "tools", "graph"):
         for words in ([command], [command, "--json"]):
             _app.run(words)

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 import pytest
 
 from ..servers.conftest import exits_are_awaited as exits_are_awaited
-from .terminal import NAMED
+from .terminal import NAMED, accept_found
 
 
 class Done(NamedTuple):
@@ -23,15 +23,24 @@ class Done(NamedTuple):
 Run: TypeAlias = Callable[..., Done]
 
 
+@pytest.fixture(autouse=True)
+def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Have commands store what their users accept in a folder of the test."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in `tmp_path`."""
+    """Run a command in `tmp_path`, whose configuration was accepted."""
     from mcp_actors.cli import _app
 
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str) -> Done:
         capsys.readouterr()
+        accept_found(tmp_path)
         code = _app.run(words)
         stdout, stderr = capsys.readouterr()
         return Done(code, stdout, stderr.removeprefix(NAMED))

@@ -13,8 +13,8 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -49,8 +49,21 @@ def write(folder: Path, servers: dict[str, Any], **more: Any) -> None:
     (folder / ".mcp.json").write_text(json.dumps({"mcpServers": servers, **more}))
 
 
-def piped(folder: Path, *words: str, cold: bool = False) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own without a terminal; in a new interpreter if it is to be `cold`."""
+def accept_found(folder: Path) -> None:
+    """Accept the configuration in a folder, if there is one, as its user does at a terminal."""
+    from mcp_actors.cli._trust import accept  # here, because tests of the extra are skipped without it
+
+    if (file := folder / ".mcp.json").exists():
+        accept(file, file.read_bytes())
+
+
+def piped(folder: Path, *words: str, cold: bool = False, accepted: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own without a terminal; in a new interpreter if it is to be `cold`.
+
+    The content of the file that it finds was accepted before, unless `accepted` is False.
+    """
+    if accepted:
+        accept_found(folder)
     done = run_python(*COMMAND, *words, cwd=folder, timeout=PATIENCE, cold=cold)
     done.stderr = done.stderr.removeprefix(NAMED)
     return done
@@ -62,6 +75,7 @@ def started(folder: Path, *words: str, ignores: str = "") -> Iterator[subprocess
 
     `ignores` names a signal that it ignores from its start, as after ``nohup``.
     """
+    accept_found(folder)
     shell = f"trap '' {ignores}; exec \"$@\"" if ignores else 'exec "$@"'
     pipe = subprocess.PIPE
     args = ["sh", "-c", shell, "sh", *program(), *words]
@@ -152,38 +166,47 @@ class Terminal:
 
 @contextmanager
 def terminal(
-    folder: Path, *words: str, columns: int = 100, deaf: bool = False, found: bool = False, **variables: str
+    folder: Path,
+    *words: str,
+    columns: int = 100,
+    deaf: bool = False,
+    found: bool = False,
+    elsewhere: Sequence[str] = (),
+    program: Sequence[str] = COMMAND,
+    **variables: str,
 ) -> Iterator[Terminal]:
     """Run a command in a pseudo-terminal, with these variables in its environment; its file is named if not `found`.
 
-    Who is deaf does not hear the signal that the terminal was closed, as programs under nohup do not.
+    Who is deaf does not hear the signal that the terminal was closed, as programs under nohup do not. The streams that
+    are `elsewhere` are files in the folder: ``stdin`` is empty, ``stdout`` and ``stderr`` have the output.
     """
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
     environment.pop("NO_COLOR", None)
     environment |= variables
-    try:
+    with ExitStack() as stack:
+        stack.callback(os.close, master)
+        streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+        streams |= {name: stack.enter_context((folder / name).open("w+")) for name in elsewhere}
         with start_python(
-            *(*COMMAND, *words, *([] if found else ["--config", ".mcp.json"])),
+            *(*program, *words, *([] if found else ["--config", ".mcp.json"])),
             cwd=folder,
             env=environment,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
+            **streams,
             start_new_session=True,
-            preexec_fn=partial(_take_terminal, deaf=deaf),
+            preexec_fn=partial(_take_terminal, os.ttyname(slave), deaf=deaf),
         ) as process:
             os.close(slave)
             try:
                 yield Terminal(master, process)
             finally:
                 process.kill()
-    finally:
-        os.close(master)
 
 
-def _take_terminal(*, deaf: bool) -> None:
-    """Make the terminal that of this session, so that a Ctrl-C in it becomes a signal."""
+def _take_terminal(name: str, *, deaf: bool) -> None:
+    """Make a terminal that of this session, so that a Ctrl-C in it becomes a signal."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN if deaf else signal.SIG_DFL)
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    terminal = os.open(name, os.O_RDWR)
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    os.close(terminal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,18 @@ from mcp_actors import ConfigError
 from ..messages import Said
 from ..servers.scripted_server import command
 from .conftest import Run
-from .terminal import PATIENCE, is_running, next_changes, piped, program, scripted, started, wait_for_text, write
+from .terminal import (
+    PATIENCE,
+    accept_found,
+    is_running,
+    next_changes,
+    piped,
+    program,
+    scripted,
+    started,
+    wait_for_text,
+    write,
+)
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
@@ -69,6 +81,19 @@ class TestCheck:
         assert longer.startswith("longer  ready     other 1.0, 2025-")
         assert off == "off     disabled  [x]"
         assert ESCAPE not in done.stdout
+
+    def test_it_shows_how_many_tools_a_filter_hides(self, tmp_path: Path, run: Run) -> None:
+        """C-52: and warns of names in it that no tool has."""
+        tools = {"enabled_tools": ["echo", "ecoh"]}
+        write(tmp_path, {"a": {**scripted(), **tools}, "b": scripted()})
+        done = run("check")
+        assert re.search(r"^a .* 1 tool \(\d+ hidden by its filter\), ", done.stdout, re.MULTILINE)
+        assert "hidden" not in done.stdout.splitlines()[1]
+        assert "warning: server 'a': its filter has names of tools that it does not list: 'ecoh'" in done.stderr
+        assert "(did you mean 'echo'?)" in done.stderr
+        found = json.loads(run("check", "--json").stdout)
+        assert found[0]["hidden"] == found[1]["tools"] - 1
+        assert found[1]["hidden"] == 0
 
     def test_the_stderr_of_a_slow_server_is_shown(
         self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
@@ -370,6 +395,7 @@ class TestWatch:
 
         monkeypatch.chdir(tmp_path)
         write(tmp_path, {"a": scripted(), "b": scripted()})
+        accept_found(tmp_path)
         followed = FollowedFile(None, ["b"], Output())
         before = followed.look()
         assert [server.name for server in followed.read()[0].servers] == ["b"]

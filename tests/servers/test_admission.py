@@ -53,6 +53,42 @@ async def test_a_filtered_tool_is_not_listed_and_cannot_be_called(said: Said) ->
         assert text_of(await group["here"].call_tool("v1")) == "v1"
 
 
+async def test_a_name_in_a_filter_that_no_tool_has_is_a_warning_with_the_nearest(
+    caplog: pytest.LogCaptureFixture, said: Said
+) -> None:
+    """C-52: once for each list and filter, also after a reconnect and another request for the list."""
+    caplog.set_level(logging.WARNING, "mcp_actors.servers")
+    here = Changing()
+    asked = ToolFilter(allow=["v1", "smae"], deny=["nothing like it", "\x1bc"], patterns=["x_*"])
+    async with open_servers(here.config(tools=asked)) as group:
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        said("a name in a filter that no tool has", record.getMessage())
+        await group["here"].list_tools()
+        await group["here"].restart()
+        here.version = 2
+        await group["here"].list_tools()
+        assert len(caplog.records) == 2, "v1 is gone"
+        said("a name in a filter that no tool has any more", caplog.records[-1].getMessage())
+        await group["here"].list_tools()
+        await group.reload(here.config(tools=ToolFilter(deny=["samme"])))
+        assert len(caplog.records) == 3
+        assert "'samme' (did you mean 'same'?)" in caplog.records[-1].getMessage()
+        await group.reload(here.config(tools=ToolFilter(deny=["v2"])))
+    assert len(caplog.records) == 3
+
+
+async def test_many_names_that_no_tool_has_are_one_short_line(caplog: pytest.LogCaptureFixture) -> None:
+    """C-52: whatever their number, that of the tools, and the length of their names."""
+    here = Changing(descriptions={f"{'long' * 1000}{number}": "" for number in range(50)})
+    with caplog.at_level(logging.WARNING, "mcp_actors.servers"):
+        async with open_servers(here.config(tools=ToolFilter(deny=[f"none{number}" * 50 for number in range(300)]))):
+            pass
+    [record] = caplog.records
+    assert "and 295 more" in record.getMessage()
+    assert len(record.getMessage()) < 1000
+
+
 async def test_a_middleware_cannot_reach_past_the_filter() -> None:
     here = Changing()
 

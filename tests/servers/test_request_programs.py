@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
@@ -18,6 +18,7 @@ import trio
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 from mcp.server.mcpserver import MCPServer
+from mcp.types import CallToolResult
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
@@ -182,7 +183,9 @@ class Run:
                 try:
                     again = True if id in self.repeatable else None
                     arguments = {"id": id, "seconds": act.seconds}
-                    ask = ask_by_function if self.program.by_function else ServerRef.call_tool
+                    ask: Callable[..., Awaitable[CallToolResult]] = ServerRef.call_tool
+                    if self.program.by_function:
+                        ask = ask_by_function
                     assert text_of(await ask(ref, "work", arguments, idempotent=again)) == str(id)
                     how = "answered"
                 except ServerError as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
 from unittest.mock import patch
@@ -12,7 +13,7 @@ from unittest.mock import patch
 import trio
 from attrs import define, evolve, field
 from mcp import MCPError
-from mcp.types import ElicitRequestParams, ElicitResult, TextContent
+from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult, TextContent
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
@@ -356,7 +357,9 @@ class World:
 
     async def _ask(self, end: CallEnd, ref: ServerRef) -> str:
         arguments = {"call": end.call, "seconds": end.deed.seconds, "fate": end.deed.fate}
-        ask = ask_by_function if end.deed.by_function else ServerRef.call_tool
+        ask: Callable[..., Awaitable[CallToolResult]] = ServerRef.call_tool
+        if end.deed.by_function:
+            ask = ask_by_function
         result = await ask(ref, "work", arguments, idempotent=True if end.deed.again else None)
         [content] = result.content
         assert isinstance(content, TextContent)

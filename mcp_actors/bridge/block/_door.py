@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from ..._flavor import check_flavor
+from ..._misuse import Block
 from .._bridge import Bridge
 from ._hosts import Host, TrioRun, trio_run
 from ._proxy import BlockProxy
@@ -20,7 +21,7 @@ T = TypeVar("T")
 V_co = TypeVar("V_co", covariant=True)
 
 
-class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
+class Door(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
@@ -49,12 +50,11 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         view: Callable[[Bridge, T], V_co],
         host: Host,
     ) -> None:
-        self._name = name
+        super().__init__(name)
         self._on_trio = on_trio
         self._open = open_
         self._view = view
         self._host: Host = host
-        self._entered = False
         self._leaving = False
         self._cancelled_block = False
         self._uncancelled = False
@@ -65,13 +65,9 @@ class Door(AbstractAsyncContextManager[V_co], Generic[T, V_co]):
         import asyncio
 
         check_flavor(
-            f"mcp_actors.bridge.{self._name}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._name}`"
+            f"mcp_actors.bridge.{self._door}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._door}`"
         )
-        if self._entered:
-            raise RuntimeError(
-                f"{self._name}(): this block was already entered; call {self._name}() for each 'async with'"
-            )
-        self._entered = True
+        self._enter_once()
         self._start()
         first: list[asyncio.Future[Any]] = [self._opened, self._ended]
         try:

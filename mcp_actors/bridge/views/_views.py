@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import trio
 
 from ..._errors import ActorStopped, ServerUnavailable
+from ..._misuse import explained_methods
 from ...config import permitted
 from ...kernel import ActorRef, Monitor, SupervisorRef
 from ...servers import ServerGroup, ServerRef
@@ -164,6 +165,7 @@ class AsyncioSupervisorRef(AsyncioActorRef):
     watch_events: Final = stream_view(SupervisorRef.watch_events)
 
 
+@explained_methods
 class AsyncioServerRef(View[ServerRef]):
     """A `mcp_actors.ServerRef` for asyncio programs."""
 
@@ -235,6 +237,7 @@ class AsyncioServerRef(View[ServerRef]):
     start: Final = async_view(ServerRef.start)
 
 
+@explained_methods
 class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     """A `mcp_actors.ServerGroup` for asyncio programs: a mapping of names to `AsyncioServerRef`."""
 

@@ -12,7 +12,7 @@ from ...kernel import Event
 from ...servers import ServerGroup, StateChanged
 from .._configuration import load
 from .._output import Output
-from .._session import describe, masker_of, open_once
+from .._session import describe, hidden_of, masker_of, open_once
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 RESULTS: Final = ("ready", "degraded", "failed", "needs_auth")
@@ -31,6 +31,7 @@ class Finding:
     protocol_version: str | None = None
     seconds: float | None = None
     tools: int | None = None
+    hidden: int | None = None
     error: str | None = None
     signed_in: str | None = None
 
@@ -76,7 +77,9 @@ async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
     try:
         async with open_once(loaded, output, observers=[stopwatch]) as group:
             signed_in = {config.name: await describe_sign_in(config) for config in loaded.servers if config.enabled}
-            connected = [_finding(config, group, stopwatch, signed_in.get(config.name)) for config in loaded.servers]
+            connected = [
+                _finding(config, group, stopwatch, signed_in.get(config.name), output) for config in loaded.servers
+            ]
     finally:
         if connected is None:  # a Ctrl-C or another signal, usually because one server takes too long
             _print_results(loaded, stopwatch, output)
@@ -100,7 +103,9 @@ def _broken(loaded: LoadedConfig) -> list[Finding]:
     return [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
 
 
-def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, signed_in: str | None) -> Finding:
+def _finding(
+    config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, signed_in: str | None, output: Output
+) -> Finding:
     reached = describe(config.transport)
     if not config.enabled:
         return Finding(name=config.name, state="disabled", reached=reached)
@@ -109,6 +114,9 @@ def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, sig
     if error is not None:
         return Finding(name=config.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
     info, mask = ref.info, masker_of(ref)
+    hidden, misnamed = hidden_of(ref)
+    if misnamed is not None:
+        output.warning(mask(f"server {config.name!r}: its filter has names of tools that it does not list: {misnamed}"))
     return Finding(
         name=config.name,
         state=ref.state,
@@ -118,6 +126,7 @@ def _finding(config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, sig
         protocol_version=info.protocol_version,
         seconds=seconds,
         tools=ref.statistics().tools,
+        hidden=hidden,
         signed_in=signed_in,
     )
 
@@ -134,6 +143,8 @@ def _print_one(finding: Finding, width: int, output: Output) -> None:
     if finding.tools is not None:
         identity = " ".join(filter(None, (finding.server, finding.version))) or "a server without a name"
         tools = f"{finding.tools} tool{'' if finding.tools == 1 else 's'}"
+        if finding.hidden:
+            tools += f" ({finding.hidden} hidden by its filter)"
         words.append(f"  {identity}, {finding.protocol_version}, {tools}, {finding.seconds:.2f} s")
     elif finding.error is not None:
         words.append(f"  {finding.error}")

@@ -20,6 +20,7 @@ from ._overrides import check_overrides as check_overrides
 from ._places import bad as bad, child as child, did_you_mean as did_you_mean, found as found, nearest as nearest
 from ._sections import name_of as name_of
 from .file import (
+    Content as Content,
     JsonObject as JsonObject,
     decode as decode,
     file_name as file_name,

@@ -11,6 +11,7 @@ from mcp.types import Tool
 
 from ..._collapse import first_of
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._server import ServerConfig, check_unique_names
 from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
 from ..values import INPUT, Part, Reference, Secret, literal, mask_args, parse, secret_parameters
@@ -42,16 +43,18 @@ _OAUTH: Final = {
 _SECTION: Final = "mcpServers"
 
 
+@explained
 def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
     """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
 
     Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as the
     variables that they come from: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a
-    `Secret` is a str then. Only fields that differ from their defaults are written.
+    `Secret` is a str then. Only fields that differ from their defaults are written. No variable is resolved.
 
     Args:
         servers: the servers, for example ``load_config(file).servers``.
-        literals: whether credentials that are not variables are written too. Default False: they are refused.
+        literals: whether credentials that are not variables are written too. The result then shows in full what would
+            be started or contacted, to review it. Default False: they are refused.
 
     Returns:
         The configuration, as data that JSON can hold.
@@ -183,12 +186,16 @@ class _Dumping:
         return details or True
 
     def _check_url(self, url: str) -> None:
+        if self.literals:
+            return
         if self._has_literal_user_info(url):
             self._refuse_literal("url (its user-info)")
         for name in secret_parameters(url):
             self._refuse_literal(f"url (its parameter {name!r})")
 
     def _check_args(self, args: tuple[str, ...]) -> None:
+        if self.literals:
+            return  # an argument without variables may hold an unclosed '${', which does not parse
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue

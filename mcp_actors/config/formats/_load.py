@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._loaded import LoadedConfig
 from .._server import ServerConfig
 from ..values import FROM_FILE
@@ -20,12 +21,23 @@ from ._overrides import apply_overrides
 from ._places import bad, child, found
 from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
 from .entry import SETTINGS, WITH_EFFECT as WITH_EFFECT, Surroundings, is_enabled, read_entry
-from .file import check_numbers, check_size, decode, file_name, parse, permission_warnings, read_bytes, repeated_keys
+from .file import (
+    Content,
+    check_numbers,
+    check_size,
+    decode,
+    file_name,
+    parse,
+    permission_warnings,
+    read_bytes,
+    repeated_keys,
+)
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
 
 
+@explained
 def load_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -71,15 +83,19 @@ def load_servers(
     *,
     env_file: str | os.PathLike[str] | None = None,
     source: str = "a mapping",
+    content: Content | None = None,
 ) -> LoadedConfig:
-    """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones."""
+    """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones.
+
+    With the `content` of a file that was read already, the file is not read again.
+    """
     if ask is not None and not callable(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):
         return _Loading(source, None, ask, only, variables).load(config)
     name = file_name(config, "load_config: config", "give the path of a file, or a mapping")
-    data, status = read_bytes(name)
+    data, status = read_bytes(name) if content is None else content
     loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)
     text = decode(name, data)

@@ -22,6 +22,7 @@ from mcp.types import (
     SamplingCapability,
 )
 
+from ..._misuse import explained
 from .. import _validators as check
 
 T = TypeVar("T")
@@ -121,6 +122,7 @@ _check_capabilities: Final = check.kind(
 )
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class BreakerPolicy:
     """The circuit breaker of a server: when requests fail at once, without being sent.

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 
 _RUNGS: Final = ("warn_after", "unhealthy_after", "restart_after", "fail_after")
@@ -20,6 +21,7 @@ def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: 
         raise check.refused_value(instance, attribute.name, value, remedy)
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class HealthPolicy:
     """How a connected server is checked, and what consecutive failures lead to.

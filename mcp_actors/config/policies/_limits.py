@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 
 _DEEPEST: Final = 200
@@ -14,6 +15,7 @@ _DEEPEST: Final = 200
 _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class Limits:
     """How much one server may list, and how many messages it may send on its own.

@@ -8,6 +8,7 @@ from typing import Any, Final
 import attrs
 
 from ..._backoff import Backoff
+from ..._misuse import explained
 from .. import _validators as check
 
 # The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a minute.
@@ -31,6 +32,7 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
         )
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
     """How often and how soon a failed server is restarted.

@@ -8,6 +8,7 @@ import attrs
 
 from ..._backoff import Backoff
 from ..._checks import is_number
+from ..._misuse import explained
 from .. import _validators as check
 
 # A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to
@@ -28,6 +29,7 @@ def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], v
         raise check.refused_value(instance, attribute.name, value, remedy)
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class RetryBudget:
     """How many of the requests to one server may be retries: a token bucket.
@@ -60,6 +62,7 @@ class RetryBudget:
 _BUDGET: Final = RetryBudget()
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
     """How often, and after which delays, a failed request is sent again.

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Final
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._loaded import LoadedConfig
 from .._source import Rank
 from ..formats import Entry, bad, decode, file_name, load_entries, permission_warnings, read_bytes
@@ -19,6 +20,7 @@ MAX_BYTES: Final = 256 * 1024
 """Bytes of one file. The parser is written in Python and takes about a second for that."""
 
 
+@explained
 class DirectorySource:
     """The files ``*.yaml`` and ``*.yml`` in a directory, each with one or more servers as ``kind: MCPServer``.
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable
 
+from ..._misuse import explained
 from .._loaded import LoadedConfig
 from .._source import Rank
 from ..formats import Ask, file_name, load_config
 from ._stamps import FILE_INTERVAL, stamp_of
 
 
+@explained
 class FileSource:
     """A configuration file; `open_servers` makes one of each path that it gets.
 

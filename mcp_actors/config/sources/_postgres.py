@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from ._table import SELECT, SERVERS, STATUS, TIMEOUT, Row, TableSource, names_of
 
 _TABLES: Final = (
@@ -32,6 +33,7 @@ _WRITE: Final = f"""
 _FETCHED: Final = 50  # rows at a time, so that no more than a few MiB are in memory before they are counted
 
 
+@explained
 class PostgresSource(TableSource):
     """The table ``mcp_servers`` in PostgreSQL: ``name``, ``spec`` (JSON), ``enabled``, ``updated_at``.
 

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from ..formats import file_name
 from ._table import SELECT, SERVERS, STATUS, TIMEOUT, Row, TableSource, names_of
 
@@ -42,6 +43,7 @@ _REMEDIES: Final = {
 _STEPS: Final = 10_000  # of SQLite's virtual machine between two looks at the clock, far below a millisecond
 
 
+@explained
 class SqliteSource(TableSource):
     """The table ``mcp_servers`` in a SQLite file: ``name``, ``spec`` (JSON), ``enabled``, ``updated_at``.
 

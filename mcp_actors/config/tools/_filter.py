@@ -17,6 +17,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .. import _validators as check
 
 logger = logging.getLogger("mcp_actors.config")
@@ -26,6 +27,7 @@ GLOB: Final = re.compile(r"[*?\[]")
 """A character that makes a name a pattern."""
 
 
+@explained
 @attrs.frozen
 class ToolContext:
     """The agent and run that tools are listed for. It is passed unchanged to the predicate of a `ToolFilter`.
@@ -102,6 +104,7 @@ def _hides(pattern: str, name: str) -> bool:
     return pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:])
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class ToolFilter:
     """A filter for the tools of a server. Without arguments it shows all of them.

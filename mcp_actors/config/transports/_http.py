@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .. import _validators as check
 from ..values import (
     MASK,
@@ -220,6 +221,7 @@ class _Endpoint:
         return mask_url(self.url)
 
 
+@explained
 @attrs.frozen
 class Http(_Endpoint):
     """A server that is reached over streamable HTTP.
@@ -264,6 +266,7 @@ class Http(_Endpoint):
     )
 
 
+@explained
 @attrs.frozen
 class Sse(_Endpoint):
     """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.

@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 
 
@@ -19,6 +20,7 @@ def _shown_server(server: object) -> str:
     return f"<{type(server).__name__}>"
 
 
+@explained
 @attrs.frozen
 class InProcess:
     """A server object of the `mcp` package in this process, for tests and for embedding.

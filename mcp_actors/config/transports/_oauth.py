@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 from ..values import MASK, ConfigValue, Secret, mask_url
 from ._loopback import is_loopback
@@ -157,6 +158,7 @@ def _shown_secret(value: object) -> str:
     return "None" if value is None else MASK
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class OAuth:
     """Sign in to a server over HTTP by OAuth 2.1, once for all processes of this user.

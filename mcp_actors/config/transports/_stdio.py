@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 from ..values import (
     NO_VALUES,
@@ -100,6 +101,7 @@ def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tup
             raise check.refused("Stdio", "env_from", problem)
 
 
+@explained
 @attrs.frozen
 class Stdio:
     """A server that runs as a child process and communicates through its stdin and stdout.

@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NoReturn, Self, TypeAlias, final
 
 from ..._errors import ConfigError
+from ..._misuse import explained
 from .._validators import a_type, refused
 from ._masking import MASK
 
 
+@explained
 @final
 class Secret:
     """Hides a str: ``repr``, ``str`` and plain formatting return a placeholder.

@@ -14,6 +14,7 @@ from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed
 from ._problems import (
     LOGGERS as LOGGERS,
     bad_option as bad_option,
+    nearest as nearest,
     problem_of as problem_of,
     shortage_of as shortage_of,
 )

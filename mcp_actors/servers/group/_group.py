@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterator, Mapping
 from operator import is_
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 import trio
 from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
-from ..._flavor import check_trio
+from ..._flavor import check_trio, outside_trio
+from ..._misuse import CALL, explained_methods, unknown_argument
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
@@ -55,6 +56,7 @@ class _Shown:
     snapshot: CatalogSnapshot
 
 
+@explained_methods
 class ServerGroup(Mapping[str, ServerRef]):
     """The servers of an ``open_servers`` block: a mapping of names to `ServerRef`, in configured order.
 
@@ -138,6 +140,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         Raises:
             RuntimeError: the caller is in another thread.
         """
+        if not self._roster.timer.lives_here:
+            raise outside_trio("this group of servers")
         return self._supervisor.tree()
 
     # --- tools ------------------------------------------------------------------------------------------------------
@@ -186,12 +190,14 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     async def call_tool(
         self,
+        /,
         public_name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        **unknown: Never,
     ) -> CallToolResult:
         """Call a tool by its public name; otherwise like `ServerRef.call_tool`.
 
@@ -200,24 +206,30 @@ class ServerGroup(Mapping[str, ServerRef]):
         Raises:
             ToolNotFound: no tool has that name now.
         """
+        if unknown:
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
         tool = self.find_tool(public_name)
         server = self._members[tool.server].ref
         return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
 
     def send_tool_call(
         self,
+        /,
         public_name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        **unknown: Never,
     ) -> PendingRequest[CallToolResult]:
         """Prepare a call by public name; otherwise like `ServerRef.send_tool_call`.
 
         Raises:
             ToolNotFound: no tool has that name now.
         """
+        if unknown:
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
         tool = self.find_tool(public_name)
         server = self._members[tool.server].ref
         return server.send_tool_call(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
@@ -326,7 +338,7 @@ class ServerGroup(Mapping[str, ServerRef]):
                 changes were made. A new server is not added then; a changed one is ``failed``.
             ServerUnavailable: the group was closed.
         """
-        check_trio("this group of servers")
+        check_trio("this group of servers", here=self._roster.timer.lives_here)
         configs = configs or self._sources.configs
         given = await self._sources.read(configs, whole=True)
         with self._sources.undone_if_refused(configs):
@@ -340,7 +352,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Change the set of servers."""
         if self._roster.closing:
             raise closed()
-        check_trio("this group of servers")
+        check_trio("this group of servers", here=self._roster.timer.lives_here)
         try:
             return await self._lifecycle.call(message)
         except (ActorStopped, ActorCrashed, ActorStartError):

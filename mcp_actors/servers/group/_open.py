@@ -14,6 +14,7 @@ from mcp.types import Implementation
 
 from ..._errors import ConfigError, ServerError
 from ..._flavor import check_flavor
+from ..._misuse import opens_block
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mcp_actors.servers")
 
 
-@asynccontextmanager
+@opens_block
 async def open_servers(  # noqa: PLR0913  # each has a default, and most programs set none
     *configs: Configured,
     strict: bool = False,

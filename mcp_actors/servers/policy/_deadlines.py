@@ -20,6 +20,7 @@ import math
 from collections import OrderedDict
 from contextlib import asynccontextmanager, contextmanager
 from itertools import takewhile
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import trio
@@ -179,6 +180,8 @@ class Deadlines:
         Raises:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
         """
+        if not self._timer.lives_here:  # before anything is changed: the Trio run of another thread has a clock too
+            raise outside_trio(f"server {self._server!r}")
         try:
             now = trio.current_time()
         except RuntimeError:
@@ -187,6 +190,11 @@ class Deadlines:
         self._requests[deadline] = None
         self._wake_by(deadline.at)
         return deadline
+
+    @property
+    def lives_here(self) -> bool:
+        """True if the caller is in the thread of the group."""
+        return self._timer.lives_here
 
     def end(self, deadline: Deadline) -> None:
         """Forget the deadline of a request that has its outcome."""
@@ -340,10 +348,16 @@ class DeadlineTimer:
     """Enforces the deadlines of all servers of a group."""
 
     def __init__(self) -> None:
+        self._thread = get_ident()
         self._at = math.inf
         self._sleep = trio.CancelScope()
         # Those that have, or have had, a request since the last wake-up: of many servers few are used.
         self._used: dict[Deadlines, None] = {}
+
+    @property
+    def lives_here(self) -> bool:
+        """True if the caller is in the thread of the group."""
+        return get_ident() == self._thread
 
     def wake_by(self, time: float, deadlines: Deadlines) -> None:
         """Look at these deadlines at a time, or earlier; never if it is infinite."""

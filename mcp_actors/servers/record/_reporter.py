@@ -61,6 +61,15 @@ class CatalogReporter(Reporter):
             blocked=blocked,
         )
 
+    def misnamed(self, names: str) -> None:
+        """Report names in the filter that no tool has."""
+        logger.warning(
+            "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
+            "ServerConfig.tools",
+            self.config.name,
+            self.mask(names),
+        )
+
     def listed_again(self) -> None:
         """Report that the server lists its tools again."""
         self.recover()

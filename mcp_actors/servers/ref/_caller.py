@@ -13,7 +13,7 @@ import random
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 from attrs import evolve
@@ -35,10 +35,20 @@ from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
 from ..record import ACTIVE, ServerRecord, server_of
-from ._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
+from ._failures import (
+    mailbox_full,
+    note_suggestion,
+    request_lost,
+    stopped_under,
+    suggest,
+    unavailable,
+    would_deadlock,
+)
 from ._lifecycle import Start
 
 if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
     from ...config import ServerConfig
     from ...kernel import ActorRef, PendingCall
     from ..policy import Deadline, Ticket
@@ -115,13 +125,13 @@ class Caller:
                         raise
                     else:
                         self._settle(ticket, None)
-                        self.succeeded(deadline)
+                        self.succeeded(request, deadline, result)
                         return result
                 # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
                 if retries is None:
                     repeatable = request.repeatable(self._record)
                     retries = Retries(self._config.retry, self._calls.tokens, repeatable)
-                await self._wait_to_retry(retries, deadline, failure)
+                await self._wait_to_retry(retries, request, deadline, failure)
                 failure = None
         finally:
             del failure  # breaks the reference cycle: its traceback refers to this frame
@@ -132,14 +142,18 @@ class Caller:
             while self._life.leaving == "signal":
                 await self._life.wait_change()
 
-    def succeeded(self, deadline: Deadline) -> None:
+    def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request."""
+        if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
+            suggest(request, cast("CallToolResult", result), self._record)
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
         self._calls.latency.done(trio.current_time() - deadline.began)
 
-    async def _wait_to_retry(self, retries: Retries, deadline: Deadline, failure: Exception) -> None:
+    async def _wait_to_retry(
+        self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
+    ) -> None:
         """Wait until the next attempt is due, or raise the failure of the last attempt if that is final."""
         try:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
@@ -160,6 +174,7 @@ class Caller:
                 raise deadline.keeper.failure(deadline) from failure
         except Exception as exc:
             self._calls.latency.failed()
+            note_suggestion(request, exc, self._record)
             if isinstance(exc, MCPError) and self._record.health.failing:
                 self._record.answered(deadline)
             raise

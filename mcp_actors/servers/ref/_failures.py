@@ -1,16 +1,22 @@
-"""Build the errors for requests without an answer. Pure functions."""
+"""Build and complete the errors of requests without an answer."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..._errors import ConnectionLost, LimitExceeded, ServerUnavailable
+from mcp import MCPError
+from mcp.types import TextContent
+
+from ..._errors import ConnectionLost, LimitExceeded, ServerError, ServerUnavailable, ToolNotFound
 from ..basics import problem_of
 
 if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
     from ...config import ServerConfig
-    from ..record import ServerLife
+    from ..record import ServerLife, ServerRecord
+    from ..requests import Request
 
 _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
 
@@ -76,3 +82,21 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
         problem = "was disconnected before it took the request, and connects again; send the request again"
     message = f"server {server!r} {problem}"
     return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)
+
+
+def note_suggestion(request: Request[Any], failure: Exception, record: ServerRecord) -> None:
+    """Add what the caller may have meant as a note to the error of a request."""
+    if isinstance(failure, (ServerError, MCPError)) and not isinstance(failure, ToolNotFound):
+        suggestion = request.suggestion(record)
+        if suggestion is not None and suggestion not in getattr(failure, "__notes__", ()):
+            failure.add_note(suggestion)
+
+
+def suggest(request: Request[Any], result: CallToolResult, record: ServerRecord) -> None:
+    """Add what the caller may have meant to a result that says that the server has refused the call.
+
+    Most servers refuse an unknown tool so, and a model reads only the content.
+    """
+    suggestion = request.suggestion(record)
+    if suggestion is not None:
+        result.content.append(TextContent(type="text", text=suggestion))

@@ -203,9 +203,10 @@ async def change(lifecycle: ActorRef, message: Change) -> None:
         ConnectFailed: a required server could not be connected. Servers that this change started are stopped again;
             the others are unaffected.
         ServerUnavailable: the group was closed, or one of the servers was removed from it.
-        RuntimeError: the caller is outside Trio.
+        RuntimeError: the caller is outside the Trio run of the group.
     """
-    check_trio(" and ".join(f"server {server.name!r}" for server in message.servers) or "this group of servers")
+    subject = " and ".join(f"server {server.name!r}" for server in message.servers) or "this group of servers"
+    check_trio(subject, here=all(server.record.calls.deadlines.lives_here for server in message.servers))
     await trio.lowlevel.checkpoint_if_cancelled()
     if not message.servers:
         return

@@ -54,7 +54,7 @@ class PendingRequest(Generic[T]):
         self, on_answer: Callable[[outcome.Value[T] | None], object], answer: outcome.Value[T] | outcome.Error
     ) -> None:
         if isinstance(answer, outcome.Value):
-            self._caller.succeeded(self._deadline)
+            self._caller.succeeded(self._request, self._deadline, answer.value)
             self._deadline.end()
             on_answer(answer)
         else:

@@ -18,6 +18,7 @@ from mcp.types import (
     ResourceTemplateReference,
 )
 
+from ..._misuse import explained_methods
 from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
@@ -168,6 +169,7 @@ class Complete(PlainRequest[CompleteResult]):
         return await client.session.send_request(CompleteRequest(params=params), CompleteResult)
 
 
+@explained_methods
 class PromptFunctions(ServerRequests):
     """The methods of a `ServerRef` for prompts and completions."""
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
 from ..._errors import ServerUnavailable
+from ..._misuse import CALL, explained_methods, unknown_argument
 from ..._states import check_states
 from ..basics import fan_out
 from ..connection import sign_in_to
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from ._lifecycle import ServerEntry
 
 
+@explained_methods
 class ServerRef(ResourceFunctions, PromptFunctions):
     """A reference to one server of a group. It stays valid across restarts.
 
@@ -129,12 +131,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     async def call_tool(
         self,
+        /,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        **unknown: Never,
     ) -> CallToolResult:
         """Call a tool of this server.
 
@@ -151,9 +155,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             meta: the request's ``_meta``.
             idempotent: whether this call may be carried out more than once. None (default) uses the tool's
                 annotations, if the server is trusted (``trust_annotations``).
+            unknown: any other argument is refused.
 
         Returns:
-            The result as the SDK has it; a result with ``is_error`` is returned, not raised.
+            The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the tool is one that
+            the server does not list, such a result, or the note of an error, ends with the nearest listed names.
 
         Raises:
             ToolNotFound: the tool is hidden by the server's ``tools`` filter, or by ``on_tool_change`` until it is
@@ -173,24 +179,30 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
+        if unknown:
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
         request, deadline = self._tool_call(name, arguments, progress, meta, idempotent)
         with deadline:
             return await self._caller.ask(request, deadline)
 
     def send_tool_call(
         self,
+        /,
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        **unknown: Never,
     ) -> PendingRequest[CallToolResult]:
         """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `call_tool`.
         """
+        if unknown:
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
         return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent))
 
     def _tool_call(

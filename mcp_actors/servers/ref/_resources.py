@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from attrs import define
 from mcp.types import ReadResourceResult, Resource, ResourceTemplate
 
+from ..._misuse import explained_methods
 from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
@@ -76,6 +77,7 @@ class ReadResource(PlainRequest[ReadResourceResult]):
         return await client.read_resource(self.uri, meta=meta_for(client, record))
 
 
+@explained_methods
 class ResourceFunctions(ServerRequests):
     """The methods of a `ServerRef` for resources."""
 

@@ -43,6 +43,9 @@ class Request(Call[T]):
     of_the_session: ClassVar[bool] = False
     """Whether the request is about the shared session, so that it needs that very connection."""
 
+    is_tool_call: ClassVar[bool] = False
+    """Whether the result may say that the server has refused it (``is_error``)."""
+
     deadline: Deadline | None = field(default=None, repr=False)
 
     @property
@@ -53,6 +56,10 @@ class Request(Call[T]):
     def repeatable(self, record: ServerRecord) -> bool:
         """Return whether the request may be sent again after the server may have acted on it. Lists and reads may."""
         return True
+
+    def suggestion(self, record: ServerRecord) -> str | None:
+        """Return what the caller may have meant, for the error of a request that has failed; None if unknown."""
+        return None
 
     async def through(
         self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...], server: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
@@ -20,7 +20,7 @@ from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
 from ..._plain_text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ..basics import TimeSlice, open_background
+from ..basics import TimeSlice, nearest, open_background
 from ..policy import is_modern, is_repeatable_call
 from ..tools import known_tools
 from ._pages import Kind, ListRequest, PastSession, all_pages
@@ -60,6 +60,7 @@ class CallTool(PlainRequest[CallToolResult]):
         deferred: whether the tool was only remembered when it was called. Then the server must still list it.
     """
 
+    is_tool_call: ClassVar[bool] = True
     method: ClassVar[str] = "tools/call"
     model: ClassVar[type[CallToolResult]] = CallToolResult
 
@@ -85,6 +86,15 @@ class CallTool(PlainRequest[CallToolResult]):
             trusted=record.config.trust_annotations,
             annotations=None if listed is None else listed.annotations,
         )
+
+    def suggestion(self, record: ServerRecord) -> str | None:
+        """Return the listed names that are nearest to that of a tool which the server does not list."""
+        shown = [each.name for each in record.catalog.tools]
+        if not shown or any(each.name == self.name for each in record.catalog.listed):
+            return None
+        near = _nearest(self.name, shown)
+        hint = f"did you mean {near}?" if near else f"its other tools: {len(shown)}"
+        return plain_text(f"server {record.config.name!r} does not list a tool {self.name!r:.80}; {hint}")
 
     def _listed(self, record: ServerRecord) -> Tool | None:
         return next((each.tool for each in record.catalog.tools if each.name == self.name), None)
@@ -234,18 +244,21 @@ def members_of_call(name: str, arguments: Mapping[str, Any] | None, text: bytes 
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:
     """Return the error for a remembered tool that the server does not list any more."""
-    import difflib  # here, because only a tool that has disappeared needs it
-
     server, known = record.config.name, [tool.name for tool in record.catalog.tools]
-    near = difflib.get_close_matches(name, known, n=3)
+    near = _nearest(name, known)
     shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"
     more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
-    hint = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
+    hint = f"did you mean {near}? " if near else ""
     return ToolNotFound(
         f"server {server!r}: tool {name!r}, remembered from an earlier run, not found; nothing was sent; "
         f"{hint}its tools are now: {shown}{more}",
         server=server,
     )
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """Return the names that are nearly this one, or nothing."""
+    return " or ".join(map(repr, nearest(name, known, 3)))
 
 
 TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(

@@ -6,14 +6,18 @@ The decision outlives connections: a reconnect does not make changed tools accep
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 
 from ..._errors import ToolNotFound
+from ..._plain_text import plain_text
 from ...catalog import Pins, PinVerdict, judge
-from ..basics import TimeSlice
+from ..basics import TimeSlice, nearest
 from ._identity import launch_pin
+
+_NAMED: Final = 5
+"""Misspelled names of a filter that one log line has, with the nearest names."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -123,6 +127,22 @@ class Admission:
         """Return the tools that the filter shows."""
         verdicts = self._verdicts
         return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if verdicts[t.name]])
+
+    @property
+    def filtered_out(self) -> int:
+        """The number of listed tools that the filter hides."""
+        return len(self._listed) - len(self.filtered(self._listed))
+
+    def misnamed(self) -> str | None:
+        """Describe the names in the filter that no listed tool has, with the nearest ones; None if there are none."""
+        named = (*(self._filter.allow or ()), *self._filter.deny)
+        if not named:
+            return None
+        listed = {tool.name for tool in self._listed}
+        missing = [name for name in named if name not in listed]
+        shown = ", ".join(_with_nearest(name, self._listed) for name in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        return plain_text(f"{shown}{more}") if missing else None
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Admit the configured ``static_tools`` that the filter shows."""
@@ -254,3 +274,8 @@ class Admission:
         accepted = self.accepted or Pins()
         self.accepted = accepted.approve(changes._seen, names or None)
         self._judge()
+
+
+def _with_nearest(name: str, listed: Iterable[KnownTool]) -> str:
+    near = nearest(name, (tool.name for tool in listed))
+    return f"{name!r:.80}" + (f" (did you mean {near[0]!r}?)" if near else "")

@@ -49,6 +49,9 @@ class Reporter:
     def listed_again(self) -> None:
         """Report that a server which failed to list its tools has listed them."""
 
+    def misnamed(self, names: str) -> None:
+        """Report names in the filter that no tool has."""
+
     def over_limit(self, error: LimitExceeded) -> None:
         """Report that an item exceeds a limit and is left out."""
 
@@ -92,6 +95,8 @@ class ServerCatalog:
         self.failure: Exception | None = None
         self._over_limit: dict[str, frozenset[str]] = {}
         self._answer: tuple[KnownTool, ...] = ()
+        self._judged: tuple[object, object] = (None, None)
+        self._misnamed: str | None = None
         self._config = config
         self._reporter = reporter
 
@@ -103,6 +108,8 @@ class ServerCatalog:
         self.admission.configure(config)
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
+        if self.known:
+            self._report_misnamed()
         if self.admission.identity != identity:
             self.known = False  # what is shown until the next listing is another program's, and is not remembered
 
@@ -143,11 +150,22 @@ class ServerCatalog:
         self.known = True
         verdict = self.admission.admit(listed)
         self._show(self.admission.admitted())
+        self._report_misnamed()
         if verdict is not None:
             self._reporter.differs(verdict)
         if self.failure is not None:
             self.failure = None
             self._reporter.listed_again()
+
+    def _report_misnamed(self) -> None:
+        """Report the names in the filter that no tool has, once for each filter and list."""
+        judged = (self._config.tools, self.listed)
+        if judged[0] is self._judged[0] and judged[1] is self._judged[1]:
+            return
+        self._judged, before = judged, self._misnamed
+        self._misnamed = self.admission.misnamed()
+        if self._misnamed is not None and self._misnamed != before:
+            self._reporter.misnamed(self._misnamed)
 
     def _compared(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
         """Return the previous answer if it is equal, so that identity tells a change; otherwise count a new one."""

@@ -153,6 +153,13 @@ def test_a_literal_credential_is_refused_by_name(said: Said, row: str, transport
     assert dump_config([server], literals=True) == document
 
 
+def test_with_literals_an_argument_may_look_like_a_variable() -> None:
+    server = ServerConfig("docs", Stdio("x", ["--token=${", "--key=${A B}"]))
+    document = dump_config([server], literals=True)
+    assert document["mcpServers"]["docs"]["args"] == ["--token=$${", "--key=$${A B}"]
+    assert reloaded(document) == (server,)
+
+
 def test_every_refused_value_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         dump_config([ServerConfig("docs", Stdio("x", env={"A": "a", "B": "b"})), ServerConfig("c", Stdio("~/x"))])

@@ -12,7 +12,7 @@ import pytest
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _start
+from mcp_actors.servers.transports.stdio import _command, _start
 from mcp_actors.servers.transports.stdio._command import find_program
 
 from ...messages import Said
@@ -205,6 +205,93 @@ def test_relative_paths_are_resolved_against_the_working_directory(
     found = find_program("s", command, cwd=str(tmp_path), path=path)
     assert os.path.isabs(found)
     assert os.path.samefile(found, tmp_path / "tool")
+
+
+def program(path: Path) -> str:
+    """Make a program that says where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+async def test_a_command_next_to_the_interpreter_is_found_without_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C-50: as in an environment that was not activated. PATH comes first."""
+    name = f"mcp-server-{os.getpid()}"
+    beside, on_path = program(tmp_path / "venv" / name), program(tmp_path / "bin" / name)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv" / "python"))
+    for path in (None, "", "/usr/bin:/bin", str(tmp_path)):
+        assert find_program("s", name, cwd=None, path=path) == beside
+    assert find_program("s", name, cwd=None, path=str(tmp_path / "bin")) == on_path
+    monkeypatch.setattr(sys, "executable", "")  # in an embedded interpreter
+    with pytest.raises(ConnectFailed):
+        find_program("s", name, cwd=None, path="")
+
+
+async def test_a_server_next_to_the_interpreter_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C-50: with a PATH that does not have it."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    transport = scripted().transport
+    assert isinstance(transport, Stdio)
+    monkeypatch.setattr(sys, "executable", transport.command)
+    config = ServerConfig("s", Stdio(Path(transport.command).name, transport.args))
+    async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+        assert text_of(await client.call_tool("env", {"name": "PATH"})) == "/nowhere"
+
+
+@pytest.mark.parametrize(
+    ("place", "below"),
+    [
+        (".local/bin", "home"),
+        (".cargo/bin", "home"),
+        (".nvm/versions/node/v22.1.0/bin", "home"),
+        ("node_modules/.bin", "cwd"),
+        (".venv/bin", "cwd"),
+    ],
+)
+async def test_a_command_that_exists_elsewhere_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, below: str, said: Said
+) -> None:
+    """C-50."""
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "cwd").mkdir()
+    found = program(tmp_path / below / place / "npx")
+    (tmp_path / "home" / "bin" / "npx").mkdir(parents=True)  # a folder does not count
+    error = await refusal(github("npx", PATH="/nowhere", cwd=str(tmp_path / "cwd")))
+    said("command not found on PATH but elsewhere", str(error), place=found)
+    assert error.hopeless
+
+
+@pytest.mark.parametrize(
+    ("row", "command"),
+    [
+        ("command not found: npx", "npx"),
+        ("command not found: uvx", "uvx"),
+        ("command not found: cmd", "cmd"),
+        ("command not found: cmd.exe", r"C:\Windows\System32\cmd.exe"),
+        ("command not found: a path of Windows", r"C:\Program Files\nodejs\npx.cmd"),
+        ("command not found: a path of Windows with slashes", "C:/Users/me/uvx.exe"),
+        ("command not found: a program of Windows", "server.exe"),
+    ],
+)
+async def test_a_command_that_people_share_says_what_to_install_or_that_this_is_not_windows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: str, command: str, said: Said
+) -> None:
+    """C-50."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(_command, "_ELSEWHERE", ("~/.local/bin",))  # this machine may have them
+    error = await refusal(github(command, PATH="/nowhere"))
+    said(row, str(error))
+
+
+def test_a_program_with_such_a_name_runs_where_it_exists(tmp_path: Path) -> None:
+    """C-50: some systems run programs of Windows too."""
+    made = program(tmp_path / "server.exe")
+    assert find_program("s", "server.exe", cwd=None, path=str(tmp_path)) == made
+    assert find_program("s", "./server.exe", cwd=str(tmp_path), path=None) == f"{tmp_path}/./server.exe"
 
 
 def test_without_path_the_default_path_of_the_system_is_searched() -> None:

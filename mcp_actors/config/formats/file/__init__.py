@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ._size import check_numbers as check_numbers, check_size as check_size
 from ._source import (
+    Content as Content,
     decode as decode,
     file_name as file_name,
     permission_warnings as permission_warnings,

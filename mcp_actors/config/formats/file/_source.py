@@ -6,7 +6,7 @@ import codecs
 import os
 import stat
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from ...._errors import ConfigError
 from ..._validators import a_type
@@ -14,6 +14,9 @@ from .._places import bad
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file to read. Some programs keep megabytes of history in their configuration; more is a mistake."""
+
+Content: TypeAlias = tuple[bytes, os.stat_result]
+"""The content of a file, and its status when it was read."""
 
 _PIECE: Final = 1024 * 1024
 
@@ -50,7 +53,7 @@ def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
     raise ConfigError(f"{argument} {problem}", source=argument.partition(":")[0])
 
 
-def read_bytes(name: str) -> tuple[bytes, os.stat_result]:
+def read_bytes(name: str) -> Content:
     """Read a regular file up to the size limit, without ever waiting for a writer.
 
     Raises:

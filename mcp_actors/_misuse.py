@@ -1,0 +1,203 @@
+"""Explain wrong calls of the public API, with a remedy.
+
+Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. An
+error is explained after the call has failed, so that correct calls are not checked twice. For type checkers the things
+keep their types.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import wraps
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+C = TypeVar("C", bound=Callable[..., Any])
+
+LONGEST: Final = 300
+"""Characters of a message: one that is longer is not read."""
+
+_LISTED: Final = 8
+_SHOWN: Final = 40  # characters of a wrong word
+_TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
+
+# --- unknown arguments ----------------------------------------------------------------------------------------------
+
+
+def explained(thing: C) -> C:
+    """Have a function or a class explain a call with an argument that it does not have."""
+    made: Any = thing
+    if not isinstance(thing, type):
+        made = _explaining(thing, f"{thing.__name__}()")
+    else:
+        made.__init__ = _explaining(made.__init__, thing.__name__)
+    return cast("C", made)
+
+
+def explained_methods(kind: type[T]) -> type[T]:
+    """Have all public methods of a class do so, except those that take ``**unknown`` and do it themselves."""
+    for name, member in tuple(vars(kind).items()):
+        if inspect.isfunction(member) and not name.startswith("_") and not _takes_any(member):
+            # The asyncio bridge sends a request by the method with this prefix, which its users do not see.
+            public = name.removeprefix("send_")
+            setattr(kind, name, _explaining(member, f"{public if hasattr(kind, public) else name}()"))
+    return kind
+
+
+def _explaining(fn: Any, who: str) -> Any:
+    @wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        except TypeError:
+            if explanation := _explanation(fn, who, kwargs):
+                raise explanation from None
+            raise
+
+    @wraps(fn)
+    async def call_async(*args: Any, **kwargs: Any) -> Any:
+        return await call(*args, **kwargs)
+
+    # Frameworks ask whether a function is async.
+    return call_async if inspect.iscoroutinefunction(fn) else call
+
+
+def _takes_any(fn: Callable[..., object]) -> bool:
+    return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(fn).parameters.values())
+
+
+def _explanation(fn: Callable[..., object], who: str, given: Mapping[str, object]) -> TypeError | None:
+    """Return the error for a call that does not fit; None if its keyword arguments do, and something else is wrong."""
+    if _takes_any(fn):
+        return None
+    parameters = inspect.signature(fn).parameters.values()
+    known = [each.name for each in parameters if each.name != "self" and each.kind is not each.VAR_POSITIONAL]
+    unknown = [name for name in given if name not in known]
+    return unknown_argument(who, unknown[0], known) if unknown else None
+
+
+CALL: Final = ("name", "arguments", "progress", "meta", "idempotent")
+"""The arguments of ``call_tool``, which looks at unknown ones itself: every call would pay for a frame around it."""
+
+
+def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
+    """Return the error for an argument that a function or a class does not have.
+
+    Args:
+        who: the class, or the function with ``()``.
+        word: the argument.
+        known: the arguments that there are.
+    """
+    subject = f"{who}: unknown argument {word[:_SHOWN]!r}; "
+    listed = f"its arguments are: {', '.join(known) or 'none'}"
+    remedy = _remedy(who, word, known) or (
+        listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
+    )
+    return TypeError(subject + remedy)
+
+
+def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
+    import difflib  # here, because only errors need it
+
+    if word in _TIMEOUTS and who == "open_servers()":
+        return "set it for each server: ServerConfig(connect_timeout=…, request_timeout=…)"
+    if word in _TIMEOUTS and who.endswith("()"):
+        return (
+            "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
+            "asyncio: `async with asyncio.timeout(seconds):`)"
+        )
+    parts = [name for name in known if word in name.split("_")]
+    near = parts or difflib.get_close_matches(word, known, n=1)
+    if near:
+        *others, last = near[:_LISTED]
+        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
+    if who == "call_tool()":
+        return f"pass the tool's own arguments as one mapping: call_tool(name, {{{word[:_SHOWN]!r}: …}})"
+    return None
+
+
+# --- blocks ---------------------------------------------------------------------------------------------------------
+
+
+class Block(AbstractAsyncContextManager[T_co]):
+    """An ``async with`` that explains what else is tried with it.
+
+    Args:
+        door: the function that returns this: ``"open_servers"``.
+    """
+
+    def __init__(self, door: str) -> None:
+        self._door = door
+        self._entered = False
+
+    def _enter_once(self) -> None:
+        """Note that the block is entered.
+
+        Raises:
+            RuntimeError: it was entered before.
+        """
+        if self._entered:
+            raise RuntimeError(
+                f"{self._door}(): this block was already entered; call {self._door}() for each 'async with'"
+            )
+        self._entered = True
+
+    def _refuse(self, problem: str) -> TypeError:
+        return TypeError(f"{self._door}(): {problem}; write: async with {self._door}(…) as {self._door[5:]}: …")
+
+    def __await__(self) -> NoReturn:
+        raise self._refuse("this cannot be awaited")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise self._refuse("nothing is open before the block")
+
+    def __enter__(self) -> NoReturn:
+        raise self._refuse("'with' needs 'async' in front of it")
+
+    def __exit__(self, *_: object) -> None:
+        """Be found by ``with``, which looks for this first."""
+
+    def __aiter__(self) -> NoReturn:
+        raise self._refuse("this cannot be iterated")
+
+    def __iter__(self) -> NoReturn:
+        raise self._refuse("this cannot be iterated")
+
+    if not TYPE_CHECKING:  # it would hide misspelled attributes from them
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):  # Python and its libraries look for optional ones
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            problem = f"nothing is open before the block, so {name[:_SHOWN]!r} cannot be used"
+            raise AttributeError(str(self._refuse(problem)))
+
+
+def opens_block(fn: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
+    """Do as `contextlib.asynccontextmanager` does, and explain wrong arguments and other uses of the result."""
+    opening = asynccontextmanager(fn)
+
+    @wraps(opening)
+    def door(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+        return _Opened(fn.__name__, opening(*args, **kwargs))
+
+    return explained(door)
+
+
+class _Opened(Block[T_co]):
+    def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
+        super().__init__(door)
+        self._opening = opening
+
+    async def __aenter__(self) -> T_co:
+        self._enter_once()
+        return await self._opening.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool | None:
+        return await self._opening.__aexit__(kind, exc, traceback)

@@ -1,0 +1,35 @@
+"""Refuse an SDK that is too old at its first import.
+
+Otherwise the first name that an old SDK lacks would be the error, which does not say that a newer version has it. The
+folders that import `mcp` first import this module first. Reading the version takes less than a millisecond, because the
+SDK itself imports `importlib.metadata`.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+OLDEST: Final = (2, 3)
+"""The oldest version of the SDK that works. ``pyproject.toml`` has the same."""
+
+
+def sdk_problem() -> str | None:
+    """Return the error about the installed SDK, None if it is new enough."""
+    try:
+        installed = version("mcp")
+    except PackageNotFoundError:
+        return None  # it may come without its metadata, as in a zip file; an import says whether it is there
+    number = re.match(r"(\d+)\.(\d+)", installed)
+    if number is None or (int(number[1]), int(number[2])) >= OLDEST:
+        return None
+    oldest = ".".join(map(str, OLDEST))
+    return (
+        f"mcp_actors: requires the package mcp in version {oldest} or later, and {installed} is installed; "
+        f"run: pip install --upgrade 'mcp>={oldest}'"
+    )
+
+
+if problem := sdk_problem():
+    raise ImportError(problem, name="mcp")

@@ -1,0 +1,119 @@
+"""Calls of tools that the server does not list."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Literal
+
+import pytest
+from mcp import MCPError
+from mcp.server import Server, ServerRequestContext
+from mcp.server.mcpserver import MCPServer
+from mcp.types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+    Tool,
+)
+
+from mcp_actors import InProcess, ServerConfig, ServerUnavailable, ToolFilter, bridge, open_servers
+
+Era = Literal["legacy", "2026-07-28"]
+ERAS: Final[list[Era]] = ["legacy", "2026-07-28"]
+HINT: Final = "server 'a' does not list a tool 'ecoh'; did you mean 'echo'?"
+
+
+def refusing(era: Era = "legacy", **options: Any) -> ServerConfig:
+    """Configure a server that refuses unknown tools by a result, as those made with the SDK do."""
+    made = MCPServer("a")
+
+    @made.tool()
+    def echo(text: str) -> str:
+        return text
+
+    @made.tool()
+    def secret() -> str:
+        return "hidden"
+
+    return ServerConfig("a", InProcess(made), protocol=era, **options)
+
+
+def raising(era: Era) -> ServerConfig:
+    """Configure a server that refuses unknown tools by an error, but for one that it does not list."""
+
+    async def list_tools(_: ServerRequestContext[Any], __: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=[Tool(name="echo", input_schema={"type": "object"})])
+
+    async def call(_: ServerRequestContext[Any], params: CallToolRequestParams) -> CallToolResult:
+        if params.name == "unlisted":
+            return CallToolResult(content=[TextContent(type="text", text="done")])
+        if params.name == "unlisted_failing":
+            return CallToolResult(content=[], is_error=True)
+        raise MCPError(INVALID_PARAMS, f"no tool {params.name}")
+
+    return ServerConfig("a", InProcess(Server("a", on_list_tools=list_tools, on_call_tool=call)), protocol=era)
+
+
+def texts(result: CallToolResult) -> list[str]:
+    """Return the texts of a result."""
+    return [block.text for block in result.content if isinstance(block, TextContent)]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_refusal_by_a_result_ends_with_the_nearest_listed_names(era: Era) -> None:
+    """C-53: the call is sent."""
+    async with open_servers(refusing(era)) as servers:
+        result = await servers["a"].call_tool("ecoh", {"text": "x"})
+        assert result.is_error
+        assert texts(result) == ["Unknown tool: ecoh", HINT]
+        result = await servers["a"].call_tool("zzz")
+        assert texts(result) == ["Unknown tool: zzz", "server 'a' does not list a tool 'zzz'; its other tools: 2"]
+        assert len(texts(await servers["a"].call_tool("echo", {"text": "x"}))) == 1
+
+
+def test_a_refusal_on_asyncio_has_them_too() -> None:
+    """C-53."""
+
+    async def main() -> None:
+        async with bridge.open_servers(refusing()) as servers:
+            assert texts(await servers["a"].call_tool("ecoh", {"text": "x"})) == ["Unknown tool: ecoh", HINT]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_refusal_by_an_error_has_them_as_a_note(era: Era) -> None:
+    """C-53, S4-01: the message, the code and the data are the server's."""
+    async with open_servers(raising(era)) as servers:
+        with pytest.raises(MCPError) as caught:
+            await servers["a"].call_tool("ecoh")
+        assert (caught.value.message, caught.value.code) == ("no tool ecoh", INVALID_PARAMS)
+        assert caught.value.__notes__ == [HINT]
+        with pytest.raises(MCPError) as caught:
+            await servers["a"].call_tool("echo")
+        assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_tool_that_is_not_listed_can_be_called(era: Era) -> None:
+    """C-53."""
+    async with open_servers(raising(era)) as servers:
+        assert texts(await servers["a"].call_tool("unlisted")) == ["done"]
+
+
+async def test_without_a_connection_the_error_has_them_as_a_note() -> None:
+    """C-53: by the last list."""
+    async with open_servers(refusing()) as servers:
+        await servers["a"].stop()
+        with pytest.raises(ServerUnavailable) as caught:
+            await servers["a"].call_tool("ecoh")
+        assert caught.value.__notes__ == [HINT]
+
+
+async def test_tools_that_are_hidden_are_not_suggested() -> None:
+    """C-53."""
+    async with open_servers(refusing(tools=ToolFilter(deny=["secret"]))) as servers:
+        assert texts(await servers["a"].call_tool("secrets"))[1].endswith("; its other tools: 1")

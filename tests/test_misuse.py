@@ -1,0 +1,277 @@
+"""Wrong calls of the public API are explained in one sentence with a remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+from collections.abc import Awaitable, Callable, Coroutine
+from copy import copy
+from typing import Any, Final
+
+import attrs
+import pytest
+import trio
+from mcp.server.mcpserver import MCPServer
+
+import mcp_actors
+from mcp_actors import (
+    InProcess,
+    ServerConfig,
+    Stdio,
+    ToolFilter,
+    auth,
+    bridge,
+    catalog,
+    config,
+    load_config,
+    open_servers,
+    servers,
+)
+from mcp_actors._misuse import LONGEST, explained
+from mcp_actors.bridge import open_supervisor
+
+LIMIT: Final = (
+    "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on asyncio: `async "
+    "with asyncio.timeout(seconds):`)"
+)
+"""What to do instead of ``timeout=``."""
+
+NOT_WRITTEN: Final = {
+    *("CallbackContext", "EffectiveCallbacks", "Input", "LoadedConfig", "ToolRequest", "TransportTemplate"),
+    *catalog.__all__,
+    *servers.__all__,
+}
+"""Data that this package makes, and no program."""
+
+WRITTEN: Final[dict[str, Any]] = {
+    name: getattr(module, name)
+    for module in (auth, config, mcp_actors)
+    for name in module.__all__
+    if name not in NOT_WRITTEN and attrs.has(getattr(module, name))
+} | {name: getattr(config, name) for name in ("DirectorySource", "FileSource", "PostgresSource", "SqliteSource")}
+"""The classes that programs make objects of."""
+
+
+def sentence(error: BaseException) -> str:
+    """Return the text of an error, which must be short enough to be read."""
+    assert "\n" not in str(error)
+    assert len(str(error)) < LONGEST
+    assert not getattr(error, "__notes__", ())
+    return str(error)
+
+
+def configured() -> ServerConfig:
+    """Return the configuration of a server in this process."""
+    made = MCPServer("a")
+
+    @made.tool()
+    def echo(text: str) -> str:
+        return text
+
+    return ServerConfig("a", InProcess(made))
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_each_class_names_the_option_that_a_misspelled_one_may_mean(name: str) -> None:
+    """C-55."""
+    kind = WRITTEN[name]
+    option = [*inspect.signature(kind).parameters][-1]
+    with pytest.raises(TypeError) as caught:
+        kind(**{f"{option}s": None})
+    assert sentence(caught.value) == f"{name}: unknown argument '{option}s'; did you mean {option}?"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (
+            lambda: ServerConfig("a", Stdio("x"), timeout=5),  # type: ignore[call-arg]  # the mistake
+            "ServerConfig: unknown argument 'timeout'; did you mean connect_timeout, startup_timeout, request_timeout, "
+            "progress_timeout, idle_timeout or stop_timeout?",
+        ),
+        (
+            lambda: ToolFilter(x=5),  # type: ignore[call-arg]  # the mistake
+            "ToolFilter: unknown argument 'x'; its arguments are: allow, deny, patterns, predicate",
+        ),
+        (
+            lambda: ServerConfig("a", Stdio("x"), **{"y" * 500: 5}),  # type: ignore[arg-type]  # the mistake
+            f"ServerConfig: unknown argument '{'y' * 40}'; see help(ServerConfig)",
+        ),
+        (
+            lambda: load_config({}, envfile=".env"),  # type: ignore[call-arg]  # the mistake
+            "load_config(): unknown argument 'envfile'; did you mean env_file?",
+        ),
+        *(
+            (lambda door=door, words=words: door(**words), f"open_servers(): unknown argument {said}")
+            for door in (open_servers, bridge.open_servers)
+            for words, said in [
+                ({"strct": True}, "'strct'; did you mean strict?"),
+                (
+                    {"timeout": 5},
+                    "'timeout'; set it for each server: ServerConfig(connect_timeout=…, request_timeout=…)",
+                ),
+            ]
+        ),
+    ],
+)
+def test_an_unknown_argument_has_a_remedy(call: Callable[[], object], said: str) -> None:
+    """C-55."""
+    with pytest.raises(TypeError) as caught:
+        call()
+    assert sentence(caught.value) == said
+
+
+CALLS: Final[dict[str, tuple[Callable[[Any], Awaitable[object]], str]]] = {
+    "call_tool": (lambda group: group["a"].call_tool("echo", {}, timeout=5), LIMIT),
+    "call_tool of a group": (lambda group: group.call_tool("mcp__a__echo", {}, timeout=5), LIMIT),
+    "list_tools": (lambda group: group["a"].list_tools(timeout=5), LIMIT),
+    "list_tools of a group": (lambda group: group.list_tools(timeout=5), LIMIT),
+    "read_resource": (lambda group: group["a"].read_resource("x://y", timeout=5), LIMIT),
+    "get_prompt": (lambda group: group["a"].get_prompt("x", timeout=5), LIMIT),
+    "wait_ready": (lambda group: group["a"].wait_ready(timeout=5), LIMIT),
+    "reconnect": (lambda group: group.reconnect(failed=True), "did you mean failed_only?"),
+}
+ARGUMENTS: Final = {
+    "text": "pass the tool's own arguments as one mapping: call_tool(name, {'text': …})",
+    "argument": "did you mean arguments?",
+}
+
+
+async def use_wrongly(group: Any) -> None:
+    """Use an open group wrongly."""
+    for name, (call, remedy) in CALLS.items():
+        with pytest.raises(TypeError) as caught:
+            await call(group)
+        said = sentence(caught.value)
+        assert said.startswith(f"{name.removesuffix(' of a group')}(): unknown argument ")
+        assert said.endswith(f"; {remedy}")
+    for argument, remedy in ARGUMENTS.items():
+        with pytest.raises(TypeError) as caught:
+            await group["a"].call_tool("echo", **{argument: "x"})
+        assert sentence(caught.value) == f"call_tool(): unknown argument {argument!r}; {remedy}"
+    assert not (await group["a"].call_tool("echo", {"text": "x"})).is_error
+
+
+async def misuse(door: Callable[..., Any], *given: Any, gives: str) -> None:
+    """Use an `async with` that is not entered yet, or that was, in all wrong ways."""
+    opened = door(*given)
+
+    async def wait() -> None:
+        await opened
+
+    async def iterate() -> None:
+        async for _ in opened:
+            pass
+
+    async def enter() -> None:
+        with opened:
+            pass
+
+    async def look() -> None:
+        _ = opened["a"]
+
+    async def loop() -> None:
+        for _ in opened:
+            pass
+
+    begin = f"{door.__name__}(): "
+    write = f"write: async with {door.__name__}(…) as {gives}: …"
+    for wrong, problem in {
+        wait: "this cannot be awaited",
+        iterate: "this cannot be iterated",
+        loop: "this cannot be iterated",
+        enter: "'with' needs 'async' in front of it",
+        look: "nothing is open before the block",
+    }.items():
+        with pytest.raises(TypeError) as caught:
+            await wrong()
+        assert sentence(caught.value) == f"{begin}{problem}; {write}"
+    with pytest.raises(AttributeError) as unknown:
+        _ = opened.tools
+    assert sentence(unknown.value) == f"{begin}nothing is open before the block, so 'tools' cannot be used; {write}"
+    assert not hasattr(opened, "__wrapped__")
+    async with opened:
+        await enter_again(opened, begin)
+    await enter_again(opened, begin)
+
+
+async def enter_again(opened: Any, begin: str) -> None:
+    """Enter a block that was entered."""
+    with pytest.raises(RuntimeError) as caught:
+        async with opened:
+            pass
+    assert sentence(caught.value) == f"{begin}this block was already entered; call {begin[:-2]} for each 'async with'"
+
+
+async def test_a_block_on_trio_explains_its_use() -> None:
+    """C-55."""
+    await misuse(open_servers, configured(), gives="servers")
+
+
+def test_a_block_on_asyncio_explains_its_use() -> None:
+    """C-55."""
+    asyncio.run(misuse(bridge.open_servers, configured(), gives="servers"))
+    asyncio.run(misuse(open_supervisor, gives="supervisor"))
+
+
+async def test_requests_on_trio_explain_unknown_arguments() -> None:
+    """C-55."""
+    async with open_servers(configured()) as group:
+        await use_wrongly(group)
+
+
+def test_requests_on_asyncio_explain_unknown_arguments() -> None:
+    """C-55."""
+
+    async def main() -> None:
+        async with bridge.open_servers(configured()) as group:
+            await use_wrongly(group)
+
+    asyncio.run(main())
+
+
+async def test_a_ref_in_the_trio_run_of_another_thread_names_what_to_call() -> None:
+    """C-55, B-30: in words of servers, and before anything of the group is changed."""
+    async with open_servers(configured()) as group:
+        uses: list[tuple[str, Callable[[], Coroutine[Any, Any, object]]]] = [
+            ("server 'a'", lambda: group["a"].call_tool("echo", {"text": "x"})),
+            ("server 'a'", group["a"].restart),
+            ("this group of servers", group.reload),
+            ("this group of servers", lambda: group.add(configured())),
+        ]
+        for subject, use in uses:
+            with pytest.raises(RuntimeError) as caught:
+                await trio.to_thread.run_sync(trio.run, use)
+            said = sentence(caught.value)
+            assert said.startswith(f"{subject}: used outside its Trio run; ")
+            assert "trio.from_thread.run(ref.call_tool, name, arguments)" in said
+        with pytest.raises(RuntimeError, match="this group of servers: used outside its Trio run"):
+            await trio.to_thread.run_sync(group.tree)
+        assert group.status()["a"].queued == group.status()["a"].in_flight == 0
+
+
+def test_an_error_inside_a_function_stays_as_it_is() -> None:
+    """C-55: also one of the same type and text."""
+
+    @explained
+    def fails(given: int = 0) -> None:
+        raise TypeError("fails() got an unexpected keyword argument 'other'")
+
+    for words in ({}, {"given": 1}):
+        with pytest.raises(TypeError, match=r"^fails\(\) got an unexpected keyword argument 'other'$"):
+            fails(**words)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'transport'"):
+        ServerConfig("a")  # type: ignore[call-arg]  # the mistake
+
+
+def test_what_is_explained_is_otherwise_as_it_was() -> None:
+    """C-55."""
+    made = ServerConfig("a", Stdio("x", ["y"]), required=True)
+    assert copy(made) == attrs.evolve(made) == pickle.loads(pickle.dumps(made)) == made
+    assert [*inspect.signature(ServerConfig).parameters][:3] == ["name", "transport", "enabled"]
+    assert inspect.iscoroutinefunction(mcp_actors.ServerRef.call_tool)
+    assert inspect.iscoroutinefunction(mcp_actors.ServerRef.list_tools)
+    assert not inspect.iscoroutinefunction(mcp_actors.ServerRef.statistics)
+    assert open_servers.__name__ == "open_servers"
+    assert "strict" in inspect.signature(open_servers).parameters
