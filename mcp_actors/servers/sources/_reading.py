@@ -93,7 +93,6 @@ class Sources:
             ConfigError: a file cannot be read, an argument is not a configuration, two servers share a name, or a
                 required entry (any entry if `strict`) cannot be used. The first such error is raised; the others are
                 notes.
-            NoThread: no thread could be started for a file, or for any source if `lenient`.
         """
         paired = self._paired(configs)
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -213,13 +212,12 @@ class Sources:
 
         Raises:
             ConfigError: it is a file that cannot be read, and the reading is not `lenient`.
-            NoThread: the reading is `lenient`, and no thread could be started for the source.
         """
         content, last = found.content, self._last.get(source.name)
         if content is None:
             assert last is not None
             return last
-        if isinstance(content, ConfigError) and (isinstance(content, NoThread) if lenient else is_file):
+        if isinstance(content, ConfigError) and is_file and not lenient:
             raise content
         before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
         if isinstance(content, ConfigError):

@@ -13,7 +13,6 @@ from attrs import define, frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
 from ...kernel import Actor, Event
-from ..basics import NoThread
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
@@ -141,19 +140,13 @@ class WatchActor(Actor):
         return stamp
 
     async def _reload(self) -> None:
-        """Read all sources again, and apply the difference. Errors of the configuration are logged and not raised.
-
-        Raises:
-            NoThread: no thread could be started to read a source.
-        """
+        """Read all sources again, and apply the difference. Errors are logged and not raised."""
         configs = self._sources.configs
         try:
             given = await self._sources.read(configs, lenient=True)
             assert self.supervisor is not None
             await self._apply(self.supervisor, given, partial(self._adopt, given, configs))
         except ConfigError as error:
-            if isinstance(error, NoThread):
-                raise
             self._refuse(error)
         except (ActorStopped, ActorCrashed, ActorStartError):
             return  # the group is closing

@@ -532,6 +532,30 @@ async def test_a_source_that_hangs_is_reported_and_delays_the_others_once(clock:
         assert not group.errors
 
 
+async def test_a_source_that_answers_again_is_waited_for_again(clock: MockClock, file: Path) -> None:
+    """It fails at once only while the call hangs that was given up."""
+    table, over, again = Written("table", interval=10.0), trio.Event(), trio.Event()
+    save(file, lazy("a"))
+    async with open_servers(table, file, watch=True) as group:
+        table.error = Hangs(over)
+        save(file, lazy("b"))
+        await trio.sleep(60)
+        assert [*group.errors] == ["table"]
+        table.error = None
+        over.set()
+        await trio.sleep(60)
+        assert not group.errors
+        table.error = Hangs(again)
+        await trio.sleep(11)  # a look at it has begun
+        save(file, lazy("c"))
+        await trio.sleep(5)
+        assert ([*group], dict(group.errors)) == (["b"], {})
+        table.error = None
+        again.set()
+        await trio.sleep(5)
+        assert ([*group], dict(group.errors)) == (["c"], {})
+
+
 async def test_all_sources_are_read_at_the_same_time(clock: MockClock) -> None:
     asked: list[str] = []
 

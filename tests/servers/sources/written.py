@@ -20,6 +20,8 @@ from mcp_actors import ConfigError, LoadedConfig, ServerConfig
 from mcp_actors.config import DirectorySource, FileSource, Rank, Source, SqliteSource
 from mcp_actors.servers.sources import _reading
 
+from ..processes import BOUND
+
 T = TypeVar("T")
 
 MANIFEST: Final = """\
@@ -171,9 +173,10 @@ async def no_threads(shown: Callable[[], bool] | None = None) -> AsyncIterator[N
     try:
         async with trio.open_nursery() as nursery:
             try:
-                while not shown():
-                    nursery.start_soon(occupy)
-                    await trio.sleep(0.005)
+                with trio.fail_after(BOUND):
+                    while not shown():
+                        nursery.start_soon(occupy)
+                        await trio.sleep(0.005)
                 yield
             finally:
                 over.set()
