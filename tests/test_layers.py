@@ -92,7 +92,7 @@ ROOMS_OF_SERVERS: Final = {
     "connection.upkeep": "basics transports policy tools record requests",
     "connection": "basics transports policy record requests",
     "ref": "basics policy tools record requests connection",
-    "sources": "record",
+    "sources": "basics record",
     "group": "basics policy tools record connection ref sources",
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""

@@ -193,16 +193,13 @@ def test_a_catalogue_that_is_not_json_is_not_saved_and_logged(
 
 
 def test_a_directory_that_takes_nothing_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """S3-22: a failure to remember is logged, and nothing else."""
+    """A write fails, so that it is repeated; a file that cannot be read is as one that does not exist."""
     (tmp_path / "file").write_text("")
     store = CatalogStore(tmp_path / "file" / "catalogs")
-    assert not store.save(KEY, CATALOG)
+    with pytest.raises(NotADirectoryError, match=str(store.directory)):
+        store.save(KEY, CATALOG)
     assert store.load(KEY) is None
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first == (
-        "server 'docs': its tools are not saved for the next run: "
-        f"{store.path(KEY)} cannot be written (Not a directory)"
-    )
+    [second] = caplog.messages
     assert second.endswith("it cannot be read (Not a directory); it is replaced when its server lists its tools")
 
 
@@ -215,7 +212,8 @@ def test_a_write_that_fails_leaves_the_old_file_and_no_other(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    assert not store.save(KEY, RememberedCatalog(server="docs", tools=()))
+    with pytest.raises(OSError, match="No space left on device"):
+        store.save(KEY, RememberedCatalog(server="docs", tools=()))
     assert store.load(KEY) == CATALOG
     assert list(store.directory.iterdir()) == [path]
 

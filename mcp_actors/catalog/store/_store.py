@@ -138,7 +138,10 @@ class CatalogStore:
         each run.
 
         Returns:
-            True if all of it was saved; otherwise the reason was logged.
+            True if all of it was saved; otherwise the reason was logged, and another attempt would fail too.
+
+        Raises:
+            OSError: the file cannot be written now.
         """
         path = self.path(fingerprint)
         try:
@@ -151,8 +154,6 @@ class CatalogStore:
                 raise
             if not _says(path, data):
                 replace_file(path, data)
-        except OSError as exc:
-            problem = f"{path} cannot be written ({exc.strerror})"
         except (_Unusable, ValueError, TypeError, RecursionError) as exc:
             problem = str(exc)
         else:

@@ -147,7 +147,8 @@ class _Loading:
     only: frozenset[str] | None = None
     variables: Mapping[str, str] = attrs.field(factory=dict)
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
-    keys: dict[str, tuple[str, str]] = attrs.field(factory=dict)
+    entries: dict[str, Entry] = attrs.field(factory=dict)
+    twice: set[str] = attrs.field(factory=set)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
     required: set[str] = attrs.field(factory=set)
     warnings: list[str] = attrs.field(factory=list)
@@ -242,7 +243,7 @@ class _Loading:
         name, variables = place, tuple[str, ...]()
         try:
             name = name_of(source, entry.section, key)
-            self._check_free(name, source, place)
+            self._check_free(name, entry)
             if isinstance(value, ConfigError):
                 raise value
             if name != key:
@@ -256,19 +257,19 @@ class _Loading:
         except ConfigError as error:
             self._note_failure(name, value, _with_variables(error, variables))
 
-    def _check_free(self, name: str, source: str, place: str) -> None:
-        if name in self.keys:
-            raise bad(source, place, f"{self._called(name, place)} is called {name!r} too; rename one of them")
-        self.keys[name] = source, place
-
-    def _called(self, name: str, place: str) -> str:
-        """Return where a name is used first: its place, or its file and line if the places are equal."""
-        first, there = self.keys[name]
-        return there if there != place else first
+    def _check_free(self, name: str, entry: Entry) -> None:
+        """Check that a name is not used yet. If it is even written the same, neither is used: which one was meant?"""
+        first = self.entries.setdefault(name, entry)
+        if first is entry:
+            return
+        if (first.section, first.key) == (entry.section, entry.key) and self.servers.pop(name, None) is not None:
+            self.twice.add(name)
+        called = first.place if first.place != entry.place else first.source  # a line, if the places are equal
+        raise bad(entry.source, entry.place, f"{called} is called {name!r} too; rename one of them")
 
     def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
         """Keep an error; for a disabled server it is only a warning."""
-        named = self.only is not None and name in self.only
+        named = name in self.twice or (self.only is not None and name in self.only)
         if not named and isinstance(entry, Mapping) and not _may_be_enabled(entry):
             self.warnings.append(f"{error} (the server is disabled)")
             return

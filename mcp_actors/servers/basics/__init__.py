@@ -26,3 +26,4 @@ from ._request_trace import (
 )
 from ._signals import Signals as Signals, name_of as name_of
 from ._time_slice import TimeSlice as TimeSlice, work_clock as work_clock
+from ._upkeep import NoThread as NoThread, Upkeep as Upkeep, run_in_thread as run_in_thread

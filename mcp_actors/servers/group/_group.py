@@ -110,7 +110,7 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     @property
     def failed(self) -> tuple[ServerRef, ...]:
-        """The servers that have an entry in `errors`.
+        """The servers with an error of their own in `errors`.
 
         This includes a server that is reconnecting after a failure, and one that is ``degraded``.
         """
@@ -120,12 +120,17 @@ class ServerGroup(Mapping[str, ServerRef]):
     def errors(self) -> Mapping[str, Exception]:
         """The current error of each server that has one, by name.
 
-        An entry disappears when its server becomes ready or is stopped. Entries that could not be loaded come first
-        and stay: a server under its name, an unreadable file under its path.
+        An entry disappears when its server becomes ready or is stopped. Entries of the configuration that cannot be
+        used come first, and stay until they are fixed: a server under its name, also while one runs there as it was
+        configured before, and an unreadable file under its path. With ``watch=True`` that includes the error for which
+        the whole new configuration is refused. Then come the tasks that the group runs for itself and that have failed:
+        following a source (under its name), writing states into a table, and writing to the ``catalog_store``.
         """
         lives = {name: member.record.life for name, member in self._members.items()}
         errors = {name: error for name, life in lives.items() if (error := life.error) is not None}
-        return MappingProxyType({**self._roster.not_loaded, **errors})
+        refused = self._sources.refused
+        refusal = {} if refused is None else {refused.source or "open_servers": refused}
+        return MappingProxyType({**self._roster.not_loaded, **refusal, **self._roster.upkeep.errors, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
         return tuple(member.ref for member in self._members.values() if member.record.life.state in states)
@@ -330,23 +335,35 @@ class ServerGroup(Mapping[str, ServerRef]):
 
         Args:
             configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
-                files are read again. Servers that are not in the configuration are removed, added ones too.
+                files are read again, and servers that `add` has added stay as they are. With arguments, servers that
+                are not in them are removed, added ones too.
 
         Raises:
             ConfigError: a file or mapping is not valid, or an entry is not and it is required. Nothing was changed.
-            ConnectFailed: a required server could not be connected: the first one; the others are notes. All other
-                changes were made. A new server is not added then; a changed one is ``failed``.
+            ConnectFailed: a required server could not be connected: the first one; the others are notes. All changes
+                were made: this server is in `failed`, and is tried again.
             ServerUnavailable: the group was closed.
         """
         check_trio("this group of servers", here=self._roster.timer.lives_here)
-        configs = configs or self._sources.configs
-        given = await self._sources.read(configs, whole=True)
-        with self._sources.undone_if_refused(configs):
-            self._sources.adopt(given, configs)
-            summary = await self._change(Reload(given))
+        summary = await self._reload(configs)
+        while summary is None:  # other sources have come while these were read
+            summary = await self._reload(())
         touched = {*summary.added, *summary.changed}
         await wait_connects(member.record for name, member in self._members.items() if name in touched)
         return summary
+
+    async def _reload(self, new: tuple[Configured, ...]) -> ReloadSummary | None:
+        """Read these configurations, or those that there are, and apply them; return None if they were replaced."""
+        configs = new or self._sources.configs
+        given = await self._sources.read(configs, whole=True)
+
+        def adopt() -> bool:
+            if not new and configs is not self._sources.configs:
+                return False
+            self._sources.adopt(given, configs)
+            return True
+
+        return await self._change(Reload(given, adopt, keep_added=not new))
 
     async def _change(self, message: Call[T]) -> T:
         """Change the set of servers."""

@@ -17,6 +17,7 @@ is *held*: its actor has nothing to run. At last it is started as by `ServerRef.
 
 from __future__ import annotations
 
+import logging
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -24,13 +25,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import frozen
 
-from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
 from ...kernel import Actor, Call
 from ..basics import fan_out
 from ..record import ACTIVE, CONNECTED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Change, Reconnect, Retire, ServerEntry, Start, Stop, restart, starting, turns
-from ..sources import changed_fields, compare
+from ..sources import changed_fields, compare, lines
 from ._leaving import drain
 from ._tree import (
     due_servers,
@@ -55,6 +55,11 @@ if TYPE_CHECKING:
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
+logger = logging.getLogger("mcp_actors.servers")
+
+ADDED: Final = "add()"
+"""Names the source of servers that `ServerGroup.add` has added."""
+
 MAX_CHANGES: Final = 1000
 """The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
 
@@ -74,10 +79,19 @@ class Remove(Call[None]):
 
 
 @frozen(eq=False)
-class Reload(Call["ReloadSummary"]):
-    """Change whatever differs from a configuration."""
+class Reload(Call["ReloadSummary | None"]):
+    """Change whatever differs from a configuration.
+
+    Attributes:
+        given: the configuration.
+        adopt: keeps it as the one that the group uses, once nothing can refuse it any more. False means that other
+            sources have come meanwhile, and nothing is changed.
+        keep_added: whether servers that `ServerGroup.add` has added stay as they are.
+    """
 
     given: Given
+    adopt: Callable[[], bool]
+    keep_added: bool
 
 
 @frozen(eq=False)
@@ -160,13 +174,14 @@ class LifecycleActor(Actor):
                             await (self._rest(server) if why == "idle" else self._renew(server, record))
                 case Add(config):
                     async with self._turn:
-                        return await self._add(config)
+                        return await self._add_one(config)
                 case Remove(name):
                     async with self._turn:
                         await self._remove(self._roster.member(name))
-                case Reload(given):
+                        logger.info("remove(): removed %r", name)
+                case Reload():
                     async with self._turn:
-                        return await self._reload(given)
+                        return await self._reload(message)
         return None
 
     @property
@@ -176,13 +191,21 @@ class LifecycleActor(Actor):
 
     # --- the set of servers -----------------------------------------------------------------------------------------
 
-    async def _add(self, config: ServerConfig) -> Member:
-        """Start a server and show it. A required one that cannot be connected leaves nothing behind."""
+    async def _add_one(self, config: ServerConfig) -> Member:
+        """Add a server that the sources do not own. A required one that cannot be connected leaves nothing behind."""
         if config.name in self._roster.members:
             problem = "this group already has a server of this name; remove it first, or use reload()"
             raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
         self._roster.limits.check_number([*(member.record.config for member in self._roster.members.values()), config])
+        member = await self._add(config, strict=True)
+        self._roster.added |= {config.name}
+        logger.info("add(): added %r", config.name)
+        return member
+
+    async def _add(self, config: ServerConfig, *, strict: bool) -> Member:
+        """Start a server and show it; if that is `strict`, only if it is connected or not required."""
         (record,) = self._roster.enter(config)
+        record.strict = strict and record.required
         try:
             if self._memory is not None:
                 self._memory.add(record)
@@ -217,31 +240,38 @@ class LifecycleActor(Actor):
         if self._memory is not None:
             self._memory.forget(name)
 
-    async def _reload(self, given: Given) -> ReloadSummary:
-        """Make the servers of the group those of a configuration. First those stop that are gone."""
-        members = self._roster.members
-        difference = compare({name: member.record.config for name, member in members.items()}, given)
+    async def _reload(self, message: Reload) -> ReloadSummary | None:
+        """Make the servers of the group those of a configuration. First those stop that are gone.
+
+        A required server that cannot be connected is shown like any other, and tried again: a reload may have no caller
+        that handles the error, and the configuration says that the server belongs to the group.
+        """
+        given, members = message.given, self._roster.members
+        added = self._roster.added if message.keep_added else frozenset[str]()
+        old = {name: member.record.config for name, member in members.items()}
+        difference = compare(old, given, added)
         self._roster.limits.check_number(difference.servers)
+        given.ignore(added)
+        if not message.adopt():
+            return None
+        homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
+        self._roster.added = added
         await start_status(self._group, self._board)
         await fan_out(self._remove, [members[name] for name in difference.removed], "change")
-        failures: dict[str, ConnectFailed] = {}
 
         async def carry_out(config: ServerConfig) -> None:
             if config.name in members:
                 await self._exchange(members[config.name], config)
-                return
-            try:
-                await self._add(config)
-            except ConnectFailed as exc:
-                failures[config.name] = exc
+            else:
+                await self._add(config, strict=False)
 
         try:
             await fan_out(carry_out, (*difference.changed, *difference.added), "change")
         finally:
             self._roster.arrange(difference.order)
-            self._roster.note_not_loaded(given.failed)
-        if failures:
-            raise first_of(failures[name] for name in difference.order if name in failures)
+            self._roster.note_given(given)
+        for level, line in lines(old, homes, difference, given):
+            logger.log(level, "%s", line)
         return ReloadSummary(
             added=tuple(config.name for config in difference.added),
             removed=difference.removed,

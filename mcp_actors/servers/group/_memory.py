@@ -3,7 +3,9 @@
 Ownership: the task that opens the group reads all files before any server connects, so that the first listing of each
 server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
 them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
-start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost.
+start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost. A file
+that cannot be read for want of a thread counts as one that was not read in time. One that cannot be written is written
+again later (`Upkeep`).
 
 A server influences how large its own file is. Files are therefore read one after the other, smallest first, so that no
 server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
@@ -30,6 +32,7 @@ from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
 from ...catalog.values import freeze
 from ...kernel import Actor
+from ..basics import NoThread, run_in_thread
 from ..policy import Era
 from ..record import ACTIVE, StateChanged, ToolsChanged
 from ..tools import KnownTool, fingerprint
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
 
     from ...catalog.store import CatalogStore
     from ...kernel import Event
+    from ..basics import Upkeep
     from ..record import ServerRecord
 
 T = TypeVar("T")
@@ -58,6 +62,9 @@ BATCH: Final = 32
 
 FLUSH_WAIT: Final = 1.0
 """Seconds that closing a group waits for unwritten listings, while its servers disconnect."""
+
+ERRORS: Final = "catalog_store"
+"""The name under which errors show that listings cannot be written."""
 
 
 @frozen(eq=False)
@@ -86,19 +93,21 @@ class CatalogMemory:
         store: the files.
         records: the servers.
         naming: the template of their tools' public names.
+        upkeep: begins the task that writes again after any failure.
     """
 
     wants_requests = False
 
-    def __init__(self, store: CatalogStore, records: Iterable[ServerRecord], naming: str) -> None:
+    def __init__(self, store: CatalogStore, records: Iterable[ServerRecord], naming: str, upkeep: Upkeep) -> None:
         self._store = store
         self._naming = naming
+        self._upkeep = upkeep
         self._records: dict[str, ServerRecord] = {}
         self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
         self._unread: dict[str, _Known] = {}  # their files were not read in time, so none of their tools is accepted
         self._news = trio.Event()
-        self._closed = False
+        self._closing = trio.Event()
         # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
         for record in records:
@@ -128,29 +137,36 @@ class CatalogMemory:
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
         until = {server: now + (max(PINS_WAIT, wait) if self._blocks(server) else wait) for server in servers}
-        unread = dict.fromkeys(servers)
-        with trio.move_on_at(max(until.values(), default=now)):
-            files = {server: self._fingerprints[server] for server in servers}
-            order = await self._in_thread(partial(_by_size, self._store, files))
-            for limit, batch in _batches(order, until):
-                read: list[tuple[str, _Remembered | None]] = []
-                with trio.move_on_at(limit):
-                    wanted = [(each, files[each], self._judges(each)) for each in batch]
-                    job = partial(_load_all, self._store, self._naming, wanted, read)
-                    await self._in_thread(job)
-                for server, known in tuple(read):  # which an abandoned thread may go on writing
-                    del unread[server]
-                    if known is not None:
-                        self._restored(server, known)
+        unread, problem = dict.fromkeys(servers), "timed out"
+        try:
+            with trio.move_on_at(max(until.values(), default=now)):
+                await self._load(unread, until)
+        except NoThread as error:
+            problem = f"failed: {error}"
         if unread:
             logger.warning(
-                "catalog_store: reading %s timed out after %g s; continuing without the remembered tools of: %s",
+                "catalog_store: reading %s %s after %g s; continuing without the remembered tools of: %s",
                 self._store.directory,
+                problem,
                 trio.current_time() - now,
                 ", ".join(unread),
             )
         for server in filter(self._blocks, unread):
             self._distrust(server)
+
+    async def _load(self, unread: dict[str, None], until: Mapping[str, float]) -> None:
+        """Read the files of servers, each until its time; remove from `unread` those that were read."""
+        files = {server: self._fingerprints[server] for server in unread}
+        order = await self._in_thread(partial(_by_size, self._store, files))
+        for limit, batch in _batches(order, until):
+            read: list[tuple[str, _Remembered | None]] = []
+            with trio.move_on_at(limit):
+                wanted = [(each, files[each], self._judges(each)) for each in batch]
+                await self._in_thread(partial(_load_all, self._store, self._naming, wanted, read))
+            for server, known in tuple(read):  # which an abandoned thread may go on writing
+                del unread[server]
+                if known is not None:
+                    self._restored(server, known)
 
     def _restored(self, server: str, known: _Remembered) -> None:
         catalog = self._records[server].catalog
@@ -189,25 +205,45 @@ class CatalogMemory:
             self._news.set()
 
     async def run(self) -> None:
-        """Write new listings until this is closed and everything is written."""
+        """Write new listings until this is closed and everything is written. Begin again after any failure."""
+        what = f"catalog_store: writing to {self._store.directory}"
+        await self._upkeep.keep(ERRORS, what, self._write_all, closing=self._closing)
+
+    async def _write_all(self) -> None:
+        """Write new listings until this is closed and everything is written.
+
+        Raises:
+            OSError: a file cannot be written.
+            NoThread: no thread could be started.
+        """
         await self._in_thread(self._store.tidy)
         while True:
             self._news = trio.Event()
+            failures: list[OSError] = []
             for server, known in self._unwritten().items():
-                record = self._records.get(server)
-                if record is None:  # it was removed while another file was written
-                    continue
-                key, identity = self._fingerprints[server], record.catalog.admission.identity
-                await self._in_thread(partial(_save, self._store, key, server, known, identity))
-                if self._records.get(server) is record and self._fingerprints[server] == key:
-                    self._kept[server] = known
-            if self._closed and not self._unwritten():
+                try:
+                    await self._write(server, known)
+                except OSError as error:  # of this file: the others are written all the same
+                    failures.append(error)
+            if failures:
+                raise failures[0]
+            self._upkeep.works(ERRORS)
+            if self._closing.is_set() and not self._unwritten():
                 return
             await self._news.wait()
 
+    async def _write(self, server: str, known: _Known) -> None:
+        record = self._records.get(server)
+        if record is None:  # it was removed while another file was written
+            return
+        key, identity = self._fingerprints[server], record.catalog.admission.identity
+        await self._in_thread(partial(_save, self._store, key, server, known, identity))
+        if self._records.get(server) is record and self._fingerprints[server] == key:
+            self._kept[server] = known
+
     def close(self) -> float:
         """Accept no more listings. Return how many seconds to wait for the unwritten ones."""
-        self._closed = True
+        self._closing.set()
         self._news.set()
         return FLUSH_WAIT if self._unwritten() else 0.0
 
@@ -216,8 +252,9 @@ class CatalogMemory:
         if unwritten := self._unwritten():
             servers = ", ".join(unwritten)
             logger.warning(
-                "catalog_store: writing to %s timed out; the tools of these servers are not remembered: %s",
+                "catalog_store: writing to %s %s; the tools of these servers are not remembered: %s",
                 self._store.directory,
+                "failed" if ERRORS in self._upkeep.errors else "timed out",
                 servers,
             )
 
@@ -242,7 +279,7 @@ class CatalogMemory:
         return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(job, abandon_on_cancel=True, limiter=self._threads)
+        return await run_in_thread(job, self._threads)
 
 
 def _quirk(record: ServerRecord) -> str | None:
@@ -312,12 +349,18 @@ def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembere
 
 
 def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: str | None) -> None:
-    """Write a server's file; log any error."""
+    """Write a server's file; log an error that another attempt would meet again.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
         catalog = RememberedCatalog(
             server=server, tools=tools, pins=known.accepted, identity=identity, legacy=known.legacy
         )
         store.save(key, catalog)
+    except OSError:
+        raise
     except Exception:
         logger.warning("server %r: its tools could not be written to the catalog_store", server, exc_info=True)

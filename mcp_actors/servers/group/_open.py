@@ -36,9 +36,10 @@ from ._roster import Roster
 from ._tree import GROUP, LIFECYCLE, WATCH, group_specs, status_spec
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
     from ...kernel import Event, Observer, SupervisorRef
+    from ..record import ServerRecord
     from ..sources import Given
 
 logger = logging.getLogger("mcp_actors.servers")
@@ -142,28 +143,38 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
     sources = Sources(strict, env_file)
-    given = await sources.read(configs)
-    limits.check_number(given.enabled)
-    sources.adopt(given, configs)
-    keep_logs_plain()
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
-    records = roster.enter(*given.enabled)
-    roster.note_not_loaded(given.failed)
-    hub.add(OutageLog(roster))
-    gate = StartGate(records, start_gate)
-    memory = None
-    if store is not None:
-        hub.add(memory := CatalogMemory(store, records, naming))
-    board, others = _followers_of(sources, roster, hub, watch=watch)
     departure = Departure(roster, drain_timeout)
-    async with (
-        _received(reloads) as received,
-        departure.on_signal(stops),
-        _supervised(roster, hub, gate, memory, board, departure, others) as supervisor,
-        _reloading(ServerGroup(roster, supervisor, hub, sources=sources), received) as group,
-    ):
-        yield group
+    # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
+    # end the program meanwhile, past every clean-up of the caller.
+    async with _received(reloads) as received, departure.on_signal(stops):
+        records = await _first_records(sources, configs, roster)
+        keep_logs_plain()
+        hub.add(OutageLog(roster))
+        gate = StartGate(records, start_gate)
+        memory = None if store is None else CatalogMemory(store, records, naming, roster.upkeep)
+        if memory is not None:
+            hub.add(memory)
+        board, others = _followers_of(sources, roster, hub, watch=watch)
+        async with (
+            _supervised(roster, hub, gate, memory, board, departure, others) as supervisor,
+            _reloading(ServerGroup(roster, supervisor, hub, sources=sources), received) as group,
+        ):
+            yield group
+
+
+async def _first_records(sources: Sources, configs: tuple[Configured, ...], roster: Roster) -> list[ServerRecord]:
+    """Read the configuration, and make the records of its servers.
+
+    Raises:
+        ConfigError: it is not valid, or has too many servers.
+    """
+    given = await sources.read(configs)
+    roster.limits.check_number(given.enabled)
+    sources.adopt(given, configs)
+    roster.note_given(given)
+    return roster.enter(*given.enabled)
 
 
 def _followers_of(
@@ -175,13 +186,13 @@ def _followers_of(
         records = roster.records.items()
         return {name: record.life.state for name, record in records if record.config.source == source}
 
-    hub.add(board := StatusBoard(sources, states))
-    watcher = ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit), restart="temporary")
+    hub.add(board := StatusBoard(sources, states, roster.upkeep))
+    watcher = ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit, roster.upkeep), restart="temporary")
     return board, [*([watcher] if watch else []), *([status_spec(board)] if board.tables else [])]
 
 
-async def _apply(group: SupervisorRef, given: Given) -> None:
-    await group.child(LIFECYCLE).call(Reload(given))
+async def _apply(group: SupervisorRef, given: Given, adopt: Callable[[], bool]) -> None:
+    await group.child(LIFECYCLE).call(Reload(given, adopt, keep_added=True))
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from ..._errors import ActorStopped
 from ...catalog.names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
-from ..basics import Certificates
+from ..basics import Certificates, Upkeep
 from ..policy import DeadlineTimer
 from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
     from ...kernel import ActorRef, Event
     from ..record import Retirement
+    from ..sources import Given
     from ._limits import GroupLimits
 
 
@@ -84,7 +85,10 @@ class Roster:
         naming: the template of the tools' public names.
         timer: enforces the deadlines of all requests.
         not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
-            file.
+            file. A server may run under that name, as it was configured before.
+        added: the names of the servers that `ServerGroup.add` has added, which the sources do not own.
+        homes: the name of the source of each other server.
+        upkeep: keeps the tasks that the group runs for itself.
 
     Args:
         emit: emits an event.
@@ -108,6 +112,9 @@ class Roster:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
+        self.added: frozenset[str] = frozenset()
+        self.homes: Mapping[str, str] = MappingProxyType({})
+        self.upkeep = Upkeep()
         self.closing = False
         self.strict = strict
         self.limits = limits
@@ -161,6 +168,7 @@ class Roster:
 
     def drop(self, name: str) -> None:
         """Forget a server whose actors have stopped."""
+        self.added -= {name}
         self.members = MappingProxyType({other: member for other, member in self.members.items() if other != name})
         self.records = MappingProxyType({other: record for other, record in self.records.items() if other != name})
 
@@ -169,9 +177,9 @@ class Roster:
         order = dict.fromkeys((*(name for name in names if name in self.members), *self.members))
         self.members = MappingProxyType({name: self.members[name] for name in order})
 
-    def note_not_loaded(self, failed: Mapping[str, ConfigError]) -> None:
-        """Replace the errors of entries, but for those of servers that run."""
-        self.not_loaded = MappingProxyType({name: error for name, error in failed.items() if name not in self.records})
+    def note_given(self, given: Given) -> None:
+        """Note where the servers of a configuration come from, and the errors of its entries."""
+        self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType(dict(given.homes))
 
     def _options(self, config: ServerConfig) -> Options:
         """Return the options of a server that may come from its group."""

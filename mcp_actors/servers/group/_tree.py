@@ -106,7 +106,7 @@ def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
 
 
 def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | DormantSupervisor:
-    """Return a server's own supervisor, which awaits the start of a required server; the gate waits for the others.
+    """Return a server's own supervisor, which awaits a strict start; the gate waits for the others.
 
     That of a lazy server is dormant until the server is used: of a thousand that are configured, few are.
     """
@@ -144,8 +144,8 @@ def _recovery(record: ServerRecord) -> Recovery:
         "backoff": policy.backoff,
         "on_limit": "park" if parks else "end",
         "park_retry": partial(seconds_to_retry, policy) if parks else None,
-        "strict": record.required,
-        "await_start": record.required,
+        "strict": record.strict,
+        "await_start": record.strict,
     }
 
 
@@ -204,6 +204,9 @@ async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) ->
         server.record.health.forgive()
     try:
         await server.start()
+        life = server.record.life
+        if server.record.required and isinstance(life.error, ConnectFailed) and life.state not in CONNECTED:
+            failures[server.name] = life.error  # it is tried again nevertheless
     except ActorStartError as exc:
         cause: BaseException | None = exc
         while isinstance(cause, ActorStartError):  # of a replica, in that of their pool

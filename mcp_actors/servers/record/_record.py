@@ -98,6 +98,8 @@ class ServerRecord:
         replicas: the records of its replicas, or its own if it has none. Replaced by `configure`.
         config: the configuration. Changed by `configure` only, as are the next three.
         required: whether a failed start is an error of the caller that started it.
+        strict: whether a failed start also ends there, as in `open_servers`, and is not followed by further attempts.
+            Read when its own supervisor is started; written by the group.
         callbacks: the user's callbacks.
         client_info: how the client introduces itself to the server; None for the default.
         life: the state of the server. Follows the events of its actor, or of the actors of its replicas.
@@ -132,6 +134,7 @@ class ServerRecord:
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
+        self.strict: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
         self.on_retire: Callable[[Retirement, ServerRecord], object] = _nobody
@@ -178,6 +181,7 @@ class ServerRecord:
             self.opening.log_level = level
         self.opening.era = None  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
+        self.strict = False  # the change has been made, whether it connects now or later
         self._reporter.config = config
         self._health.policy = config.health
         self.calls.configure(config)

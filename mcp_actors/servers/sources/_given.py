@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import attrs
 from attrs import Factory, define
 
 from ... import config as configuration
@@ -16,6 +17,9 @@ from ...config import LoadedConfig, Rank, ServerConfig, Source, check_unique_nam
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
 """An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
 
+OF_CODE: Final = "the arguments of open_servers"
+"""Names the source of servers that are configured in Python."""
+
 
 class Part(NamedTuple):
     """The content of one argument, or of one file of a directory.
@@ -25,12 +29,33 @@ class Part(NamedTuple):
         rank: which part wins if several have a server of the same name.
         strict: whether it must be valid as a whole.
         stamp: the look at its source before it was read; None if it has none.
+        home: the name of the source that it is a part of; None if it is the whole of an argument.
     """
 
     loaded: LoadedConfig
     rank: Rank
     strict: bool = False
     stamp: Hashable = None
+    home: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The name of its source."""
+        return self.home or self.loaded.source
+
+
+class Reading(NamedTuple):
+    """The content of a source, and the look at it before it was read.
+
+    Attributes:
+        parts: the servers and errors.
+        stamp: the look.
+        due: whether the source, or a file in it, could not be used as a whole, so that it is to be read again.
+    """
+
+    parts: tuple[LoadedConfig, ...]
+    stamp: Hashable
+    due: bool
 
 
 @define
@@ -42,12 +67,24 @@ class Given:
         failed: the error of each server, file or table that could not be loaded, by its name.
         problems: what is to be logged, if the group uses this configuration: each with the stamp of its source.
         read: what each source gave, by the name of the source.
+        homes: the name of the source of each server.
+        sources: the names of the sources, also of those that have no server.
     """
 
     servers: list[ServerConfig] = Factory(list)
     failed: dict[str, ConfigError] = Factory(dict)
     problems: list[tuple[Hashable, object]] = Factory(list)
-    read: dict[str, tuple[LoadedConfig, ...]] = Factory(dict)
+    read: dict[str, Reading] = Factory(dict)
+    homes: dict[str, str] = Factory(dict)
+    sources: frozenset[str] = frozenset()
+
+    def ignore(self, names: Collection[str]) -> None:
+        """Note as a problem that servers with these names are not taken from here, as `ServerGroup.add` came first."""
+        for config in self.servers:
+            if config.name in names:
+                home = self.homes[config.name]
+                problem = f"server {config.name!r}: {home} is ignored for it, because add() added one of this name"
+                self.problems.append((None, f"{problem}; rename or remove one of the two"))
 
     @property
     def enabled(self) -> list[ServerConfig]:
@@ -58,12 +95,15 @@ class Given:
 def merge(parts: Iterable[Part], *, strict: bool) -> Given:
     """Put the parts of a configuration together. Of several servers of the same name, the first source wins.
 
+    A name that several parts of one source have, as the files of a directory, is an error, and none of them is used:
+    any of them may be the one that was meant.
+
     Raises:
-        ConfigError: one source has two servers of the same name, or a required entry (any entry if `strict`) cannot be
+        ConfigError: one part has two servers of the same name, or a required entry (any entry if `strict`) cannot be
             used, or a part that must be valid is not. The first such error is raised; the others are notes.
     """
-    parts = tuple(parts)
-    given, winners = Given(), _winners(parts)
+    parts = tuple(_without_repeated(tuple(parts)))
+    given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
     needed: set[str] = set()
     for part in parts:
         loaded = part.loaded
@@ -71,6 +111,7 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
             winner = winners[config.name].loaded.source
             if winner == loaded.source:
                 given.servers.append(config)
+                given.homes[config.name] = part.source
             else:
                 problem = f"server {config.name!r}: {loaded.source} is ignored for it, because {winner} comes first"
                 given.problems.append((part.stamp, f"{problem}; rename or remove one of the two"))
@@ -84,6 +125,35 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
         raise first_of(errors)
     check_unique_names(given.servers)
     return given
+
+
+def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
+    """Yield the parts with an error instead of each server whose name another part of the same source has."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for part in parts:
+        if part.home is not None:
+            for name in dict.fromkeys((*(config.name for config in part.loaded.servers), *part.loaded.failed)):
+                places.setdefault((part.home, name), {})[part.loaded.source] = None
+    for part in parts:
+        loaded = part.loaded
+        twice = {
+            name: ConfigError(
+                f"server {name!r}: {' and '.join(found)} have a server of this name; rename it in one of them",
+                source=home,
+            )
+            for (home, name), found in places.items()
+            if home == part.home and len(found) > 1 and loaded.source in found
+        }
+        if twice:
+            needed = {config.name for config in loaded.servers if config.required} | loaded.required
+            loaded = attrs.evolve(
+                loaded,
+                servers=tuple(config for config in loaded.servers if config.name not in twice),
+                errors=(*loaded.errors, *twice.values()),
+                failed={**loaded.failed, **twice},
+                required=loaded.required | (needed & twice.keys()),
+            )
+        yield part._replace(loaded=loaded)
 
 
 def _check_overrides(given: Given, parts: Iterable[Part]) -> None:

@@ -11,9 +11,14 @@ A source is looked at before it is read. A change between the two is then found 
 it would be lost. Two readings ask each source in the order in which they began, and so they end in this order too: an
 older one never replaces a newer one.
 
-Everything is read, merged and validated before the group changes anything (`_given.merge`). Only then is the reading
-kept (`Sources.adopt`). It replaces a source that cannot be reached later, or a file that cannot be parsed: the servers
-of that stay as they are, and the error is reported.
+Everything is read, merged and validated before the group changes anything (`_given.merge`). The reading is kept
+(`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces a
+source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
+error is reported.
+
+The look and what was read after it are kept together or not at all (`Reading`). So a reading that was cancelled or
+refused, or that failed, leaves its sources *due*: a look that is not the kept one, or a kept reading that lacks
+something, is a reason to read again (`Sources.is_due`).
 """
 
 from __future__ import annotations
@@ -21,10 +26,9 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import attrs
 import trio
@@ -34,7 +38,8 @@ from ... import config as configuration
 from ..._collapse import caused_by
 from ..._errors import ConfigError
 from ...config import LoadedConfig, Rank, ServerConfig, Source
-from ._given import Configured, Given, Part, merge
+from ..basics import NoThread, run_in_thread
+from ._given import OF_CODE, Configured, Given, Part, Reading, merge
 
 logger = logging.getLogger("mcp_actors.servers")
 
@@ -42,8 +47,6 @@ T = TypeVar("T")
 
 PATIENCE: Final = 30.0
 """Seconds within which a followed source must answer, whatever timeouts it has of its own."""
-
-_OF_CODE: Final = "the arguments of open_servers"
 
 
 @define(eq=False)
@@ -55,15 +58,17 @@ class Sources:
         env_file: the ``.env`` file for files and mappings, or None.
         configs: the arguments that the group was opened or reloaded with last.
         changed: set when `configs` are replaced.
-        stamps: the look at each source before it was read last, by the name of the source.
+        tried: the look at each source before it was read last, whether or not that reading was used.
+        refused: the error of the followed reading that the group has refused; None once a reading is used.
     """
 
     strict: bool
     env_file: str | os.PathLike[str] | None = None
     configs: tuple[Configured, ...] = ()
     changed: trio.Event = field(factory=trio.Event)
-    stamps: dict[str, Hashable] = field(factory=dict)
-    _last: dict[str, tuple[LoadedConfig, ...]] = field(factory=dict)
+    tried: dict[str, Hashable] = field(factory=dict)
+    refused: ConfigError | None = None
+    _last: dict[str, Reading] = field(factory=dict)
     _logged: set[tuple[Hashable, str]] = field(factory=set)
     _threads: dict[str, trio.CapacityLimiter] = field(factory=dict)
     _silent: set[str] = field(factory=set)
@@ -80,7 +85,8 @@ class Sources:
 
         Args:
             configs: what to read.
-            lenient: whether files that cannot be used keep what they gave last, as tables and directories do.
+            lenient: whether this is a reading of a group that follows its sources. Files that cannot be used keep what
+                they gave last then, as tables and directories always do, and what has not changed is not read again.
             whole: whether files and mappings must be valid as a whole.
 
         Raises:
@@ -90,28 +96,28 @@ class Sources:
         """
         paired = self._paired(configs)
         await trio.lowlevel.checkpoint_if_cancelled()
-        found: dict[str, tuple[LoadedConfig, ...] | ConfigError] = {}
+        found: dict[str, _Found] = {}
         async with trio.open_nursery() as nursery:
             for _, source in paired:
                 if source is not None:
                     nursery.start_soon(self._read, source, found, lenient)
+        self.tried |= {name: each.stamp for name, each in found.items()}
         parts: list[Part] = []
-        read: dict[str, tuple[LoadedConfig, ...]] = {}
+        read: dict[str, Reading] = {}
         for config, source in paired:
             if source is None:
                 parts.append(await self._given_directly(config, whole=whole))
                 continue
             is_file = isinstance(config, (str, os.PathLike))
-            read[source.name] = self._parts_of(source, found[source.name], lenient=lenient or not is_file)
-            stamp = self.stamps[source.name]
+            kept = read[source.name] = self._kept(source, found[source.name], lenient=lenient, is_file=is_file)
             whole_file = whole and is_file and not lenient
-            parts += (Part(loaded, source.rank, strict=whole_file, stamp=stamp) for loaded in read[source.name])
+            parts += (Part(each, source.rank, whole_file, kept.stamp, source.name) for each in kept.parts)
         given = merge(parts, strict=self.strict)
         given.read = read
         return given
 
     def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
-        """Keep a reading that the group uses now, and log its problems.
+        """Keep a reading that the group uses from now on, and log its problems.
 
         Args:
             given: the reading.
@@ -121,7 +127,11 @@ class Sources:
         Returns:
             The errors that are new.
         """
-        self._keep(configs, given.read)
+        self._last, self.refused = given.read, None
+        if configs is not self.configs:
+            self.configs = configs
+            self.changed.set()
+            self.changed = trio.Event()
         problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
         new = [key for key in problems if not again or key not in self._logged]
         self._logged = set(problems)
@@ -130,31 +140,21 @@ class Sources:
             logger.warning("%s%s", key[1], "; servers that run keep their configuration" if kept else "")
         return [problem for key in new if isinstance(problem := problems[key], ConfigError)]
 
-    @contextmanager
-    def undone_if_refused(self, configs: tuple[Configured, ...]) -> Iterator[None]:
-        """Keep what there was before the block if the group refuses a reading, which changes nothing then.
-
-        A reading is adopted before it is passed on, not afterwards: another change may come in between, and would
-        follow sources that are no longer used.
-        """
-        before, last = self.configs, self._last
-        try:
-            yield
-        except ConfigError:
-            if self.configs is configs:  # else another change has come in between
-                self._keep(before, last)
-            raise
-
-    def _keep(self, configs: tuple[Configured, ...], last: dict[str, tuple[LoadedConfig, ...]]) -> None:
-        self._last = last
-        if configs is not self.configs:
-            self.configs = configs
-            self.changed.set()
-            self.changed = trio.Event()
-
     async def look(self, source: Source) -> Hashable:
-        """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached."""
-        return _stamp(await self._ask(source, lambda: _asked(source, source.look), patient=False))
+        """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached.
+
+        Raises:
+            NoThread: no thread could be started for it.
+        """
+        look = await self._ask(source, lambda: _asked(source, source.look), patient=False)
+        if isinstance(look, NoThread):
+            raise look
+        return _stamp(look)
+
+    def is_due(self, source: Source, stamp: Hashable) -> bool:
+        """Return True unless the group uses all that a source with this stamp gives."""
+        last = self._last.get(source.name)
+        return last is None or last.due or last.stamp != stamp
 
     def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
         """Return each configuration with the source that it is, or that is made of it."""
@@ -174,13 +174,13 @@ class Sources:
             ConfigError: it is not a configuration.
         """
         if isinstance(config, ServerConfig):
-            return Part(LoadedConfig((config,), source=_OF_CODE), Rank.CODE)
+            return Part(LoadedConfig((config,), source=OF_CODE), Rank.CODE)
         if isinstance(config, LoadedConfig):
             return Part(config, Rank.FILE, strict=whole)
         if isinstance(config, Mapping):
             job = partial(configuration.load_config, config, env_file=self.env_file)
             # A thread only for the file, because a small mapping takes less time than the way there.
-            loaded = job() if self.env_file is None else await trio.to_thread.run_sync(job, abandon_on_cancel=True)
+            loaded = job() if self.env_file is None else await run_in_thread(job)
             return Part(loaded, Rank.FILE, strict=whole)
         remedy = 'write ServerConfig("name", Stdio("command")) or "mcp.json"'
         if isinstance(config, (list, tuple)):
@@ -195,41 +195,65 @@ class Sources:
         """Run a job in the thread of a source. Return the error if it fails, or takes too long."""
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
-    async def _read(
-        self, source: Source, found: dict[str, tuple[LoadedConfig, ...] | ConfigError], lenient: bool
-    ) -> None:
-        """Read a source, and note its look and its content."""
-        both = await self._ask(source, lambda: (_asked(source, source.look), _asked(source, source.read)), not lenient)
-        look, found[source.name] = (both, both) if isinstance(both, ConfigError) else both
-        self.stamps[source.name] = _stamp(look)
+    async def _read(self, source: Source, found: dict[str, _Found], lenient: bool) -> None:
+        """Look at a source and read it; if `lenient`, only if it is due."""
 
-    def _parts_of(
-        self, source: Source, found: tuple[LoadedConfig, ...] | ConfigError, *, lenient: bool
-    ) -> tuple[LoadedConfig, ...]:
-        """Return the parts of a source. If it is lenient, what it cannot give is what it gave last."""
-        last = {loaded.source: loaded for loaded in self._last.get(source.name, ())}
-        if isinstance(found, ConfigError):
-            if not lenient:
-                raise found
+        def question() -> _Found:
+            look = _asked(source, source.look)
+            if lenient and not isinstance(look, ConfigError) and not self.is_due(source, look):
+                return _Found(look, None)
+            return _Found(_stamp(look), look if isinstance(look, ConfigError) else _asked(source, source.read))
+
+        answer = await self._ask(source, question, not lenient)
+        found[source.name] = _Found(str(answer), answer) if isinstance(answer, ConfigError) else answer
+
+    def _kept(self, source: Source, found: _Found, *, lenient: bool, is_file: bool) -> Reading:
+        """Return what a source gives, and for what it cannot give what it gave last, unless it is a file.
+
+        Raises:
+            ConfigError: it is a file that cannot be read, and the reading is not `lenient`.
+        """
+        content, last = found.content, self._last.get(source.name)
+        if content is None:
+            assert last is not None
+            return last
+        if isinstance(content, ConfigError) and is_file and not lenient:
+            raise content
+        before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
+        if isinstance(content, ConfigError):
             # Nothing is known about any of its parts, so all of them stay.
-            last[source.name] = _lasting(_failed(source.name, found), last.get(source.name))
-            return tuple(last.values())
-        return tuple(_lasting(each, last.get(each.source)) for each in found) if lenient else found
+            before[source.name] = _lasting(_failed(source.name, content), before.get(source.name))
+            return Reading(tuple(before.values()), found.stamp, due=True)
+        # A file may have been invalid or, for want of a descriptor, out of reach: it is read again in either case.
+        due = any(each.source in each.failed for each in content)
+        if lenient or not is_file:
+            content = tuple(_lasting(each, before.get(each.source)) for each in content)
+        return Reading(content, found.stamp, due)
 
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
         """Run a call of a source; the error of one that is not answered in time is returned."""
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else PATIENCE):
-                answer = await _in_thread(question, thread)
+                try:
+                    answer = await _in_thread(question, thread)
+                except NoThread as error:
+                    return NoThread(f"{source.name}: {error}", source=source.name)
                 self._silent.discard(source.name)
                 return answer
             self._silent.add(source.name)
         return ConfigError(f"{source.name}: it has not answered within {PATIENCE:g} s", source=source.name)
 
 
+class _Found(NamedTuple):
+    """The look at a source, and what it gave then; None if it was not read, because it gives what it gave last."""
+
+    stamp: Hashable
+    content: tuple[LoadedConfig, ...] | ConfigError | None
+
+
 async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
-    return await trio.to_thread.run_sync(question, abandon_on_cancel=True, limiter=thread)
+    return await run_in_thread(question, thread)
 
 
 def _failed(name: str, error: ConfigError) -> LoadedConfig:

@@ -11,13 +11,16 @@ import trio
 
 from ... import config
 from ...kernel import Actor
+from ..basics import NoThread
 from ..record import ServerAdded, ServerRemoved, StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from ..._errors import ConfigError
     from ...config import TableSource
     from ...kernel import Event
+    from ..basics import Upkeep
     from ._reading import Sources
 
 logger = logging.getLogger("mcp_actors.servers")
@@ -35,12 +38,14 @@ class StatusBoard:
     Args:
         sources: the configurations of the group; it calls the tables in their threads.
         states: returns the states of the servers that come from a source.
+        upkeep: begins the tasks that write again after any failure.
     """
 
     wants_requests = False
 
-    def __init__(self, sources: Sources, states: Callable[[str], Mapping[str, str]]) -> None:
+    def __init__(self, sources: Sources, states: Callable[[str], Mapping[str, str]], upkeep: Upkeep) -> None:
         self.sources = sources
+        self.upkeep = upkeep
         self._states = states
         self._news = trio.Event()
         self._written: dict[str, set[str]] = {}
@@ -62,10 +67,15 @@ class StatusBoard:
         """Write the states into a table when they change, and once per interval, as a sign of life.
 
         Return once the group has neither the table as a source any more, nor a server from it.
+
+        Raises:
+            NoThread: no thread could be started for the table.
         """
         while True:
             states = self._states(table.name)
-            await self._write(table, states)
+            if isinstance(error := await self._write(table, states), NoThread):
+                raise error
+            self.upkeep.works(status_of(table))
             if not states and table.name not in self.tables:
                 return
             with trio.move_on_after(table.interval):
@@ -75,9 +85,12 @@ class StatusBoard:
 
     async def finish(self, table: TableSource) -> None:
         """Write that the servers have stopped."""
-        await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))
+        error = await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))
+        if isinstance(error, NoThread):
+            logger.warning("the states of servers could not be written: %s", error)
 
-    async def _write(self, table: TableSource, states: Mapping[str, str]) -> None:
+    async def _write(self, table: TableSource, states: Mapping[str, str]) -> ConfigError | None:
+        """Write states; log the error of the database once, and return any error."""
         known = self._written.get(table.name, set())
         self._written[table.name] = known | states.keys()  # the thread goes on writing if this is cancelled
         gone = dict.fromkeys(known - states.keys())
@@ -85,9 +98,15 @@ class StatusBoard:
         if error is None:
             self._written[table.name] = {*states}
             self._failing.discard(table.name)
-        elif table.name not in self._failing:
+        elif table.name not in self._failing and not isinstance(error, NoThread):
             self._failing.add(table.name)
             logger.warning("the states of servers could not be written: %s", error)
+        return error
+
+
+def status_of(table: TableSource) -> str:
+    """Return the name under which errors show that states cannot be written."""
+    return f"{table.name} (status)"
 
 
 class StatusActor(Actor):
@@ -100,8 +119,9 @@ class StatusActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Write while the group runs; at its end, write that the servers have stopped."""
+        name, upkeep = self.ref.name, self._board.upkeep
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._keep_all, name=self.ref.name)
+            nursery.start_soon(upkeep.keep, name, f"{name}: writing states", self._keep_all, name=name)
             yield
             nursery.cancel_scope.cancel("the group is closed")
         with trio.move_on_after(LAST_STATUS_WAIT):
@@ -115,7 +135,10 @@ class StatusActor(Actor):
             self._tables |= self._board.tables
             async with trio.open_nursery() as nursery:
                 for table in self._tables.values():
-                    nursery.start_soon(self._keep, table, name=f"{self.ref.name}:{table.name}")
+                    key, what = status_of(table), f"{table.name}: writing the states of servers"
+                    job = partial(self._keep, table)
+                    nursery.start_soon(self._board.upkeep.keep, key, what, job, name=f"{self.ref.name}:{table.name}")
+                self._board.upkeep.works(self.ref.name)
                 await self._board.sources.changed.wait()
                 nursery.cancel_scope.cancel("the sources were replaced")
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import frozen
+from attrs import define, frozen
 
-from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
 from ...kernel import Actor, Event
 
 if TYPE_CHECKING:
@@ -17,7 +19,8 @@ if TYPE_CHECKING:
 
     from ...config import Source
     from ...kernel import SupervisorRef
-    from ._given import Given
+    from ..basics import Upkeep
+    from ._given import Configured, Given
     from ._reading import Sources
 
 logger = logging.getLogger("mcp_actors.servers")
@@ -27,6 +30,9 @@ SETTLING: Final = 0.2
 
 LONGEST_SETTLING: Final = 5.0
 """Seconds after which a file that is written all the time is read nevertheless."""
+
+LONGEST_PAUSE: Final = 30.0
+"""Seconds after which a source that could not be used is read again, although it looks the same."""
 
 
 @frozen(kw_only=True, eq=False, repr=False)
@@ -42,30 +48,59 @@ class ConfigRejected(Event):
     error: ConfigError
 
 
+@define
+class _Tried:
+    """The last reading of a source that was not used. It is repeated, less and less often, while it looks the same.
+
+    A source may become readable without looking otherwise, for example when other programs close their files.
+    """
+
+    interval: float
+    stamp: Hashable = None
+    failures: int = 0
+    again_at: float = -math.inf
+
+    def is_time(self, stamp: Hashable) -> bool:
+        """Return True if a source with this look is to be read now."""
+        return stamp != self.stamp or trio.current_time() >= self.again_at
+
+    def note(self, stamp: Hashable) -> None:
+        """Note that it was read, and was not used."""
+        self.failures = self.failures + 1 if stamp == self.stamp else 1
+        pause = min(self.interval * 2**self.failures, max(self.interval, LONGEST_PAUSE))
+        self.stamp, self.again_at = stamp, trio.current_time() + pause
+
+
 class WatchActor(Actor):
     """Owns one task for each source. It takes no messages.
 
     Args:
         sources: the configurations of the group.
-        apply: passes a reading to the actor that carries out changes.
+        apply: passes a reading to the actor that carries out changes, with a function to be called when nothing can
+            refuse it any more: that keeps the reading, or returns False if it is about sources that were replaced.
         emit: emits an event.
+        upkeep: begins the tasks again after any failure.
     """
 
     def __init__(
         self,
         sources: Sources,
-        apply: Callable[[SupervisorRef, Given], Awaitable[object]],
+        apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]],
         emit: Callable[[Event], None],
+        upkeep: Upkeep,
     ) -> None:
         self._sources = sources
         self._apply = apply
         self._emit = emit
+        self._upkeep = upkeep
+        self._reported: tuple[str, dict[str, Hashable]] | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the sources while the group runs."""
+        name = self.ref.name
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._follow_all, name=self.ref.name)
+            nursery.start_soon(self._upkeep.keep, name, f"{name}: following the sources", self._follow_all, name=name)
             yield
             nursery.cancel_scope.cancel("the group is closed")
 
@@ -74,47 +109,65 @@ class WatchActor(Actor):
         while True:
             async with trio.open_nursery() as nursery:
                 for source in self._sources.watched:
-                    nursery.start_soon(self._follow, source, name=f"{self.ref.name}:{source.name}")
+                    name = source.name
+                    follow, what = partial(self._follow, source, name), f"{name}: following it"
+                    nursery.start_soon(self._upkeep.keep, name, what, follow, name=f"{self.ref.name}:{name}")
+                self._upkeep.works(self.ref.name)
                 await self._sources.changed.wait()
                 nursery.cancel_scope.cancel("the sources were replaced")
 
-    async def _follow(self, source: Source) -> None:
+    async def _follow(self, source: Source, name: str) -> None:
+        tried = _Tried(source.interval)
         while True:
             await trio.sleep(source.interval)
             stamp = await self._sources.look(source)
-            if stamp != self._sources.stamps.get(source.name):
+            if self._sources.is_due(source, stamp) and tried.is_time(stamp):
                 if source.settles:
-                    await self._settle(source, stamp)
+                    stamp = await self._settle(source, stamp)
                 await self._reload()
+                if self._sources.is_due(source, stamp):
+                    tried.note(stamp)
+            self._upkeep.works(name)
 
-    async def _settle(self, source: Source, stamp: Hashable) -> None:
-        """Wait until a source has not changed for a moment, because a writer may not be done."""
+    async def _settle(self, source: Source, stamp: Hashable) -> Hashable:
+        """Wait until a source has not changed for a moment, because a writer may not be done. Return its stamp then."""
         with trio.move_on_after(LONGEST_SETTLING):
             while True:
                 await trio.sleep(SETTLING)
                 before, stamp = stamp, await self._sources.look(source)
                 if stamp == before:
-                    return
+                    break
+        return stamp
 
     async def _reload(self) -> None:
         """Read all sources again, and apply the difference. Errors are logged and not raised."""
         configs = self._sources.configs
         try:
             given = await self._sources.read(configs, lenient=True)
-            if self._sources.configs is not configs:
-                return  # `ServerGroup.reload` was faster, and its sources are followed from now on
-            with self._sources.undone_if_refused(configs):
-                for error in self._sources.adopt(given, configs, again=True):
-                    self._report(error)
-                assert self.supervisor is not None
-                await self._apply(self.supervisor, given)
+            assert self.supervisor is not None
+            await self._apply(self.supervisor, given, partial(self._adopt, given, configs))
         except ConfigError as error:
-            logger.warning("not reloaded, so all servers stay as they are: %s", error)
-            self._report(error)
-        except ConnectFailed as error:
-            logger.warning("reloaded, but a required server could not be connected: %s", error)
+            self._refuse(error)
         except (ActorStopped, ActorCrashed, ActorStartError):
             return  # the group is closing
+
+    def _adopt(self, given: Given, configs: tuple[Configured, ...]) -> bool:
+        """Keep a reading, unless `ServerGroup.reload` was faster: its sources are followed from now on."""
+        if self._sources.configs is not configs:
+            return False
+        self._reported = None
+        for error in self._sources.adopt(given, configs, again=True):
+            self._report(error)
+        return True
+
+    def _refuse(self, error: ConfigError) -> None:
+        """Show why a reading was refused; log and emit it once for each content."""
+        self._sources.refused = error
+        reported = (str(error), self._sources.tried.copy())
+        if reported != self._reported:
+            self._reported = reported
+            logger.warning("not reloaded, so all servers stay as they are: %s", error)
+            self._report(error)
 
     def _report(self, error: ConfigError) -> None:
         self._emit(ConfigRejected(actor=self.ref.name, incarnation=0, time=trio.current_time(), error=error))

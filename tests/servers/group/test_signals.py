@@ -13,7 +13,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, ServerRef, ServerUnavailable, open_servers
+from mcp_actors import ConfigError, LoadedConfig, ServerRef, ServerUnavailable, open_servers
 from mcp_actors.servers import Drained
 
 from ...kernel.actors import leaving
@@ -21,6 +21,8 @@ from ...messages import Said
 from ..fleet import Outcome
 from ..groups import BOUND, Events, after
 from ..houses import House
+from ..processes import eventually
+from ..sources.written import Written
 
 TERMINATED = 128 + signal.SIGTERM
 
@@ -251,3 +253,64 @@ async def test_a_signal_that_is_to_stop_and_to_reload_is_refused(said: Said) -> 
         async with open_servers(stop_on=[signal.SIGTERM, signal.SIGHUP], reload_on=signal.SIGHUP):
             raise AssertionError("not reached")
     said("a signal to stop and to reload", str(caught.value))
+
+
+class Slow(Written):
+    """A source whose first reading lasts until it is let go."""
+
+    let_go: trio.Event
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        if not self.reads:
+            trio.from_thread.run(self.let_go.wait)
+        return super().read()
+
+
+@pytest.fixture
+def slow() -> Slow:
+    source = Slow("slow", (House("a").config(),))
+    source.let_go = trio.Event()
+    return source
+
+
+async def test_a_signal_while_the_sources_are_read_ends_the_program(slow: Slow) -> None:
+    """C-26: as later, instead of by its default action, which would end it past every clean-up."""
+
+    async def send() -> None:
+        await wait_all_tasks_blocked(0.01)
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            with leaving(SystemExit) as caught, trio.fail_after(BOUND):
+                async with open_servers(slow, stop_on=signal.SIGTERM):
+                    raise AssertionError("not reached")
+            slow.let_go.set()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert caught.value.code == TERMINATED
+
+
+async def test_a_signal_to_reload_while_the_sources_are_read_is_a_reload_in_the_block(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-26: that reading may have begun before the edit that the signal is about."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+
+    async def send() -> None:
+        await wait_all_tasks_blocked(0.01)
+        signal.raise_signal(signal.SIGHUP)
+        await wait_all_tasks_blocked(0.01)
+        slow.let_go.set()
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send)
+            async with open_servers(slow, reload_on=signal.SIGHUP):
+                await eventually(lambda: "reload at SIGHUP: no change" in caplog.messages)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert slow.reads == 2

@@ -5,21 +5,22 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Hashable
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, LoadedConfig, ServerGroup, open_servers
-from mcp_actors.config import Rank
+from mcp_actors.config import DirectorySource, FileSource, Rank
 from mcp_actors.servers import ConfigChanged, ConfigRejected, ServerAdded, ServerEvent, ServerRemoved
 
-from ..groups import Events
+from ..groups import FOR_A_WHILE, Events, Fault
 from ..houses import House, absent, who
-from .written import Hangs, Written, lazy, save, use_no_threads
+from .written import MANIFEST, Hangs, Parts, Twice, Written, lazy, no_descriptors, save, use_no_threads
 
 A_WHILE = 3600.0
 """Seconds of mock time in which everything is looked at many times."""
@@ -80,11 +81,11 @@ async def test_a_file_is_not_followed_unless_that_is_asked_for(clock: MockClock,
 async def test_a_replaced_file_of_the_same_size_and_time_is_noticed(clock: MockClock, file: Path) -> None:
     """Editors write a new file and rename it; tools may even keep its time."""
     save(file, lazy("a"))
-    time = os.stat(file).st_mtime_ns
+    written = os.stat(file).st_mtime_ns
     async with open_servers(file, watch=True) as group:
         other = file.with_name("other")
         save(other, lazy("b"))
-        os.utime(other, ns=(time, time))
+        os.utime(other, ns=(written, written))
         os.replace(other, file)
         await trio.sleep(2)
         assert [*group] == ["b"]
@@ -233,6 +234,200 @@ async def test_a_source_that_cannot_be_reached_at_the_start_is_an_error_entry(cl
             raise AssertionError("unreachable")
 
 
+# --- no edit is lost ------------------------------------------------------------------------------------------------
+
+
+async def test_an_edit_whose_reading_failed_is_read_again_although_the_file_looks_the_same(
+    clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-22: for want of a file descriptor, of which no look needs one."""
+    events, file, yaml = Events(), tmp_path / "mcp.json", tmp_path / "servers.d"
+    yaml.mkdir()
+    save(file, lazy("a"))
+    async with open_servers(file, DirectorySource(yaml), watch=True, observers=[events]) as group:
+        save(file, lazy("b"))
+        save(yaml / "c.yaml", MANIFEST)
+        with no_descriptors():
+            await trio.sleep(300)
+            assert [*group] == ["a"]
+            assert "Too many open files" in str(group.errors[str(file)])
+        await trio.sleep(60)
+        assert [*group] == ["b", "c"]
+        assert not group.errors
+    assert len(rejected(events)) == len(caplog.messages) == 2
+    assert sorted(changes(events)) == ["ServerAdded b", "ServerAdded c", "ServerRemoved a"]
+
+
+async def test_one_file_of_a_directory_that_could_not_be_read_is_read_again(clock: MockClock, tmp_path: Path) -> None:
+    """C-22: the descriptor for the list of the files was there, the one for the file was not."""
+    parts = [LoadedConfig((), source="d/a", failed={"d/a": ConfigError("d/a: Too many open files")})]
+    source = Parts("d", parts=parts, interval=1.0)
+    async with open_servers(source, watch=True) as group:
+        source.parts = [LoadedConfig((absent("a", connect="lazy"),), source="d/a")]
+        await trio.sleep(60)
+        assert [*group] == ["a"]
+
+
+async def test_an_edit_is_not_lost_when_another_file_is_refused(
+    clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-22: nothing is applied until that one is right, and then both are; meanwhile `errors` says why."""
+    events, one, other = Events(), tmp_path / "one.json", tmp_path / "other.json"
+    save(one, lazy("a"))
+    save(other, lazy("x"))
+    async with open_servers(one, other, watch=True, observers=[events]) as group:
+        save(other, {"mcpServers": {"x": {"required": True}}})
+        await trio.sleep(60)
+        save(one, lazy("b"))
+        await trio.sleep(600)
+        assert [*group] == ["a", "x"]
+        assert [*group.errors] == [str(other)]
+        assert len(rejected(events)) == len(caplog.messages) == 2  # once for each content
+        save(other, lazy("y"))
+        await trio.sleep(60)
+        assert [*group] == ["b", "y"]
+        assert not group.errors
+
+
+async def test_an_edit_is_not_lost_when_its_reading_is_dropped(clock: MockClock, file: Path) -> None:
+    """C-22: a reload with other arguments has read the file before that edit, and is applied after it."""
+    house, new = House("h"), Written("new")
+    save(file, lazy("a"))
+    async with open_servers(FileSource(file), house.config(), watch=True) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group["h"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group.remove, "h")  # which waits for the call
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group.reload, FileSource(file), new)
+        await wait_all_tasks_blocked()
+        save(file, lazy("b"))
+        await trio.sleep(5)
+        assert [*group] == ["a", "h"]
+        house.let_go.set()
+        await trio.sleep(5)
+        assert [*group] == ["b"]
+
+
+async def test_permissions_count_as_an_edit(tmp_path: Path) -> None:
+    """C-22: `chmod` makes a file readable that was not, and changes nothing else of it."""
+    file = tmp_path / "a.yaml"
+    save(file, MANIFEST)
+    sources = (FileSource(file), DirectorySource(tmp_path))
+    before = [source.look() for source in sources]
+    file.chmod(0)
+    between = [source.look() for source in sources]
+    file.chmod(0o600)
+    after = [source.look() for source in sources]
+    for looks in zip(before, between, after, strict=True):
+        assert len(set(looks)) == 3
+
+
+async def test_a_look_waits_until_the_next_edit_gets_another_time(file: Path) -> None:
+    """C-22: two edits of the same size within one tick of the clock of files would look the same."""
+    save(file, lazy("a"))
+    FileSource(file).look()
+    assert time.time() - os.stat(file).st_ctime >= 0.01
+
+
+async def test_a_reading_of_replaced_sources_is_not_applied(clock: MockClock) -> None:
+    """C-22: a reload was asked for first, and waits for its turn."""
+    house = House("a")
+    old, new = Written("old", (house.config(), absent("b", connect="lazy")), interval=1.0), Written("new")
+    async with open_servers(old, watch=True) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(group.remove, "a")  # which waits for the call
+        await wait_all_tasks_blocked()
+        new.servers = (absent("n", connect="lazy"),)
+        nursery.start_soon(group.reload, new)
+        await wait_all_tasks_blocked()
+        old.write(absent("o", connect="lazy"))
+        await trio.sleep(1.5)
+        assert (old.reads, [*group]) == (2, ["a", "b"])
+        house.let_go.set()
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["n"]
+
+
+# --- what is logged, and what is left alone ------------------------------------------------------------------------
+
+
+async def test_each_applied_change_is_one_line_with_its_source_names_and_fields(
+    clock: MockClock, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-24: without any value; `add` and `remove` have theirs."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+    table = Written("table", (absent("t", connect="lazy"),))
+    save(file, lazy("a", "b"))
+    async with open_servers(table, file, watch=True) as group:
+        [entry] = lazy("b")["mcpServers"].values()
+        settings = {"connect": "lazy", "request_timeout": 7}
+        changed = {**entry, "env": {"TOKEN": "hunter2"}, "mcp_actors": settings}
+        save(file, {"mcpServers": {"b": changed, **lazy("c", "d")["mcpServers"]}})
+        await trio.sleep(2)
+        await group.add(absent("x", connect="lazy"))
+        await group.remove("x")
+        assert [each.getMessage() for each in caplog.records if each.levelno == logging.INFO] == [
+            f"{file}: added 'c', 'd'; changed 'b' (transport, request_timeout); removed 'a'",
+            "add(): added 'x'",
+            "remove(): removed 'x'",
+        ]
+        caplog.clear()
+        await trio.sleep(A_WHILE)
+        assert caplog.messages == []
+        table.write()
+        await trio.sleep(60)
+        [line] = caplog.records
+        text = "table: removed 't', all the servers that it had; check that it is empty on purpose"
+        assert (line.levelno, line.getMessage()) == (logging.WARNING, text)
+        assert "hunter2" not in caplog.text
+
+
+async def test_a_source_that_is_not_given_any_more_has_not_lost_its_servers(
+    clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-24: nor has one whose servers another source has now."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
+    one, other = Written("one", (absent("a", connect="lazy"),)), Written("other", (absent("b", connect="lazy"),))
+    async with open_servers(one, watch=True) as group:
+        await group.reload(other)
+        assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+            ("INFO", "other: added 'b'"),
+            ("INFO", "one: removed 'a'"),
+        ]
+
+
+async def test_sources_leave_added_servers_alone(clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
+    """C-25: neither a change of a source nor a reload of the sources removes or changes them."""
+    house, table = House("a"), Written("table", (absent("t", connect="lazy"),))
+    async with open_servers(table, watch=True, max_servers=3) as group:
+        ref = await group.add(house.config())
+        table.write(absent("u", connect="lazy"))
+        await trio.sleep(60)
+        table.write(absent("u", connect="lazy"), absent("a", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["u", "a"]
+        assert (group["a"] is ref, ref.statistics().incarnation, await who(group, "a")) == (True, 1, "a")
+        assert caplog.messages == [
+            "server 'a': table is ignored for it, because add() added one of this name; rename or remove one of the two"
+        ]
+        assert (await group.reload()).unchanged == ("u", "a")
+        table.write(*(absent(name, connect="lazy") for name in "uvw"))
+        await trio.sleep(60)
+        assert [*group] == ["u", "a"]  # they count for max_servers
+        table.write(absent("u", connect="lazy"), absent("a", connect="lazy"))
+        await trio.sleep(60)
+        await group.remove("a")
+        table.version += 1
+        await trio.sleep(60)
+        assert [*group] == ["u", "a"]  # the one of the table, now that its name is free
+        assert group["a"].state == "pending"
+        assert (await group.reload(House("b").config())).removed == ("u", "a")
+
+
+# --- intervals, and other ways to fail ------------------------------------------------------------------------------
+
+
 async def test_sources_are_looked_at_by_their_own_intervals(clock: MockClock) -> None:
     """S2-22."""
     table = Written("table", interval=300.0)
@@ -276,15 +471,25 @@ async def test_a_reading_that_the_group_refuses_changes_nothing(clock: MockClock
         assert [*group.errors] == ["old"]
 
 
-async def test_a_required_server_that_cannot_be_connected_is_logged(
-    clock: MockClock, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("how", ["adds", "changes"])
+async def test_a_required_server_that_cannot_be_connected_is_failed_and_tried_again(
+    how: str, clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    table = Written("table")
+    """C-23: such a change has no caller that handles an error, and the server may be back in an hour."""
+    table, fault = Written("table", (House("t").config(),) if how == "changes" else ()), Fault()
+    fault.on_enter = RuntimeError("not today")
+    config = fault.config("t", required=True, restart=FOR_A_WHILE)
     async with open_servers(table, watch=True) as group:
-        table.write(absent("t", required=True), absent("u", connect="lazy"))
+        table.write(config, absent("u", connect="lazy"))
+        await trio.sleep(60)
+        assert [*group] == ["t", "u"]
+        assert [ref.name for ref in group.failed] == [*group.errors] == ["t"]
+        status = group.status()["t"]
+        assert (status.state, status.retry_at is not None) == ("failed", True)
+        assert "server 't': parked after 2 failures in a row, next attempt in " in caplog.text
+        fault.on_enter = None
         await trio.sleep(A_WHILE)
-        assert [*group] == ["u"]
-    assert "a required server could not be connected" in caplog.text
+        assert group["t"].state == "ready"
 
 
 async def test_a_source_that_raises_anything_else_is_an_error_entry_too(clock: MockClock) -> None:
@@ -325,6 +530,30 @@ async def test_a_source_that_hangs_is_reported_and_delays_the_others_once(clock:
         await trio.sleep(40)
         assert [*group] == ["u", "c"]
         assert not group.errors
+
+
+async def test_a_source_that_answers_again_is_waited_for_again(clock: MockClock, file: Path) -> None:
+    """It fails at once only while the call hangs that was given up."""
+    table, over, again = Written("table", interval=10.0), trio.Event(), trio.Event()
+    save(file, lazy("a"))
+    async with open_servers(table, file, watch=True) as group:
+        table.error = Hangs(over)
+        save(file, lazy("b"))
+        await trio.sleep(60)
+        assert [*group.errors] == ["table"]
+        table.error = None
+        over.set()
+        await trio.sleep(60)
+        assert not group.errors
+        table.error = Hangs(again)
+        await trio.sleep(11)  # a look at it has begun
+        save(file, lazy("c"))
+        await trio.sleep(5)
+        assert ([*group], dict(group.errors)) == (["b"], {})
+        table.error = None
+        again.set()
+        await trio.sleep(5)
+        assert ([*group], dict(group.errors)) == (["c"], {})
 
 
 async def test_all_sources_are_read_at_the_same_time(clock: MockClock) -> None:
@@ -399,6 +628,32 @@ async def test_a_disabled_or_invalid_server_of_an_earlier_source_hides_the_later
     async with open_servers(table, file) as group:
         assert [*group] == []
         assert group.errors == {"b": error}
+
+
+@pytest.mark.parametrize("kind", ["json", "yaml", "files", "sqlite"])
+async def test_a_name_that_is_there_twice_is_an_error_that_stays(kind: str, clock: MockClock, tmp_path: Path) -> None:
+    """C-43: the server that runs under it stays as it is; no reading of the other sources takes the error away."""
+    twice = Twice(tmp_path, kind)
+    events, table = Events(), Written("table")
+    async with open_servers(twice.source, table, watch=True, observers=[events]) as group:
+        before = group["c"]
+        twice.write("c", "d", "c")
+        await trio.sleep(60)
+        assert [*group] == ["d", "c"]
+        assert group["c"] is before
+        assert [*group.errors] == ["c"]
+        table.write(absent("t", connect="lazy"))
+        await trio.sleep(60)
+        assert [*(await group.reload()).failed] == [*group.errors] == ["c"]
+        assert len(rejected(events)) == 1
+        twice.write("c", "d")
+        await trio.sleep(60)
+        assert not group.errors
+    twice.write("c", "d", "c")
+    async with open_servers(twice.source) as group:
+        assert [*group] == ["d"]  # either of the two may be the one that was meant
+        assert [*group.errors] == ["c"]
+    assert changes(events) == ["ServerAdded d", "ServerAdded t"]
 
 
 async def test_two_servers_of_one_name_in_one_source_are_an_error() -> None:
