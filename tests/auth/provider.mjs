@@ -63,7 +63,7 @@ const provider = new Provider(issuer, {
   ttl: { AccessToken: () => control.ttl, ClientCredentials: () => control.ttl, RefreshToken: 86400, Grant: 86400, Session: 86400, Interaction: 3600 },
   renderError: (ctx, out) => { ctx.body = out; },
 });
-provider.on("registration_create.success", () => counts.registrations++);
+provider.on("registration_create.success", (ctx, client) => { counts.registrations++; counts.secret = client.clientSecret; });
 provider.on("grant.success", (ctx) => {
   const type = ctx.oidc.params.grant_type;
   counts.grants[type] = (counts.grants[type] ?? 0) + 1;
@@ -178,7 +178,10 @@ http.on("request", async (req, res) => {
     if (path === "/token" && control.down > 0) { control.down--; return json(res, 503, { error: "temporarily_unavailable" }); }
     if (path === "/token" && control.quote) {
       const form = new URLSearchParams(await body(req));
-      return json(res, 400, { error: "invalid_grant", error_description: `${form.get("code")} ${form.get("code_verifier")}` });
+      const pair = (req.headers.authorization ?? "").replace(/^Basic /, "");
+      const bare = pair.replace(/=+$/, ""), secret = decodeURIComponent(Buffer.from(pair, "base64").toString().split(":")[1] ?? "");
+      const said = [pair, bare, secret, form.get("code"), form.get("code_verifier")];
+      return json(res, 400, { error: "invalid_grant", error_description: said.join(" ") });
     }
     if (path === "/token" && control.slow) await new Promise((done) => setTimeout(done, control.slow));
     return await oidc(req, res);
