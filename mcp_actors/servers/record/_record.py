@@ -54,6 +54,12 @@ if TYPE_CHECKING:
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
 
+QUESTIONS: Final = 2
+"""How often a person may be asked within `PERIOD`."""
+
+PERIOD: Final = 3600.0
+"""Seconds."""
+
 Retirement: TypeAlias = Literal["idle", "old"]
 
 
@@ -79,10 +85,37 @@ class Opening:
     Attributes:
         log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
         era: the era; None if that is to be negotiated. Written by the connection.
+        questions: the questions of the configured callback to a person. Written by the connection.
     """
 
     log_level: LoggingLevel | None
     era: Era | None = None
+    questions: Questions = field(factory=lambda: Questions())
+
+
+@define(eq=False)
+class Questions:
+    """When a person was asked to sign in by the configured callback: `QUESTIONS` times within `PERIOD` at most.
+
+    All connects of a server share it, those of its replicas and isolated retries too. Otherwise a server that serves,
+    and then refuses its new tokens, would ask a person again at every connect.
+    """
+
+    _asked: tuple[float, ...] = ()
+    _reported: bool = False
+
+    def allowed(self, now: float) -> bool:
+        """Return True if a person may be asked now, in seconds of `trio.current_time`."""
+        return len(self._asked) < QUESTIONS or now - self._asked[0] >= PERIOD
+
+    def note(self, now: float) -> None:
+        """Note a question."""
+        self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False
+
+    def to_be_reported(self) -> bool:
+        """Return True once after each question: the first time that it forbids another one."""
+        first, self._reported = not self._reported, True
+        return first
 
 
 class ServerRecord:
