@@ -27,6 +27,7 @@ from ._callbacks import call_back
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInFailed, Unreachable, remedy_for, with_explanation
 from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
+from ._lock import LONGEST, PATIENCE, patiently
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
 from ._tokens import store_of
@@ -67,7 +68,7 @@ def _open(url: str) -> bool:
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
     """Let a person sign in, or get tokens without one if `OAuth` says so; store them.
 
-    **Cancellation**: ends the sign-in; nothing is stored.
+    **Cancellation**: ends the sign-in at once; nothing is stored, unless that has begun.
 
     Args:
         server: the name of the server.
@@ -81,11 +82,13 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
-        text = await store.load(key)
-        await store.save(key, text or PROBE)
-        if not text:
-            await store.delete(key)
+    # A store that cannot be used is found before a person takes the trouble.
+    with patiently(LONGEST + PATIENCE):
+        async with store.lock(key):
+            text = await store.load(key)
+            await store.save(key, text or PROBE)
+            if not text:
+                await store.delete(key)
     old = SignedIn.from_text(text, exchange.url)
     try:
         refusal = await _refusal(exchange, challenge)
@@ -120,8 +123,9 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
     """Store the tokens. Return the failure, without its traceback: the tokens are in the frames of that."""
     try:
-        async with store.lock(key):
-            await store.save(key, new.to_text())
+        with patiently(LONGEST + PATIENCE):
+            async with store.lock(key):
+                await store.save(key, new.to_text())
     except ConfigError as error:
         return error.with_traceback(None)
     return None
@@ -250,7 +254,8 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
     Raises:
         ConfigError: the store cannot be used.
     """
-    text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
+    with patiently():
+        text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
     return SignedIn.from_text(text, exchange.url)
 
 
@@ -262,9 +267,10 @@ async def sign_out(exchange: Exchange) -> bool:
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    async with store.lock(key):
-        old = SignedIn.from_text(await store.load(key), exchange.url)
-        await store.delete(key)
+    with patiently(LONGEST + PATIENCE):
+        async with store.lock(key):
+            old = SignedIn.from_text(await store.load(key), exchange.url)
+            await store.delete(key)
     if old is None:
         return False
     if (request := revocation(exchange, old)) is not None:

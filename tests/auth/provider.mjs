@@ -11,7 +11,7 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 const control = {}, counts = {}, callers = new Set(), outdated = new Set(), called = new EventEmitter();
 function reset() {
   Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, quote: false, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
-  Object.assign(counts, { pages: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
+  Object.assign(counts, { pages: 0, exchanges: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
   callers.clear();
 }
 reset();
@@ -163,6 +163,8 @@ http.on("request", async (req, res) => {
         if (due) outdated.add(due); // it is valid, but its callers want to refresh it
       }
       const wanted = new URL(req.url, issuer).searchParams.get("callers");
+      const exchanges = new URL(req.url, issuer).searchParams.get("exchanges");
+      while (exchanges && counts.exchanges < exchanges) await once(called, "exchange");
       while (wanted && callers.size < wanted) await once(called, "call");
       return json(res, 200, { ...counts, issuer });
     }
@@ -183,6 +185,7 @@ http.on("request", async (req, res) => {
       const said = [pair, bare, secret, form.get("code"), form.get("code_verifier")];
       return json(res, 400, { error: "invalid_grant", error_description: said.join(" ") });
     }
+    if (path === "/token") { counts.exchanges++; called.emit("exchange"); }
     if (path === "/token" && control.slow) await new Promise((done) => setTimeout(done, control.slow));
     return await oidc(req, res);
   } catch (error) {

@@ -44,7 +44,7 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
 
     async with until_signalled(), open_exchange(configured) as exchange:
         new = await sign_in(configured.name, exchange, show)
-        # Before the block ends: after a Ctrl-C that hits the write, the tokens are stored all the same.
+        # Before the block ends: a Ctrl-C after the write must not hide that the tokens are stored.
         output.line((configured.name, "bold"), f"  {_described(new)}")
     return 0
 
