@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-import webbrowser
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
-import anyio.to_thread
 import httpx2
 import trio
 from attrs import define, field
@@ -44,25 +40,6 @@ PROBE: Final = " " * 1000
 
 CHALLENGE: Final = 10.0
 """Seconds for an answer of the MCP server. It only saves a search for the metadata."""
-
-
-async def open_browser(url: str) -> None:
-    """Open a page in the user's browser. A `SignInCallback`, on Trio and on asyncio.
-
-    Raises:
-        Refused: there is no browser.
-    """
-    # Some browsers stay in the foreground: the sign-in does not wait for their end.
-    if not await anyio.to_thread.run_sync(_open, url, abandon_on_cancel=True):
-        problem = "no browser can be opened here"
-        raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
-
-
-def _open(url: str) -> bool:
-    # Without a display, `webbrowser` would start a text browser, which takes the terminal and knows no JavaScript.
-    if sys.platform == "linux" and not any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")):
-        return False
-    return webbrowser.open(url)
 
 
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
