@@ -74,6 +74,13 @@ class Remove(Call[None]):
 
 
 @frozen(eq=False)
+class Replace(Call[None]):
+    """Change the configuration of a server, if it differs."""
+
+    config: ServerConfig
+
+
+@frozen(eq=False)
 class Reload(Call["ReloadSummary"]):
     """Change whatever differs from a configuration."""
 
@@ -133,7 +140,7 @@ class LifecycleActor(Actor):
         self._drain = drain
         self._turn = trio.Lock()
 
-    async def handle(self, message: Change | Retire | Add | Remove | Reload | _Resume) -> object:
+    async def handle(self, message: Change | Retire | Add | Remove | Replace | Reload | _Resume) -> object:
         """Carry out a change.
 
         Raises:
@@ -159,6 +166,11 @@ class LifecycleActor(Actor):
                 case Remove(name):
                     async with self._turn:
                         await self._remove(self._roster.member(name))
+                case Replace(config):
+                    async with self._turn:
+                        member = self._roster.member(config.name)
+                        if config != member.record.config:
+                            await self._exchange(member, config)
                 case Reload(given):
                     async with self._turn:
                         return await self._reload(given)
@@ -271,11 +283,11 @@ class LifecycleActor(Actor):
 
     async def _change(self, message: Change) -> None:
         match message:
-            case Reconnect(servers, failed_only):
+            case Reconnect(servers, failed_only, ask=ask):
                 due = due_servers(servers) if failed_only else servers
                 with starting(due):
                     async with turns(due) as servers:
-                        await self._reconnect(due_servers(servers) if failed_only else servers)
+                        await self._reconnect(due_servers(servers) if failed_only else servers, ask)
             case Start(servers):
                 with starting(servers):
                     async with turns(servers) as servers:
@@ -283,10 +295,10 @@ class LifecycleActor(Actor):
             case Stop(servers):
                 await fan_out(stop_server, servers, "change")
 
-    async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
+    async def _reconnect(self, servers: tuple[ServerEntry, ...], ask: bool) -> None:
         with _returning(servers):
             await fan_out(self._close, servers, "change")
-            await start_servers(servers)
+            await start_servers(servers, ask=ask)
 
     async def _rest(self, server: ServerEntry) -> None:
         """Disconnect a server until it is used, unless it was used meanwhile."""

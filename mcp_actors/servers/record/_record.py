@@ -147,6 +147,7 @@ class ServerRecord:
             its actor. Set by the group.
         capacity, certificates: what all servers of the group share.
         woken: True if its own supervisor is not dormant: it was started, or is about to be. Written by the group.
+        read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -190,6 +191,7 @@ class ServerRecord:
             config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
         self.resources: KeptResources = KeptResources(config.keep_resources, lambda: self.life.emit(ResourcesChanged))
+        self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
         self._emit = emit
         self._divide()
@@ -232,6 +234,11 @@ class ServerRecord:
         changed = self.life.follow(event)
         return () if changed is None else (changed,)
 
+    def keep_stderr(self) -> None:
+        """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
+        text = self.read_stderr()
+        self.read_stderr = lambda: text
+
     def hold(self, holding: bool) -> None:
         """Let requests wait for the next connection, because this one is being closed; or end that."""
         for each in self.replicas:
@@ -263,6 +270,7 @@ class ServerRecord:
         replica.name = f"{config.name}{REPLICA}{number}"
         replica.replicas = (replica,)
         replica.session = Session()
+        replica.read_stderr = str
         replica.health = ServerHealth(
             config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
         )

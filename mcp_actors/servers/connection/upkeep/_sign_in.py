@@ -41,6 +41,27 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
         await auth.sign_in(config.name, exchange, show, challenge=challenge)
 
 
+async def sign_out_of(config: ServerConfig) -> bool:
+    """Revoke and forget the tokens of a server. Return False if there were none.
+
+    Raises:
+        ConfigError: this server has no sign-in, or the store cannot be used.
+        ConnectFailed: the client cannot be created.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.sign_out(exchange)
+
+
+async def is_signed_in(config: ServerConfig) -> bool:
+    """Return True if the store has tokens for a server.
+
+    Raises:
+        ConfigError, ConnectFailed: as for `sign_out_of`.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.signed_in(exchange) is not None
+
+
 def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
     """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
     transport = record.config.transport
