@@ -14,12 +14,8 @@ from ._failures import SignInFailed as SignInFailed, SignInRequired as SignInReq
 
 if TYPE_CHECKING:
     from ._exchange import Exchange as Exchange
-    from ._sign_in import (
-        open_browser as open_browser,
-        sign_in as sign_in,
-        sign_out as sign_out,
-        signed_in as signed_in,
-    )
+    from ._receiver import open_browser as open_browser
+    from ._sign_in import sign_in as sign_in, sign_out as sign_out, signed_in as signed_in
     from ._sign_in_record import SignedIn as SignedIn
     from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore
     from ._tokens import OAuthTokens as OAuthTokens
@@ -47,7 +43,7 @@ if not TYPE_CHECKING:
             "KeyringTokenStore": "._stores",
             "OAuthTokens": "._tokens",
             "SignedIn": "._sign_in_record",
-            "open_browser": "._sign_in",
+            "open_browser": "._receiver",
             "sign_in": "._sign_in",
             "sign_out": "._sign_in",
             "signed_in": "._sign_in",

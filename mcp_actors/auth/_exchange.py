@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 import httpx2
 import trio
@@ -30,8 +31,11 @@ MAX_BODY: Final = 1024 * 1024
 BUSY: Final = frozenset({408, 425, 429})
 """Statuses of a server that may answer later; besides those from 500 on."""
 
-_SECRET: Final = frozenset({"assertion", "client_assertion", "code", "code_verifier", "refresh_token"})
+_SECRET: Final = frozenset({"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token"})
 """Fields of a form that the other side may quote."""
+
+_ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "registration_access_token"})
+"""Members of an answer that are credentials."""
 
 _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 """Headers of an answer that the flows read."""
@@ -70,9 +74,7 @@ class Exchange:
             Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self._check(request.url)
-        for name, value in parse_qsl(request.content.decode(errors="replace")):
-            if name in _SECRET:
-                self.learn(value)
+        self._learn_from(request)
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
         where = f"{to} {request.url.scheme}://{request.url.netloc.decode()}"
         try:
@@ -83,6 +85,8 @@ class Exchange:
         except httpx2.HTTPError as error:
             raise Unreachable(f"{where} cannot be reached ({type(error).__name__})") from None
         self.last = response
+        if request.method == "POST":
+            self._learn_issued(response)
         # To a GET for metadata, which other URLs may have too, the SDK reacts.
         status = response.status_code
         if request.method == "POST" and (status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in BUSY):
@@ -91,9 +95,37 @@ class Exchange:
 
     def learn_credentials(self, tokens: OAuthToken, client: OAuthClientInformationFull | None) -> None:
         """Mask the credentials of a sign-in from now on."""
-        for secret in (tokens.access_token, tokens.refresh_token, client.client_secret if client is not None else None):
-            if secret is not None:
-                self.learn(secret)
+        for token in (tokens.access_token, tokens.refresh_token):
+            if token is not None:
+                self.learn(token)
+        if client is not None and client.client_secret is not None:
+            self._learn_client(client.client_id or "", client.client_secret)
+        if self.secret is not None:
+            self._learn_client(self.oauth.client_id or "", self.secret)
+
+    def _learn_client(self, client_id: str, secret: str) -> None:
+        """Mask a client's secret, also as the header of a request has it (RFC 6749, 2.3.1)."""
+        pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
+        for each in (secret, f"Basic {b64encode(pair.encode()).decode()}"):
+            self.learn(each)
+
+    def _learn_from(self, request: httpx2.Request) -> None:
+        """Mask the credentials that a request sends."""
+        for name, value in parse_qsl(request.content.decode(errors="replace")):
+            if name in _SECRET:
+                self.learn(value)
+        if sent := request.headers.get("authorization"):
+            self.learn(sent)
+
+    def _learn_issued(self, response: httpx2.Response) -> None:
+        """Mask the credentials that an answer contains, before anything else of it is read."""
+        try:
+            content = from_json(response.content)
+        except ValueError:
+            return
+        for name in _ISSUED.intersection(content if isinstance(content, dict) else ()):
+            if isinstance(content[name], str):
+                self.learn(content[name])
 
     async def _answer(self, request: httpx2.Request, to: str) -> httpx2.Response:
         response = await self.client.send(request, auth=None, stream=True, follow_redirects=False)

@@ -1,24 +1,42 @@
-"""Receive the browser's redirect on this machine.
+"""Open the browser of this machine, and receive its redirect.
 
 Any program and any web page on this machine can send requests here. So a request counts only if it has the path, the
 host and the state of this sign-in. Anything else is refused by name, and the receiver goes on waiting: a stranger can
-neither end a sign-in nor give it a code. The answer never redirects and quotes nothing of the request.
+neither end a sign-in nor give it a code. The answer never redirects and quotes nothing of the request. `MOST`
+connections are open at a time, each for `PATIENCE` seconds; a further one ends the oldest. A request that is there
+already is answered in the step in which its connection is accepted, so no flood of silent connections keeps it out.
+
+Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code
+of their own for it: the state and the challenge. So the browser is started with the URL of a page on this machine, with
+an unguessable path, which leads on to the real one and does so once. On Linux, a process of another user is refused
+there, so that it cannot even be faster than the browser. The other way would be a private file that leads on; browsers
+in a sandbox (Snap, Flatpak) cannot read it.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from functools import partial
+import socket
+import struct
+import sys
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from http import HTTPStatus
-from typing import Final
+from pathlib import Path
+from typing import Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
+import anyio
+import anyio.to_thread
 import h11
+import httpx2
 import trio
-from attrs import define, field
+from anyio.abc import TaskGroup
+from attrs import define, field, frozen
 
 from ._failures import Refused
 
@@ -32,6 +50,15 @@ MOST: Final = 16
 
 HTTP_PORT: Final = 80
 """The port of a URL that names none."""
+
+ATTEMPTS: Final = 10
+"""How often a free port is looked for that is free for IPv4 and IPv6."""
+
+SHORTAGE: Final = 0.1
+"""Seconds until the next look at new connections, if this process has no descriptor left for one."""
+
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 _PAGE: Final = (
     "<!doctype html><meta charset=utf-8><title>mcp-actors</title>"
@@ -73,6 +100,153 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     return found
 
 
+# --- serving strangers ----------------------------------------------------------------------------------------------
+
+
+@frozen
+class Answer:
+    """The answer to one request.
+
+    Attributes:
+        text: the text of its page.
+        status: its status.
+        location: where it leads on to; None for a page.
+        sent: called when it was sent, or could not be.
+    """
+
+    text: str
+    status: HTTPStatus = HTTPStatus.OK
+    location: str | None = None
+    sent: Callable[[], object] = lambda: None
+
+    @classmethod
+    def of(cls, refusal: Refused) -> Answer:
+        """Return the answer to a request that is refused."""
+        return cls(f"Refused: {refusal}.", HTTPStatus.BAD_REQUEST)
+
+
+Judge: TypeAlias = Callable[[h11.Request, socket.socket], Answer]
+
+
+async def serve(listeners: Sequence[socket.socket], judge: Judge) -> None:
+    """Answer one request of each connection, on Trio and on asyncio; never return."""
+    room: dict[anyio.CancelScope, None] = {}
+    async with anyio.create_task_group() as tasks:
+        for listener in listeners:
+            tasks.start_soon(_accept, listener, judge, room, tasks)
+
+
+async def _accept(
+    listener: socket.socket, judge: Judge, room: dict[anyio.CancelScope, None], tasks: TaskGroup
+) -> NoReturn:
+    while True:
+        await anyio.wait_readable(listener)
+        try:
+            connection, _ = listener.accept()
+        except OSError as error:  # the other side has left, or there is no descriptor
+            if error.errno in _SHORT:
+                await anyio.sleep(SHORTAGE)
+            continue
+        connection.setblocking(False)
+        while len(room) >= MOST:
+            oldest = next(iter(room))
+            del room[oldest]
+            oldest.cancel()
+        scope = anyio.CancelScope()
+        room[scope] = None
+        tasks.start_soon(_serve, connection, judge, room, scope)
+
+
+async def _serve(
+    connection: socket.socket, judge: Judge, room: dict[anyio.CancelScope, None], scope: anyio.CancelScope
+) -> None:
+    # Errors: it is not a browser, or it has left.
+    with connection, scope, anyio.move_on_after(PATIENCE), suppress(h11.RemoteProtocolError, OSError):
+        await _answer(connection, judge)
+    room.pop(scope, None)
+
+
+async def _answer(connection: socket.socket, judge: Judge) -> None:
+    http = h11.Connection(h11.SERVER)
+    while (event := http.next_event()) is h11.NEED_DATA:
+        http.receive_data(await _receive(connection))
+    if not isinstance(event, h11.Request):
+        return
+    answer = judge(event, connection)
+    try:
+        body = _PAGE.format(text=answer.text).encode()
+        led_on = [] if answer.location is None else [("Location", answer.location)]
+        headers = [*_HEADERS, ("Content-Length", str(len(body))), *led_on]
+        # The answer to HEAD has no body, and h11 refuses to send one.
+        data = h11.Data(data=b"" if event.method == b"HEAD" else body)
+        for each in (h11.Response(status_code=answer.status, headers=headers), data, h11.EndOfMessage()):
+            await _send(connection, http.send(each) or b"")
+    finally:
+        answer.sent()
+
+
+async def _receive(connection: socket.socket) -> bytes:
+    while True:
+        try:
+            return connection.recv(4096)
+        except BlockingIOError:
+            await anyio.wait_readable(connection)
+
+
+async def _send(connection: socket.socket, data: bytes) -> None:
+    while data:
+        try:
+            data = data[connection.send(data) :]
+        except BlockingIOError:
+            await anyio.wait_writable(connection)
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[Sequence[socket.socket]]:
+    """Listen at a loopback address while the block runs; at all that the name ``localhost`` may mean.
+
+    A browser tries both addresses of ``localhost``. At the other one a stranger could listen.
+
+    Raises:
+        OSError: the port is not free.
+    """
+    with ExitStack() as stack:
+        hosts = ("127.0.0.1", "::1") if host == "localhost" else (host,)
+        listeners: list[socket.socket] = []
+        attempts = 1 if port else ATTEMPTS
+        while not listeners:
+            attempts -= 1
+            try:
+                listeners = _listeners(hosts, port, stack)
+            except OSError:
+                if not attempts:
+                    raise
+        yield listeners
+
+
+def _listeners(hosts: Sequence[str], port: int, stack: ExitStack) -> list[socket.socket]:
+    found: list[socket.socket] = []
+    for host in hosts:
+        try:
+            listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+            stack.enter_context(listener).setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setblocking(False)
+            listener.bind((host, port))
+        except OSError as error:
+            if found and error.errno in _NO_FAMILY:
+                continue  # this machine has no IPv6
+            for each in found:
+                each.close()
+            raise
+        listener.listen(socket.SOMAXCONN)
+        found.append(listener)
+        port = listener.getsockname()[1]
+    return found
+
+
+# --- the redirect ---------------------------------------------------------------------------------------------------
+
+
 @define(eq=False, repr=False)
 class Receiver:
     """Waits for one redirect.
@@ -86,7 +260,7 @@ class Receiver:
     state: str | None = None
     _found: Mapping[str, str] | None = field(default=None, init=False)
     _came: trio.Event = field(factory=trio.Event, init=False)
-    _room: trio.Semaphore = field(factory=partial(trio.Semaphore, MOST), init=False)
+    _logged: set[str] = field(factory=set, init=False)
 
     async def wait(self) -> Mapping[str, str]:
         """Wait for the redirect, and return its parameters."""
@@ -94,47 +268,30 @@ class Receiver:
         assert self._found is not None
         return self._found
 
-    async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer one connection."""
-        async with stream, self._room:
-            with trio.move_on_after(PATIENCE):
-                # It is not a browser, or it has left.
-                with suppress(h11.RemoteProtocolError, trio.BrokenResourceError, trio.ClosedResourceError):
-                    await self._answer(stream)
-
-    async def _answer(self, stream: trio.SocketStream) -> None:
-        connection = h11.Connection(h11.SERVER)
-        while (event := connection.next_event()) is h11.NEED_DATA:
-            connection.receive_data(await stream.receive_some())
-        if not isinstance(event, h11.Request):
-            return
-        found = None
+    def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
+        """Return the answer to a request, and take the redirect."""
         try:
-            found = self._judge(event)
-            # Not "You are signed in": the code may still be refused.
-            text = "The sign-in goes on in your program." if "code" in found else "The sign-in was refused."
-            status = HTTPStatus.OK
+            found = self._parameters(request)
         except Refused as refusal:
-            status, text = HTTPStatus.BAD_REQUEST, f"Refused: {refusal}."
-            logger.warning("sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)
-        body = _PAGE.format(text=text).encode()
-        response = h11.Response(status_code=status, headers=[*_HEADERS, ("Content-Length", str(len(body)))])
-        # The answer to HEAD has no body, and h11 refuses to send one.
-        data = h11.Data(data=b"" if event.method == b"HEAD" else body)
-        for each in (response, data, h11.EndOfMessage()):
-            await stream.send_all(connection.send(each) or b"")
-        if found is not None and self._found is None:
+            # Once for each reason: a stranger could fill the disk.
+            level = logging.DEBUG if refusal.reason in self._logged else logging.WARNING
+            self._logged.add(refusal.reason)
+            logger.log(level, "sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)
+            return Answer.of(refusal)
+        if self._found is None:
             self._found = found
-            self._came.set()
+        # Not "You are signed in": the code may still be refused.
+        text = "The sign-in goes on in your program." if "code" in found else "The sign-in was refused."
+        return Answer(text, sent=self._came.set)
 
-    def _judge(self, request: h11.Request) -> Mapping[str, str]:
+    def _parameters(self, request: h11.Request) -> Mapping[str, str]:
         """Return the parameters of the redirect.
 
         Raises:
             Refused: the request is not the redirect of this sign-in.
         """
         own = urlsplit(self.url)
-        target = split(request.target.decode("ascii", "replace"))
+        target = _target(request)
         host = dict(request.headers).get(b"host", b"").decode("ascii", "replace")
         if request.method != b"GET" or target.path != own.path:
             raise Refused("wrong_path", "this is not the redirect of a sign-in")
@@ -143,6 +300,10 @@ class Receiver:
         if self.state is None:
             raise Refused("too_early", "the sign-in has not begun")
         return parameters_of(target.query, self.state)
+
+
+def _target(request: h11.Request) -> SplitResult:
+    return split(request.target.decode("ascii", "replace"))
 
 
 @asynccontextmanager
@@ -154,18 +315,124 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
     """
     parts = urlsplit(redirect)
     host, port = parts.hostname or "", parts.port if parts.port is not None else HTTP_PORT
-    try:
-        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1" if host == "localhost" else host)
-    except OSError as error:
-        problem = f"port {port} of {host} cannot be used for the redirect ({error.strerror})"
-        raise Refused("port_in_use", f"{problem}; end the program that uses it") from None
-    actual = listeners[0].socket.getsockname()[1]
-    shown = f"[{host}]" if ":" in host else host
-    netloc = shown if actual == HTTP_PORT else f"{shown}:{actual}"  # as browsers write it
-    receiver = Receiver(parts._replace(netloc=netloc, path=parts.path or "/").geturl())
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(partial(trio.serve_listeners, receiver.serve, listeners), name="redirect")
+    with ExitStack() as stack:
         try:
-            yield receiver
-        finally:
-            nursery.cancel_scope.cancel("the sign-in has ended")
+            listeners = stack.enter_context(listening(host, port))
+        except OSError as error:
+            problem = f"port {port} of {host} cannot be used for the redirect ({error.strerror})"
+            raise Refused("port_in_use", f"{problem}; end the program that uses it") from None
+        actual = listeners[0].getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        netloc = shown if actual == HTTP_PORT else f"{shown}:{actual}"  # as browsers write it
+        receiver = Receiver(parts._replace(netloc=netloc, path=parts.path or "/").geturl())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve, listeners, receiver.judge, name="redirect")
+            try:
+                yield receiver
+            finally:
+                nursery.cancel_scope.cancel("the sign-in has ended")
+
+
+# --- the first page -------------------------------------------------------------------------------------------------
+
+
+@define(eq=False, repr=False)
+class _FirstPage:
+    """The page that the browser is started with. It leads on once.
+
+    Attributes:
+        over: set when it has led on, or when there is no browser.
+        no_browser: True if there is none.
+    """
+
+    _url: str
+    path: str = field(factory=lambda: f"/{secrets.token_urlsafe(32)}", init=False)
+    over: anyio.Event = field(factory=anyio.Event, init=False)
+    no_browser: bool = field(default=False, init=False)
+    _opened: bool = field(default=False, init=False)
+
+    def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
+        """Lead the browser on; refuse everybody else."""
+        try:
+            self._check(request, connection)
+        except Refused as refusal:
+            return Answer.of(refusal)
+        self._opened = True
+        return Answer("", HTTPStatus.FOUND, self._url, self.over.set)
+
+    def _check(self, request: h11.Request, connection: socket.socket) -> None:
+        path = _target(request).path
+        if request.method != b"GET" or not secrets.compare_digest(path.encode(), self.path.encode()):
+            raise Refused("wrong_path", "this is not the page of a sign-in")
+        if is_stranger(connection):
+            logger.warning("sign-in: the first page was refused to a process of another user")
+            raise Refused("another_user", "only the user who signs in can open this page")
+        if self._opened:
+            raise Refused("opened_before", "this page was opened before; begin the sign-in again")
+
+
+def is_stranger(connection: socket.socket) -> bool:
+    """Return True if the other end of a connection on this machine belongs to a user other than this one and root.
+
+    False if that is not known. Only Linux has a table of all connections and their users.
+    """
+    ours, theirs = (_written(*each) for each in (connection.getsockname(), connection.getpeername()))
+    rows = [row.split() for table in ("tcp", "tcp6") for row in _table(Path("/proc/net", table))]
+    known = any(row[1] in ours and row[2] in theirs for row in rows)
+    owners = {row[7] for row in rows if row[1] in theirs and row[2] in ours and row[3] == "01"}  # established
+    return known and not owners & {"0", str(os.getuid()), str(os.geteuid())}
+
+
+def _table(path: Path) -> Sequence[str]:
+    try:
+        return path.read_text().splitlines()[1:]
+    except OSError:
+        return ()
+
+
+def _written(host: str, port: int) -> frozenset[str]:
+    """Return an IPv4 address as the tables have it: as such, and as IPv6 maps it."""
+    packed = socket.inet_aton(host)
+    forms = (packed, b"\0" * 10 + b"\xff\xff" + packed)
+    words = (struct.unpack(f"={len(each) // 4}I", each) for each in forms)
+    return frozenset(f"{''.join(f'{word:08X}' for word in each)}:{port:04X}" for each in words)
+
+
+async def open_browser(url: str) -> None:
+    """Open a page in the user's browser, and wait until that has opened it. On Trio and on asyncio.
+
+    The URL appears in no command line: everybody on this machine could read it there. The browser is started with a
+    page on this machine, which leads on to the URL once.
+
+    **Cancellation**: ends the wait; the page leads nowhere from then on.
+
+    Raises:
+        Refused: there is no browser.
+    """
+    page = _FirstPage(str(httpx2.URL(url)))
+    if _has_display():
+        with listening("127.0.0.1", 0) as listeners:
+            at = f"http://127.0.0.1:{listeners[0].getsockname()[1]}{page.path}"
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(serve, listeners, page.judge)
+                tasks.start_soon(_start, at, page)
+                await page.over.wait()
+                tasks.cancel_scope.cancel()
+    if page.no_browser or not _has_display():
+        problem = "no browser can be opened here"
+        raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
+
+
+async def _start(at: str, page: _FirstPage) -> None:
+    # Some browsers stay in the foreground: the sign-in does not wait for their end.
+    started = False
+    with suppress(webbrowser.Error, OSError):
+        started = await anyio.to_thread.run_sync(webbrowser.open, at, abandon_on_cancel=True)
+    if not started and not page.over.is_set():
+        page.no_browser = True
+        page.over.set()
+
+
+def _has_display() -> bool:
+    # Without a display, `webbrowser` would start a text browser, which takes the terminal and knows no JavaScript.
+    return sys.platform != "linux" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
-import webbrowser
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
-import anyio.to_thread
 import httpx2
 import trio
 from attrs import define, field
@@ -27,6 +23,7 @@ from ._callbacks import call_back
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInFailed, Unreachable, remedy_for, with_explanation
 from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
+from ._lock import LONGEST, PATIENCE, patiently
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
 from ._tokens import store_of
@@ -45,29 +42,10 @@ CHALLENGE: Final = 10.0
 """Seconds for an answer of the MCP server. It only saves a search for the metadata."""
 
 
-async def open_browser(url: str) -> None:
-    """Open a page in the user's browser. A `SignInCallback`, on Trio and on asyncio.
-
-    Raises:
-        Refused: there is no browser.
-    """
-    # Some browsers stay in the foreground: the sign-in does not wait for their end.
-    if not await anyio.to_thread.run_sync(_open, url, abandon_on_cancel=True):
-        problem = "no browser can be opened here"
-        raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
-
-
-def _open(url: str) -> bool:
-    # Without a display, `webbrowser` would start a text browser, which takes the terminal and knows no JavaScript.
-    if sys.platform == "linux" and not any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")):
-        return False
-    return webbrowser.open(url)
-
-
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
     """Let a person sign in, or get tokens without one if `OAuth` says so; store them.
 
-    **Cancellation**: ends the sign-in; nothing is stored.
+    **Cancellation**: ends the sign-in at once; nothing is stored, unless that has begun.
 
     Args:
         server: the name of the server.
@@ -81,11 +59,13 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
-        text = await store.load(key)
-        await store.save(key, text or PROBE)
-        if not text:
-            await store.delete(key)
+    # A store that cannot be used is found before a person takes the trouble.
+    with patiently(LONGEST + PATIENCE):
+        async with store.lock(key):
+            text = await store.load(key)
+            await store.save(key, text or PROBE)
+            if not text:
+                await store.delete(key)
     old = SignedIn.from_text(text, exchange.url)
     try:
         refusal = await _refusal(exchange, challenge)
@@ -120,8 +100,9 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
     """Store the tokens. Return the failure, without its traceback: the tokens are in the frames of that."""
     try:
-        async with store.lock(key):
-            await store.save(key, new.to_text())
+        with patiently(LONGEST + PATIENCE):
+            async with store.lock(key):
+                await store.save(key, new.to_text())
     except ConfigError as error:
         return error.with_traceback(None)
     return None
@@ -250,7 +231,8 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
     Raises:
         ConfigError: the store cannot be used.
     """
-    text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
+    with patiently():
+        text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
     return SignedIn.from_text(text, exchange.url)
 
 
@@ -262,9 +244,10 @@ async def sign_out(exchange: Exchange) -> bool:
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    async with store.lock(key):
-        old = SignedIn.from_text(await store.load(key), exchange.url)
-        await store.delete(key)
+    with patiently(LONGEST + PATIENCE):
+        async with store.lock(key):
+            old = SignedIn.from_text(await store.load(key), exchange.url)
+            await store.delete(key)
     if old is None:
         return False
     if (request := revocation(exchange, old)) is not None:

@@ -10,11 +10,9 @@ from glob import escape
 from pathlib import Path
 from typing import Any, Final
 
-import trio
-
 from .._errors import ConfigError
 from .._user_files import UNFINISHED, replace_file, user_directory
-from ._lock import file_lock, unusable
+from ._lock import StoreBusy, StoreThread, file_lock, thread_of, unusable
 
 MAX_BYTES: Final = 1024 * 1024
 """The largest file to read. One sign-in takes 2 to 8 KiB."""
@@ -42,6 +40,7 @@ class FileTokenStore:
 
     def __init__(self, directory: str | os.PathLike[str] | None = None) -> None:
         self.directory: Path = Path(os.path.abspath(directory)) if directory is not None else _default_directory()
+        self._thread: StoreThread = thread_of(str(self.directory))
 
     def __repr__(self) -> str:
         return f"FileTokenStore({str(self.directory)!r})"
@@ -62,7 +61,7 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be read, or others can read, write or rename it.
         """
-        return await trio.to_thread.run_sync(_read, self.path(key))
+        return await self._thread.run(_read, self.path(key))
 
     async def save(self, key: str, value: str) -> None:
         """Replace the file of a key, and remove what a killed process has left of it.
@@ -70,7 +69,7 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be written.
         """
-        await _in_thread("written", _replace, self.path(key), value)
+        await self._change("written", _replace, self.path(key), value)
 
     async def delete(self, key: str) -> None:
         """Remove the file of a key, if it exists.
@@ -78,20 +77,19 @@ class FileTokenStore:
         Raises:
             ConfigError: the file cannot be removed.
         """
-        await _in_thread("removed", _remove, self.path(key))
+        await self._change("removed", _remove, self.path(key))
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a key."""
-        return file_lock(self.directory / f"{key}.lock")
+        return file_lock(self.directory / f"{key}.lock", self._thread)
 
-
-async def _in_thread(done: str, fn: Callable[..., None], path: Path, *args: str) -> None:
-    try:
-        await trio.to_thread.run_sync(fn, path, *args)
-        return
-    except OSError as error:
-        failure = unusable(path, done, error)
-    raise failure  # outside of the except block, because the value is in the frames of the error
+    async def _change(self, done: str, fn: Callable[..., None], path: Path, *args: str) -> None:
+        try:
+            await self._thread.run(fn, path, *args, lasting=True)
+            return
+        except OSError as error:
+            failure = unusable(path, done, error)
+        raise failure  # outside of the except block, because the value is in the frames of the error
 
 
 def _read(path: Path) -> str | None:
@@ -148,6 +146,9 @@ class KeyringTokenStore:
     def __init__(self, service: str = "mcp-actors", *, locks: str | os.PathLike[str] | None = None) -> None:
         self.service = service
         self._locks = FileTokenStore(locks)
+        # A lock is released after the calls of the keyring that were begun under it.
+        self._thread: StoreThread = thread_of(f"keyring {service} {self._locks.directory}")
+        self._locks._thread = self._thread
         self._keyring = _usable_keyring()
 
     def __repr__(self) -> str:
@@ -160,20 +161,22 @@ class KeyringTokenStore:
 
     async def save(self, key: str, value: str) -> None:
         """Replace the value of a key."""
-        await self._ask(self._keyring.set_password, key, value)
+        await self._ask(self._keyring.set_password, key, value, lasting=True)
 
     async def delete(self, key: str) -> None:
         """Remove a key, if it exists."""
         if await self.load(key) is not None:
-            await self._ask(self._keyring.delete_password, key)
+            await self._ask(self._keyring.delete_password, key, lasting=True)
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
         """Hold the lock of a key."""
         return self._locks.lock(key)
 
-    async def _ask(self, fn: Callable[..., Any], *args: str) -> Any:
+    async def _ask(self, fn: Callable[..., Any], *args: str, lasting: bool = False) -> Any:
         try:
-            return await trio.to_thread.run_sync(fn, self.service, *args)
+            return await self._thread.run(fn, self.service, *args, lasting=lasting)
+        except StoreBusy:
+            raise
         except Exception as error:
             # Not its text, nor the error as the context: they may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"

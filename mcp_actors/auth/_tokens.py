@@ -6,6 +6,10 @@ token sent, because many authorization servers accept it once and take a second 
 
 A refresh begins before the token expires. Until then, one task refreshes and the others go on with the old token.
 
+A refresh that has begun belongs to no caller. It goes on in a task of its own when the one that needed it is cancelled,
+and the write of the new token in an abandoned thread, under the lock (`_lock.py`): no caller waits for a disk or a
+keyring that hangs.
+
 The new token is in use before it is stored. If the disk has become full since the check before the refresh, this
 connection goes on with the token, and stores it as soon as it can: the old one in the store is worth nothing.
 """
@@ -16,6 +20,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
+from contextvars import copy_context
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -29,7 +34,7 @@ from .._plain_text import plain_text
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
 from ._flow import made_up_refusal, refresh, run_unattended
-from ._lock import LockHeld
+from ._lock import LONGEST, PATIENCE, StoreBusy, busy, patiently
 from ._sign_in_record import SignedIn, key_of
 from ._stores import FileTokenStore
 
@@ -41,7 +46,11 @@ logger = logging.getLogger("mcp_actors.auth")
 T = TypeVar("T")
 
 GRACE: Final = 2.0
-"""Seconds that a refresh whose caller was cancelled may still take: its answer holds the only valid refresh token."""
+"""Seconds that the end of a connection or of the program waits for the answer to a refresh, which holds the only valid
+refresh token."""
+
+ATTEMPT: Final = 1.0
+"""Seconds that a request waits for a store that has not taken a token before."""
 
 PAUSE: Final = 10.0
 """Seconds until the next attempt, if a refresh before the expiry has failed, or a new token could not be stored."""
@@ -78,6 +87,7 @@ class OAuthTokens(httpx2.Auth):
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _not_before: float = field(default=0.0, init=False)
     _failed_last: Unreachable | None = field(default=None, init=False)
+    _answered: trio.Event | None = field(default=None, init=False)
     _store: TokenStore = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -99,6 +109,12 @@ class OAuthTokens(httpx2.Auth):
         response = yield request
         if response.status_code == HTTPStatus.UNAUTHORIZED and not self._exchange.oauth.unattended:
             raise SignInRequired.because(self._server, "the server refuses a new token")
+
+    async def finish(self) -> None:
+        """Wait for the answer to a refresh under way, for `GRACE` seconds at most, before the client is closed."""
+        if self._answered is not None:
+            with trio.move_on_after(GRACE, shield=True):
+                await self._answered.wait()
 
     def _refuses_token(self, response: httpx2.Response) -> bool:
         """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
@@ -135,7 +151,8 @@ class OAuthTokens(httpx2.Auth):
             return current
 
     async def _load(self) -> None:
-        text = await self._store.load(self._key)
+        with patiently():
+            text = await self._store.load(self._key)
         if self._unsaved and text == self._stored:
             return  # the store still has what the current token has replaced
         found = SignedIn.from_text(text, self._exchange.url)
@@ -163,7 +180,15 @@ class OAuthTokens(httpx2.Auth):
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
         """Replace a token that is refused or about to expire, unless another task or process has done it."""
-        failed = self._failed_last
+        return await _apart(lambda begin: self._renew_alone(used, refusal, self._failed_last, begin))
+
+    async def _renew_alone(
+        self,
+        used: SignedIn | None,
+        refusal: httpx2.Response | None,
+        failed: Unreachable | None,
+        begin: Callable[[], None],
+    ) -> SignedIn | None:
         async with self._turn:
             # Not by identity: a refresh that failed has loaded the same token again, and a server that refuses it once
             # more would seem to refuse a new one.
@@ -180,8 +205,9 @@ class OAuthTokens(httpx2.Auth):
                 await self._load()
                 if self._is_news(used):
                     return self._current
+                begin()
                 try:
-                    return await _carefully(self._obtain, refusal)
+                    return await self._obtain(refusal)
                 except Unreachable as error:
                     self._failed_last = error
                     raise
@@ -204,13 +230,23 @@ class OAuthTokens(httpx2.Auth):
             # First, because a refresh uses the refresh token up, and the next one has to be stored.
             await self._save(old)
             try:
-                new = await refresh(self._exchange, old)
+                new = await self._refreshed(old)
             except SignInNeeded:
                 # It is not sent again: some authorization servers take that for a theft, and block the client.
                 await self._take(old.without_refresh_token())
                 raise
         await self._take(new)
         return new
+
+    async def _refreshed(self, old: SignedIn) -> SignedIn:
+        self._answered = trio.Event()
+        try:
+            with trio.fail_after(TIMEOUT):
+                return await refresh(self._exchange, old)
+        except trio.TooSlowError:
+            raise Unreachable(f"the authorization server did not answer within {TIMEOUT:g} s") from None
+        finally:
+            self._answered.set()
 
     async def _take(self, new: SignedIn) -> None:
         """Replace the sign-in, while the lock is held; go on with it if it cannot be stored."""
@@ -224,12 +260,13 @@ class OAuthTokens(httpx2.Auth):
 
     async def _save(self, signed_in: SignedIn) -> None:
         text = signed_in.to_text()
-        await self._store.save(self._key, text)
+        with patiently():
+            await self._store.save(self._key, text)
         self._stored, self._unsaved = text, False
 
     async def _save_again(self) -> None:
         """Store the current sign-in, unless the store has got another one."""
-        with suppress(ConfigError):
+        with suppress(ConfigError), patiently(ATTEMPT):
             async with self._turn, self._store.lock(self._key):
                 await self._load()
                 if self._unsaved and self._current is not None:
@@ -243,7 +280,7 @@ class OAuthTokens(httpx2.Auth):
         except SignInNeeded as error:
             failure: Exception = SignInRequired.because(self._server, str(error), error.challenge)
         except (Refused, ConfigError) as error:
-            failure = self._failed(str(error), hopeless=not isinstance(error, LockHeld))
+            failure = self._failed(str(error), hopeless=not isinstance(error, StoreBusy))
         except Unreachable as error:
             failure = self._failed(str(error), hopeless=False)
         raise failure
@@ -266,33 +303,51 @@ def _names_metadata(response: httpx2.Response) -> bool:
     return extract_field_from_www_auth(response, "resource_metadata") is not None
 
 
-async def _carefully(fn: Callable[..., Awaitable[T]], *args: object) -> T:
-    """Call `fn` in a task that goes on for `GRACE` seconds when this one is cancelled.
+async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
+    """Call a function in a task of its own, which ends with its caller until the function has called ``begin``.
+
+    After that it goes on without the caller; at the end of the program for `GRACE` seconds.
+
+    **Cancellation**: leaves at once.
 
     Raises:
-        Unreachable: it takes longer than `TIMEOUT`.
+        StoreBusy: it takes too long, as the store does not answer.
+        Exception: the function has raised it.
     """
     results: list[T] = []
-    failures: list[Exception] = []
-    done = trio.Event()
-    scope = trio.CancelScope(shield=True, deadline=trio.current_time() + TIMEOUT)
+    failures: list[BaseException] = []
+    begun, done = trio.Event(), trio.Event()
+    scope = trio.CancelScope(shield=True, deadline=trio.current_time() + LONGEST + PATIENCE)
+
+    def begin() -> None:
+        begun.set()
+        # For the exchange, and for the store before and after it.
+        scope.deadline = trio.current_time() + TIMEOUT + 2 * PATIENCE
 
     async def work() -> None:
-        with scope:
-            try:
-                results.append(await fn(*args))
-            except Exception as error:
-                failures.append(error)
+        try:
+            with scope:
+                results.append(await fn(begin))
+        except BaseException as error:  # no cancellation: the scope lets none in, and keeps its own
+            failures.append(error)
         done.set()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(work, name="refresh")
-        try:
-            await done.wait()
-        finally:
-            scope.deadline = min(scope.deadline, trio.current_time() + GRACE)
+    async def attend() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(work, name="refresh")
+            try:
+                await done.wait()
+            finally:  # the program ends
+                scope.deadline = min(scope.deadline, trio.current_time() + GRACE)
+
+    trio.lowlevel.spawn_system_task(attend, name="refresh", context=copy_context())
+    try:
+        await done.wait()
+    finally:
+        if not begun.is_set():
+            scope.cancel("the caller has left")
     for failure in failures:
         raise failure
     if not results:
-        raise Unreachable(f"the authorization server did not answer within {TIMEOUT:g} s")
+        raise busy(LONGEST + PATIENCE)
     return results[0]

@@ -48,6 +48,10 @@ class Authority:
         """Block until so many callers have called a tool with a token that has not expired."""
         self._talk(None, f"?callers={number}", timeout=250)
 
+    def wait_exchanges(self, number: int) -> None:
+        """Block until so many requests for tokens have come."""
+        self._talk(None, f"?exchanges={number}", timeout=250)
+
     def grants(self, kind: str) -> int:
         """Return how many tokens were granted by a grant type."""
         number: int = self.counts["grants"].get(kind, 0)

@@ -11,7 +11,7 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 const control = {}, counts = {}, callers = new Set(), outdated = new Set(), called = new EventEmitter();
 function reset() {
   Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, quote: false, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
-  Object.assign(counts, { pages: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
+  Object.assign(counts, { pages: 0, exchanges: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
   callers.clear();
 }
 reset();
@@ -63,7 +63,7 @@ const provider = new Provider(issuer, {
   ttl: { AccessToken: () => control.ttl, ClientCredentials: () => control.ttl, RefreshToken: 86400, Grant: 86400, Session: 86400, Interaction: 3600 },
   renderError: (ctx, out) => { ctx.body = out; },
 });
-provider.on("registration_create.success", () => counts.registrations++);
+provider.on("registration_create.success", (ctx, client) => { counts.registrations++; counts.secret = client.clientSecret; });
 provider.on("grant.success", (ctx) => {
   const type = ctx.oidc.params.grant_type;
   counts.grants[type] = (counts.grants[type] ?? 0) + 1;
@@ -163,6 +163,8 @@ http.on("request", async (req, res) => {
         if (due) outdated.add(due); // it is valid, but its callers want to refresh it
       }
       const wanted = new URL(req.url, issuer).searchParams.get("callers");
+      const exchanges = new URL(req.url, issuer).searchParams.get("exchanges");
+      while (exchanges && counts.exchanges < exchanges) await once(called, "exchange");
       while (wanted && callers.size < wanted) await once(called, "call");
       return json(res, 200, { ...counts, issuer });
     }
@@ -178,8 +180,12 @@ http.on("request", async (req, res) => {
     if (path === "/token" && control.down > 0) { control.down--; return json(res, 503, { error: "temporarily_unavailable" }); }
     if (path === "/token" && control.quote) {
       const form = new URLSearchParams(await body(req));
-      return json(res, 400, { error: "invalid_grant", error_description: `${form.get("code")} ${form.get("code_verifier")}` });
+      const pair = (req.headers.authorization ?? "").replace(/^Basic /, "");
+      const bare = pair.replace(/=+$/, ""), secret = decodeURIComponent(Buffer.from(pair, "base64").toString().split(":")[1] ?? "");
+      const said = [pair, bare, secret, form.get("code"), form.get("code_verifier")];
+      return json(res, 400, { error: "invalid_grant", error_description: said.join(" ") });
     }
+    if (path === "/token") { counts.exchanges++; called.emit("exchange"); }
     if (path === "/token" && control.slow) await new Promise((done) => setTimeout(done, control.slow));
     return await oidc(req, res);
   } catch (error) {

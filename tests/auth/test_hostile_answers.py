@@ -100,11 +100,14 @@ class Servers:
     @asynccontextmanager
     async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
         """Open a client with a stored sign-in."""
-        exchange = self.exchange(folder)
-        await FileTokenStore(folder).save(key_of(URL, exchange.oauth), stored)
-        transport = httpx2.MockTransport(self)
-        async with httpx2.AsyncClient(transport=transport, auth=OAuthTokens("guarded", exchange)) as client:
+        await FileTokenStore(folder).save(key_of(URL, self.exchange(folder).oauth), stored)
+        async with self.client_of(folder) as client:
             yield client
+
+    def client_of(self, folder: Path) -> httpx2.AsyncClient:
+        """Return a client with the sign-in of a folder."""
+        auth = OAuthTokens("guarded", self.exchange(folder))
+        return httpx2.AsyncClient(transport=httpx2.MockTransport(self), auth=auth)
 
 
 async def pasted(url: str) -> str:
@@ -149,9 +152,10 @@ async def test_a_401_without_metadata_requires_a_sign_in_only_where_one_is_confi
 
 
 async def test_a_lock_that_another_process_keeps_is_not_hopeless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Servers().client(tmp_path, json.dumps(STORED)) as client:
+        monkeypatch.setattr(_lock, "LONGEST", 0.1)
         monkeypatch.setattr(_lock, "_locked", lambda descriptor, path: False)
         with pytest.raises(ConnectFailed, match="another process has held") as caught:
             await client.post(URL)

@@ -104,8 +104,9 @@ class Shown:
         assert all(len(secret) >= 8 for secret in self.secrets.values())
         found = set()
         for what, secret in self.secrets.items():
-            pair = base64.b64encode(f"{VARIABLES['PERSON']}:{secret}".encode()).decode()
-            forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], pair}
+            pairs = f"{VARIABLES['PERSON']}:{secret}", f"confidential:{quote(secret, safe='')}"
+            encoded = {base64.b64encode(pair.encode()).decode().rstrip("=") for pair in pairs}
+            forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], *encoded}
             found |= {(what, where) for where, text in self.texts if any(form in text for form in forms)}
         return sorted(found)
 
@@ -284,7 +285,7 @@ def test_no_secret_leaves_whatever_happens(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A-24, B-09: errors, logs, events, views, tables, files, spans, warnings and commands show no credential."""
+    """A-24, B-09, C-17: errors, logs, events, views, tables, files, spans, warnings and commands show no credential."""
     from mcp_actors.cli import _app
 
     caplog.set_level(logging.DEBUG)

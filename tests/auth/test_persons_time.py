@@ -91,6 +91,40 @@ async def test_a_call_waits_for_a_person_beyond_every_other_timeout(
     assert len(browser.pages) == 1
 
 
+async def test_a_server_makes_a_person_be_asked_twice_an_hour_at_most(
+    authority: Authority, tmp_path: Path, mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-18: over all connects, restarts and isolated retries, although it serves in between."""
+    browser = Browser()
+    retry = RetryPolicy(isolated=True, backoff=Backoff(initial=0.01))
+
+    def revoke() -> None:
+        for kind in ("refresh_token", "access_token"):
+            authority.set(revoke=stored(tmp_path)["tokens"][kind])
+
+    config = authority.config(tmp_path, on_sign_in=browser.show, retry=retry, connect="lazy")
+    async with open_servers(config) as servers:
+        guarded = servers["guarded"]
+        assert await whoami(servers) == "ada"
+        revoke()
+        assert await whoami(servers) == "ada"
+        assert len(browser.pages) == 2
+        revoke()
+        with pytest.raises(SignInRequired):
+            await whoami(servers)
+        for _ in range(2):
+            await guarded.restart()
+            assert guarded.state == "needs_auth"
+        assert len(browser.pages) == 2
+        assert caplog.text.count("on_sign_in is not called again now (twice within an hour)") == 1
+        await guarded.sign_in(show=browser.show)  # the person has started it, so it does not count
+        assert await whoami(servers) == "ada"
+        mock_clock.jump(3600)
+        revoke()
+        assert await whoami(servers) == "ada"
+        assert len(browser.pages) == 4
+
+
 async def test_an_isolated_retry_asks_no_person(authority: Authority, tmp_path: Path) -> None:
     await signed_in(authority, tmp_path)
     browser = Browser()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+
 import httpx2
 import pytest
 import trio
-from trio.testing import MockClock, memory_stream_pair
+import trio.testing
+from trio.testing import MockClock
 
 from mcp_actors.auth import _receiver
 from mcp_actors.auth._failures import Refused
-from mcp_actors.auth._receiver import PATIENCE, Receiver, open_receiver, parameters_of, split
+from mcp_actors.auth._receiver import MOST, PATIENCE, Receiver, open_receiver, parameters_of, split
 
 STATE = "the-state-of-this-sign-in"
 REDIRECT = "http://127.0.0.1:0/callback"
@@ -37,6 +42,8 @@ async def test_the_redirect_of_this_sign_in_is_received_and_the_port_closed() ->
         ("/callback?code=stolen&state=another", {}, "state_mismatch"),
         ("/callback?code=stolen", {}, "state_mismatch"),
         (f"/callback?code=a&code=b&state={STATE}", {}, "repeated_parameter"),
+        ("/callback?error=access_denied", {}, "state_mismatch"),
+        ("/callback?error=access_denied&state=another", {}, "state_mismatch"),
         (f"/elsewhere?code=a&state={STATE}", {}, "wrong_path"),
         (f"/callback?code=a&state={STATE}", {"host": "evil.example"}, "wrong_host"),
     ],
@@ -44,6 +51,7 @@ async def test_the_redirect_of_this_sign_in_is_received_and_the_port_closed() ->
 async def test_a_stranger_is_refused_by_name_and_ends_nothing(
     path: str, headers: dict[str, str], reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """C-15."""
     async with open_receiver(REDIRECT) as receiver:
         receiver.state = STATE
         answer = await get(str(httpx2.URL(receiver.url).join(path)), headers=headers)
@@ -88,11 +96,98 @@ async def test_nothing_is_received_before_the_sign_in_has_begun() -> None:
 
 
 async def test_a_connection_that_sends_nothing_is_closed(autojump_clock: MockClock) -> None:
-    one, other = memory_stream_pair()
-    began = trio.current_time()
-    await Receiver(REDIRECT).serve(one)  # type: ignore[arg-type]  # any stream will do
-    assert trio.current_time() - began == PATIENCE
-    await other.aclose()
+    """C-15."""
+    async with open_receiver(REDIRECT) as receiver:
+        stream = await connect(receiver)
+        began = trio.current_time()
+        assert await stream.receive_some() == b""
+        assert trio.current_time() - began == PATIENCE
+        await stream.aclose()
+
+
+async def connect(receiver: Receiver) -> trio.SocketStream:
+    """Connect to a receiver as a stranger does."""
+    return await trio.open_tcp_stream("127.0.0.1", httpx2.URL(receiver.url).port or 0)
+
+
+def descriptors() -> int:
+    """Return how many descriptors this process has."""
+    return len(os.listdir("/dev/fd"))
+
+
+async def test_silent_connections_take_few_descriptors_and_keep_no_browser_out() -> None:
+    """C-15: also if they come faster than they can be answered, and stay."""
+    async with open_receiver(REDIRECT) as receiver, trio.open_nursery() as nursery:
+        receiver.state = STATE
+        before, most, strangers = descriptors(), 0, list[trio.SocketStream]()
+        for _ in range(10 * MOST):
+            strangers.append(await connect(receiver))
+            await trio.testing.wait_all_tasks_blocked()
+            most = max(most, descriptors() - before - len(strangers))
+        assert MOST <= most <= MOST + 2
+
+        async def flood() -> None:
+            while True:
+                await (await connect(receiver)).aclose()
+
+        nursery.start_soon(flood)
+        assert (await get(f"{receiver.url}?code=mine&state={STATE}")).status_code == 200
+        assert (await receiver.wait())["code"] == "mine"
+        nursery.cancel_scope.cancel("the redirect has come")
+    for each in strangers:
+        await each.aclose()
+
+
+async def test_the_receiver_goes_on_when_no_descriptor_is_left_for_a_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """C-15: strangers, or the program itself, may have taken all."""
+    async with open_receiver(REDIRECT) as receiver:
+        receiver.state = STATE
+        stream = await connect(receiver)
+        accept, refused = socket.socket.accept, trio.Event()
+
+        def fail(listener: socket.socket) -> object:
+            if not refused.is_set():
+                refused.set()
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            return accept(listener)
+
+        monkeypatch.setattr(socket.socket, "accept", fail)
+        other = await connect(receiver)
+        await refused.wait()
+        assert (await get(f"{receiver.url}?code=mine&state={STATE}")).status_code == 200
+        for each in (stream, other):
+            await each.aclose()
+
+
+async def test_each_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """C-15: strangers cannot fill the log."""
+    async with open_receiver(REDIRECT) as receiver:
+        receiver.state = STATE
+        for _ in range(3):
+            await get(f"{receiver.url}?code=stolen&state=another")
+            await get(f"{receiver.url}elsewhere")
+    assert (caplog.text.count("(state_mismatch)"), caplog.text.count("(wrong_path)")) == (1, 1)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+async def test_localhost_is_received_at_both_of_its_addresses() -> None:
+    """C-15: at the one that is free, a stranger could wait for the code."""
+    async with open_receiver("http://localhost:0/callback") as receiver:
+        receiver.state = STATE
+        port = httpx2.URL(receiver.url).port
+        for host in ("127.0.0.1", "[::1]"):
+            answer = await get(
+                f"http://{host}:{port}/callback?code=a&state={STATE}", headers={"host": f"localhost:{port}"}
+            )
+            assert answer.status_code == 200
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as stranger,
+        pytest.raises(Refused, match="end the program that uses it"),
+    ):
+        async with open_receiver(f"http://localhost:{stranger.getsockname()[1]}/callback"):
+            pytest.fail("a stranger waits for the code")
 
 
 async def test_a_request_that_is_not_http_is_dropped() -> None:

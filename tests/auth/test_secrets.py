@@ -7,17 +7,23 @@ import logging
 import pickle
 import time
 import traceback
+from base64 import b64encode
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
 
+import httpx2
 import pytest
 from mcp import MCPError
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from mcp_actors import McpActorsError, open_servers
-from mcp_actors.auth import SignInRequired
+from mcp_actors.auth import Exchange, OAuth, SignInFailed, SignInRequired
 from mcp_actors.kernel import Event
+from mcp_actors.servers.transports import Masker
 
-from .authority import Authority, Browser
+from .authority import SECRET, Authority, Browser
 from .test_sign_in import change, signed_in, stored, whoami
 
 
@@ -77,6 +83,43 @@ async def test_a_failed_refresh_shows_no_token(
     for secret in (tokens["access_token"], tokens["refresh_token"]):
         assert secret not in text
         assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("configured", [True, False])
+async def test_a_client_secret_that_comes_back_is_masked(
+    authority: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture, configured: bool
+) -> None:
+    """C-17: plain, and as base64 of ``id:secret``; also of a client that has registered itself."""
+    caplog.set_level(logging.DEBUG)
+    shown: list[str] = []
+    options = {"client_id": "confidential", "client_secret": SECRET} if configured else {}
+    browser = Browser()
+    authority.set(quote=True)
+    config = authority.config(tmp_path, on_sign_in=browser.show, **options)
+    async with open_servers(config, observers=[lambda event: shown.append(repr(event))]) as servers:
+        await servers["guarded"].wait_state("needs_auth")
+        with pytest.raises(SignInFailed, match="invalid_grant") as caught:
+            await servers["guarded"].sign_in(show=browser.show)
+        shown += [repr(caught.value), repr(servers.errors), repr(servers.status()), caplog.text]
+    secret = SECRET if configured else authority.counts["secret"]
+    client = "confidential" if configured else parse_qs(urlsplit(browser.pages[-1]).query)["client_id"][0]
+    pair = b64encode(f"{client}:{quote(secret, safe='')}".encode()).decode()
+    assert "<auth.client_secret>" in repr(shown) if configured else "<token>" in repr(shown)
+    for each in (secret, pair, pair.rstrip("=")):
+        assert not [text for text in shown if each in text]
+
+
+async def test_a_stored_client_secret_is_masked_however_often_its_token_is_refreshed(tmp_path: Path) -> None:
+    """C-17: it outlives all tokens."""
+    masker = Masker()
+    learn = partial(masker.add_recent, "<token>")
+    client = OAuthClientInformationFull(client_id="me", client_secret="issued-to-this-program")
+    async with httpx2.AsyncClient() as http:
+        exchange = Exchange(http, "https://mcp.example/mcp", OAuth(), None, masker, learn)
+        for number in range(20):
+            exchange.learn_credentials(OAuthToken(access_token=f"access-{number}", refresh_token=f"r-{number}"), client)
+    pair = b64encode(b"me:issued-to-this-program").decode()
+    assert masker(f"{pair} issued-to-this-program access-19") == "<token> <token> <token>"
 
 
 def test_the_error_can_be_copied_and_pickled() -> None:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 import trio
 
-from mcp_actors import RestartPolicy, ServerUnavailable, open_servers
+from mcp_actors import ConfigError, RestartPolicy, ServerUnavailable, open_servers
 from mcp_actors.auth import SignInFailed, SignInRequired, sign_out
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.transports import open_exchange
@@ -58,6 +58,44 @@ async def signed_in(authority: Authority, folder: Path) -> None:
     """Sign in, and leave."""
     async with open_servers(authority.config(folder)) as servers:
         await servers["guarded"].sign_in(show=Browser().show)
+
+
+async def test_a_sign_out_ends_a_sign_in_for_all_programs_and_asks_no_person(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """C-27: also where a callback would ask."""
+    browser = Browser()
+    async with open_servers(authority.config(tmp_path, on_sign_in=browser.show, connect="lazy")) as servers:
+        guarded = servers["guarded"]
+        assert not await guarded.signed_in()
+        assert not await guarded.sign_out()
+        assert guarded.state == "pending"
+        assert await whoami(servers) == "ada"
+        assert await guarded.signed_in()
+        assert await guarded.sign_out()
+        assert (guarded.state, await guarded.signed_in(), authority.counts["revoked"]) == ("needs_auth", False, 1)
+        assert (all_stored(tmp_path), len(browser.pages)) == ([], 1)
+        await guarded.sign_in(show=browser.show)
+        assert await whoami(servers) == "ada"
+        await guarded.stop()
+        assert await guarded.sign_out()
+        assert [ref.state for ref in servers.configured] == ["stopped"]
+
+
+async def test_a_required_server_is_signed_out_of_without_an_error(authority: Authority, tmp_path: Path) -> None:
+    """C-27: that it needs a sign-in afterwards is what was asked for."""
+    await signed_in(authority, tmp_path)
+    async with open_servers(authority.config(tmp_path, required=True)) as servers:
+        assert await servers["guarded"].sign_out()
+        assert servers["guarded"].state == "needs_auth"
+
+
+async def test_a_process_has_no_sign_in(tmp_path: Path) -> None:
+    """C-27."""
+    async with open_servers(server("a", connect="lazy")) as servers:
+        for ask in (servers["a"].signed_in, servers["a"].sign_out):
+            with pytest.raises(ConfigError, match="server 'a' has no sign-in, because it is not reached over HTTP"):
+                await ask()
 
 
 async def test_a_program_does_not_wait_for_the_person_of_an_optional_server(

@@ -64,6 +64,20 @@ async def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
         await store.load("key")
 
 
+async def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They could have put their tokens there, also in a file that only its owner can read."""
+    store = FileTokenStore(tmp_path)
+    await store.save("key", "one")
+    # Only root can give a file away. To anybody else, it seems to be of another user if they are one.
+    if os.geteuid() == 0:
+        os.chown(store.path("key"), 65534, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert _mode(store.path("key")) == 0o600
+    with pytest.raises(ConfigError, match="it is not a file of this user that only this user can read"):
+        await store.load("key")
+
+
 async def test_a_link_to_another_file_is_refused(tmp_path: Path) -> None:
     store = FileTokenStore(tmp_path)
     _link(store.path("key"))

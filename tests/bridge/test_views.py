@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mcp_actors import ServerGroup, ServerRef, bridge, kernel, open_servers
+from mcp_actors import ConfigError, ServerGroup, ServerRef, bridge, kernel, open_servers
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.bridge.views import view_of
@@ -105,6 +105,22 @@ def test_the_tree_of_a_group_is_read_in_one_step_of_its_own_side() -> None:
             assert {node.state for node in tree.walk()} == {"running"}
         async with bridge.open_supervisor(ChildSpec("worker", Worker), name="house") as supervisor:
             assert str(await supervisor.tree()).split() == ["house/", "running", "└─", "worker", "running"]
+
+    asyncio.run(main())
+
+
+def test_one_server_is_replaced_and_its_sign_in_asked_for() -> None:
+    """C-27: from asyncio."""
+
+    async def main() -> None:
+        async with bridge.open_servers(server("a"), server("b")) as servers:
+            assert await servers.replace(server("a", request_timeout=7)) == servers["a"]
+            assert [servers[name].config.request_timeout for name in servers] == [7, server("b").request_timeout]
+            assert servers["a"].stderr_tail == ""
+            assert servers.status()["a"].to_json()["state"] == "ready"
+            for ask in (servers["a"].signed_in, servers["a"].sign_out):
+                with pytest.raises(ConfigError, match="has no sign-in"):
+                    await ask()
 
     asyncio.run(main())
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,18 +151,26 @@ def test_a_login_that_is_interrupted_leaves_nothing(authority: Authority, tmp_pa
     assert tokens(tmp_path) == []
 
 
-def test_a_login_that_is_interrupted_in_the_write_says_that_it_is_stored(
-    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+def test_a_login_that_is_interrupted_in_a_write_that_hangs_ends_at_once(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
+    """C-16: it says nothing, as the tokens are not stored yet."""
+    released, written = threading.Event(), threading.Event()
+
     def interrupt(path: Path, data: bytes, *, durable: bool) -> None:
         if data.strip():
             signal.raise_signal(signal.SIGINT)
+            released.wait(60)
         replace_file(path, data, durable=durable)
+        if data.strip():
+            written.set()
 
     monkeypatch.setattr(_stores, "replace_file", interrupt)
     login = run("login", "docs")
-    assert (login.returncode, len(tokens(tmp_path))) == (130, 1)
-    assert "docs  signed in to" in login.stdout
+    assert not written.is_set()
+    released.set()
+    written.wait(60)
+    assert (login.returncode, login.stdout) == (130, "")
     assert login.stderr.endswith("cancelled\n")
 
 

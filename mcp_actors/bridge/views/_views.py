@@ -213,6 +213,11 @@ class AsyncioServerRef(View[ServerRef]):
         """The templates that it listed last, if they are kept, like `mcp_actors.ServerRef.resource_templates`."""
         return self._target.resource_templates
 
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines of its standard error, like `mcp_actors.ServerRef.stderr_tail`."""
+        return self._target.stderr_tail
+
     statistics: Final = sync_view(ServerRef.statistics)
     wait_state: Final = async_view(ServerRef.wait_state)
     wait_ready: Final = async_view(ServerRef.wait_ready)
@@ -233,6 +238,8 @@ class AsyncioServerRef(View[ServerRef]):
 
     restart: Final = async_view(ServerRef.restart)
     sign_in: Final = async_view(ServerRef.sign_in, callbacks=("show",))
+    sign_out: Final = async_view(ServerRef.sign_out)
+    signed_in: Final = async_view(ServerRef.signed_in)
     stop: Final = async_view(ServerRef.stop)
     start: Final = async_view(ServerRef.start)
 
@@ -312,6 +319,11 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""
         adapted = config_from_loop(self._bridge, config)
         return AsyncioServerRef(self._bridge, await self._bridge.call(self, lambda: self._target.add(adapted)))
+
+    async def replace(self, config: ServerConfig) -> AsyncioServerRef:
+        """Change the configuration of a server, like `mcp_actors.ServerGroup.replace`."""
+        adapted = config_from_loop(self._bridge, config)
+        return AsyncioServerRef(self._bridge, await self._bridge.call(self, lambda: self._target.replace(adapted)))
 
     async def remove(self, name: str) -> None:
         """Stop a server and forget it, like `mcp_actors.ServerGroup.remove`."""

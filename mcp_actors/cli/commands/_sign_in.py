@@ -35,18 +35,26 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
     async def show(url: str) -> str | None:
         output.note("Open this page to sign in:")
         output.messages.file.write(f"{plain_text(url, limit=len(url))}\n")
-        with suppress(Exception):
-            await open_browser(url)
-        if not sys.stdin.isatty():
-            return None
-        output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
-        return await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
+        pasted = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_try_browser, url)
+            if sys.stdin.isatty():
+                output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
+                pasted = await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
+            if pasted is not None:
+                nursery.cancel_scope.cancel("the URL was pasted")
+        return pasted
 
     async with until_signalled(), open_exchange(configured) as exchange:
         new = await sign_in(configured.name, exchange, show)
-        # Before the block ends: after a Ctrl-C that hits the write, the tokens are stored all the same.
+        # Before the block ends: a Ctrl-C after the write must not hide that the tokens are stored.
         output.line((configured.name, "bold"), f"  {_described(new)}")
     return 0
+
+
+async def _try_browser(url: str) -> None:
+    with suppress(Exception):  # the URL is on the terminal
+        await open_browser(url)
 
 
 def _pasted() -> str | None:

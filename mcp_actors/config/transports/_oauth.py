@@ -189,7 +189,8 @@ class OAuth:
             issuer, and its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
             the issuer and the resource, and returns an identity assertion authorization grant.
         on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
-            served or is restarted explicitly. Default None: only `sign_in()` and ``mcp-actors login`` ask a person.
+            served or is restarted explicitly, and at most twice an hour. Default None: only `sign_in()` and
+            ``mcp-actors login`` ask a person.
         sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
             without OAuth. Default False. Servers of configuration files without credentials are used so.

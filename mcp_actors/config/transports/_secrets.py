@@ -91,8 +91,19 @@ def _of_basic(encoded: str) -> Iterator[str]:
         pair = base64.b64decode(encoded, validate=True).decode()
     except (binascii.Error, ValueError):
         return
+    secret = pair.partition(":")[2]
     yield pair
-    yield pair.partition(":")[2]
+    yield secret
+    yield unquote(secret)  # OAuth sends both parts encoded as in a form
+    yield from _encoded(pair)
+
+
+def _encoded(pair: str) -> Iterator[str]:
+    """Yield the base64 forms of a user and a password: of both alphabets, with and without the padding."""
+    raw = pair.encode(errors="replace")
+    for encoded in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
+        yield encoded
+        yield encoded.rstrip("=")
 
 
 def _of_url(url: str, own: bool) -> Iterator[str]:
@@ -104,7 +115,7 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
     if password:
         yield password
         yield f"{user}:{password}"
-        yield base64.b64encode(f"{user}:{password}".encode(errors="replace")).decode()
+        yield from _encoded(f"{user}:{password}")
     if own:
         yield user
     for name, value in parse_qsl(parts.query, keep_blank_values=True):

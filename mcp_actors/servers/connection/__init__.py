@@ -7,4 +7,9 @@ below.
 from __future__ import annotations
 
 from ._actor import ServerActor as ServerActor
-from .upkeep import Subscribe as Subscribe, sign_in_to as sign_in_to
+from .upkeep import (
+    Subscribe as Subscribe,
+    is_signed_in as is_signed_in,
+    sign_in_to as sign_in_to,
+    sign_out_of as sign_out_of,
+)

@@ -123,6 +123,7 @@ class ServerActor(Actor):
             raise failure from failure.__cause__
         finally:
             self._record.session = Session()
+            self._record.keep_stderr()
             if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
 
@@ -159,6 +160,7 @@ class ServerActor(Actor):
         ):
             self._link, self._phase = link, Phase.NEGOTIATING
             self._record.session.masker = link.masker
+            self._record.read_stderr = lambda: link.obituary().stderr_tail
             async with self._session(link, questions.for_client(), negotiation, patience):
                 patience.connected()
                 self._phase = Phase.SERVING

@@ -21,7 +21,7 @@ from ..record import ACTIVE, CONNECTED
 from ..ref import Reconnect, ServerRef, change
 from ._failures import closed, tool_not_found
 from ._gate import wait_connects
-from ._lifecycle import Add, Reload, Remove
+from ._lifecycle import Add, Reload, Remove, Replace
 from ._tree import LIFECYCLE
 
 if TYPE_CHECKING:
@@ -297,8 +297,30 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
             ServerUnavailable: the group was closed, or the server was removed meanwhile.
         """
-        _check_added(config)
+        _check_config(config, "add")
         member = await self._change(Add(config))
+        await wait_connects([member.record])
+        return member.ref
+
+    async def replace(self, config: ServerConfig) -> ServerRef:
+        """Change the configuration of the server of that name, and nothing else; return the server.
+
+        If it differs in any field, credentials included, the server is connected again as by `reload`: its ref and its
+        queue stay, its calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped.
+        Waits for its connect as `add` does. A source that the group was opened with is not changed: the next `reload`
+        without arguments, or the next change of a watched source, brings its own configuration back.
+
+        **Cancellation**: leaves at once; the server is changed nevertheless.
+
+        Raises:
+            ConnectFailed: it is required and could not be connected. It is ``failed``.
+            ConfigError: this is not a `ServerConfig`, or it is disabled.
+            KeyError: no server has that name; use `add`.
+            ServerUnavailable: the group was closed, or the server was removed meanwhile.
+        """
+        _check_config(config, "replace")
+        member = self._roster.member(config.name)
+        await self._change(Replace(config))
         await wait_connects([member.record])
         return member.ref
 
@@ -331,7 +353,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         configuration. Waits for connects as `add` does.
 
         **Cancellation**: while files are read, nothing changes. Later it leaves at once, and the changes are made
-        nevertheless. Concurrent calls of `add`, `remove` and `reload` run one after the other.
+        nevertheless. Concurrent calls of `add`, `remove`, `replace` and `reload` run one after the other.
 
         Args:
             configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
@@ -400,18 +422,18 @@ class ServerGroup(Mapping[str, ServerRef]):
         return self._hub.subscribe(size=size)
 
 
-def _check_added(config: object) -> None:
-    """Validate the argument of `ServerGroup.add`.
+def _check_config(config: object, method: str) -> None:
+    """Validate the argument of `ServerGroup.add` or `ServerGroup.replace`.
 
     Raises:
         ConfigError: it is not the configuration of an enabled server.
     """
     if not isinstance(config, ServerConfig):
-        problem = f"add() takes a ServerConfig, not {type(config).__name__}; for files and mappings, use reload()"
-        raise ConfigError(problem, source="ServerGroup.add")
+        problem = f"{method}() takes a ServerConfig, not {type(config).__name__}; for files and mappings, use reload()"
+        raise ConfigError(problem, source=f"ServerGroup.{method}")
     if not config.enabled:
-        problem = "this server is disabled; add it with enabled=True"
-        raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="enabled")
+        problem = f"this server is disabled; {method} it with enabled=True"
+        raise ConfigError(f"server {config.name!r}: {problem}", source=f"ServerGroup.{method}", path="enabled")
 
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:

@@ -79,6 +79,13 @@ class Remove(Call[None]):
 
 
 @frozen(eq=False)
+class Replace(Call[None]):
+    """Change the configuration of a server, if it differs."""
+
+    config: ServerConfig
+
+
+@frozen(eq=False)
 class Reload(Call["ReloadSummary | None"]):
     """Change whatever differs from a configuration.
 
@@ -152,7 +159,7 @@ class LifecycleActor(Actor):
         self._drain = drain
         self._turn = trio.Lock()
 
-    async def handle(self, message: Change | Retire | Add | Remove | Reload | _Resume) -> object:
+    async def handle(self, message: Change | Retire | Add | Remove | Replace | Reload | _Resume) -> object:
         """Carry out a change.
 
         Raises:
@@ -179,6 +186,9 @@ class LifecycleActor(Actor):
                     async with self._turn:
                         await self._remove(self._roster.member(name))
                         logger.info("remove(): removed %r", name)
+                case Replace(config):
+                    async with self._turn:
+                        await self._replace_config(self._roster.member(config.name), config)
                 case Reload():
                     async with self._turn:
                         return await self._reload(message)
@@ -280,6 +290,13 @@ class LifecycleActor(Actor):
             failed=dict(given.failed),
         )
 
+    async def _replace_config(self, member: Member, config: ServerConfig) -> None:
+        """Give a server another configuration, if that differs from its own."""
+        before = member.record.config
+        if config != before:
+            await self._exchange(member, config)
+            logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(before, config)))
+
     async def _exchange(self, member: Member, config: ServerConfig) -> None:
         """Disconnect a server, configure it anew, and start it again later if it should run."""
         server, record = member.entry, member.record
@@ -310,11 +327,11 @@ class LifecycleActor(Actor):
 
     async def _change(self, message: Change) -> None:
         match message:
-            case Reconnect(servers, failed_only):
+            case Reconnect(servers, failed_only, ask=ask):
                 due = due_servers(servers) if failed_only else servers
                 with starting(due):
                     async with turns(due) as servers:
-                        await self._reconnect(due_servers(servers) if failed_only else servers)
+                        await self._reconnect(due_servers(servers) if failed_only else servers, ask)
             case Start(servers):
                 with starting(servers):
                     async with turns(servers) as servers:
@@ -322,10 +339,10 @@ class LifecycleActor(Actor):
             case Stop(servers):
                 await fan_out(stop_server, servers, "change")
 
-    async def _reconnect(self, servers: tuple[ServerEntry, ...]) -> None:
+    async def _reconnect(self, servers: tuple[ServerEntry, ...], ask: bool) -> None:
         with _returning(servers):
             await fan_out(self._close, servers, "change")
-            await start_servers(servers)
+            await start_servers(servers, ask=ask)
 
     async def _rest(self, server: ServerEntry) -> None:
         """Disconnect a server until it is used, unless it was used meanwhile."""

@@ -179,14 +179,18 @@ async def start_quietly(server: ServerEntry) -> None:
         await start_servers((server,))
 
 
-async def start_servers(servers: tuple[ServerEntry, ...]) -> None:
+async def start_servers(servers: tuple[ServerEntry, ...], *, ask: bool = True) -> None:
     """Start servers at the same time, in their turn.
+
+    Args:
+        servers: the servers.
+        ask: whether they may ask a person to sign in, by a configured callback.
 
     Raises:
         ConnectFailed: the first of those that failed; then the others are stopped again.
     """
     failures: dict[str, ConnectFailed] = {}
-    await fan_out(partial(_try_start, failures=failures), servers, "change")
+    await fan_out(partial(_try_start, failures=failures, ask=ask), servers, "change")
     if not failures:
         return
     # Its turn is held: a new configuration that waits for it must not be waited for.
@@ -194,12 +198,12 @@ async def start_servers(servers: tuple[ServerEntry, ...]) -> None:
     raise first_of(failures[server.name] for server in servers if server.name in failures)
 
 
-async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed]) -> None:
+async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed], ask: bool) -> None:
     if not server.record.life.wanted:  # stop() was called meanwhile
         return
     for life in (server.record.life, *(replica.life for replica in server.record.replicas)):
         life.parked = False
-        life.allow_asking()
+        life.allow_asking(ask)
     if server.record.life.state not in CONNECTED:
         server.record.health.forgive()
     try:

@@ -312,9 +312,9 @@ class ServerLife:
         """Note the link over which the server is being connected."""
         self._link = link
 
-    def allow_asking(self) -> None:
-        """Let connects ask a person to sign in again: the server serves, or is started explicitly."""
-        self.asks_left = ASKS
+    def allow_asking(self, allowed: bool = True) -> None:
+        """Let connects ask a person to sign in again: the server serves, or is started explicitly. Or forbid it."""
+        self.asks_left = ASKS if allowed else 0
 
     def note_overdue(self, warning: str) -> None:
         """Log and remember that the server has not answered within ``connect_timeout``; it goes on connecting."""

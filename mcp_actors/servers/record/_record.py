@@ -54,6 +54,12 @@ if TYPE_CHECKING:
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
 
+QUESTIONS: Final = 2
+"""How often a person may be asked within `PERIOD`."""
+
+PERIOD: Final = 3600.0
+"""Seconds."""
+
 Retirement: TypeAlias = Literal["idle", "old"]
 
 
@@ -79,10 +85,37 @@ class Opening:
     Attributes:
         log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
         era: the era; None if that is to be negotiated. Written by the connection.
+        questions: the questions of the configured callback to a person. Written by the connection.
     """
 
     log_level: LoggingLevel | None
     era: Era | None = None
+    questions: Questions = field(factory=lambda: Questions())
+
+
+@define(eq=False)
+class Questions:
+    """When a person was asked to sign in by the configured callback: `QUESTIONS` times within `PERIOD` at most.
+
+    All connects of a server share it, those of its replicas and isolated retries too. Otherwise a server that serves,
+    and then refuses its new tokens, would ask a person again at every connect.
+    """
+
+    _asked: tuple[float, ...] = ()
+    _reported: bool = False
+
+    def allowed(self, now: float) -> bool:
+        """Return True if a person may be asked now, in seconds of `trio.current_time`."""
+        return len(self._asked) < QUESTIONS or now - self._asked[0] >= PERIOD
+
+    def note(self, now: float) -> None:
+        """Note a question."""
+        self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False
+
+    def to_be_reported(self) -> bool:
+        """Return True once after each question: the first time that it forbids another one."""
+        first, self._reported = not self._reported, True
+        return first
 
 
 class ServerRecord:
@@ -116,6 +149,7 @@ class ServerRecord:
             its actor. Set by the group.
         capacity, certificates: what all servers of the group share.
         woken: True if its own supervisor is not dormant: it was started, or is about to be. Written by the group.
+        read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -161,6 +195,7 @@ class ServerRecord:
         )
         self.calls.deadlines.outage = self.life.outage
         self.resources: KeptResources = KeptResources(config.keep_resources, lambda: self.life.emit(ResourcesChanged))
+        self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
         self._emit = emit
         self._divide()
@@ -204,6 +239,11 @@ class ServerRecord:
         changed = self.life.follow(event)
         return () if changed is None else (changed,)
 
+    def keep_stderr(self) -> None:
+        """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
+        text = self.read_stderr()
+        self.read_stderr = lambda: text
+
     def hold(self, holding: bool) -> None:
         """Let requests wait for the next connection, because this one is being closed; or end that."""
         for each in self.replicas:
@@ -235,6 +275,7 @@ class ServerRecord:
         replica.name = f"{config.name}{REPLICA}{number}"
         replica.replicas = (replica,)
         replica.session = Session()
+        replica.read_stderr = str
         replica.health = ServerHealth(
             config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from ..._errors import NotSupported
 from ._state import ACTIVE
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from mcp import Client
     from mcp.types import ServerCapabilities
 
@@ -186,6 +185,24 @@ class ServerStatus:
     health: HealthStatus
     latency: Latency
     replicas: Replicas
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the snapshot as values that `json.dumps` takes: a dict, with a dict or a list for each part.
+
+        Times are in UTC, in the form of ISO 8601. An error is a dict with its ``type`` and its ``message``, in which
+        credentials are masked. `since` is left out, because it means nothing outside of this program.
+        """
+        values = asdict(self, value_serializer=_to_json)
+        del values["since"]
+        return values
+
+
+def _to_json(instance: object, attribute: object, value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Exception):
+        return {"type": type(value).__name__, "message": str(value)}
+    return value
 
 
 def require(capability: str, client: Client, server: str, operation: str) -> None:

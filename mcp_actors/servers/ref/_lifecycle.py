@@ -164,10 +164,12 @@ class Change(Call[None]):
 class Reconnect(Change):
     """Close these connections, then connect them again concurrently.
 
-    With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone.
+    With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone. With ``ask``,
+    they may ask a person to sign in, by a configured callback.
     """
 
     failed_only: bool = False
+    ask: bool = field(default=True, kw_only=True)
 
 
 @frozen(eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
 
@@ -10,8 +11,9 @@ import trio
 from ..._errors import ServerUnavailable
 from ..._misuse import CALL, explained_methods, unknown_argument
 from ..._states import check_states
+from ...auth import SignInRequired
 from ..basics import fan_out
-from ..connection import sign_in_to
+from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import ACTIVE, CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
     CallTool,
@@ -89,6 +91,15 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 last_error=self._record.life.error,
             )
         return info
+
+    @property
+    def stderr_tail(self) -> str:
+        """The last lines of its process's standard error, up to 64 KiB, with credentials masked; of all replicas.
+
+        Those of the current process, or of the last one while none runs. Empty for a server that is not a process.
+        """
+        tails = (replica.read_stderr() for replica in self._record.replicas)
+        return "\n".join(tail for tail in tails if tail)
 
     def statistics(self) -> ServerStatus:
         """Return a frozen snapshot of the server's state and counters."""
@@ -381,6 +392,41 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         await sign_in_to(self.config, show, self._record.life.error)
         await self.restart()
         await self.wait_ready()
+
+    async def sign_out(self) -> bool:
+        """Revoke the tokens if the authorization server offers that, forget them, and connect the server anew.
+
+        Without tokens it then has the state ``needs_auth``, unless it works without. The sign-in ends for all programs
+        of this user that use the same store. No person is asked to sign in again until the server is restarted
+        explicitly. A server that is stopped, or lazy and unused, is not connected.
+
+        **Cancellation**: leaves at once; a reconnect goes on.
+
+        Returns:
+            False if there were no tokens. Then nothing else was done.
+
+        Raises:
+            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConnectFailed: a credential of its configuration cannot be resolved.
+            ServerUnavailable: the group was closed.
+        """
+        signed_out = await sign_out_of(self.config)
+        if signed_out and self._record.life.wanted:
+            with suppress(SignInRequired):
+                await change(self._lifecycle, Reconnect((self._server,), ask=False))
+        return signed_out
+
+    async def signed_in(self) -> bool:
+        """Return True if the token store has a sign-in for this server, also if another program has signed in.
+
+        Nothing is sent, so the authorization server may have ended the sign-in meanwhile.
+
+        **Cancellation**: leaves at once.
+
+        Raises:
+            ConfigError, ConnectFailed: as for `sign_out`.
+        """
+        return await is_signed_in(self.config)
 
     async def wait_ready(self) -> None:
         """Wait until the server serves requests (``ready`` or ``degraded``). This connects a lazy server.

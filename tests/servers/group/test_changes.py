@@ -56,6 +56,52 @@ async def test_a_reload_soon_after_another_waits_for_its_own_connect() -> None:
             assert group["a"].state == "ready"
 
 
+# --- replace --------------------------------------------------------------------------------------------------------
+
+
+async def test_one_server_is_changed_without_naming_the_others() -> None:
+    """C-27: its ref and its place stay, and the others notice nothing."""
+    events = Events()
+    a, b = House("a"), House("b")
+    async with open_servers(a.config(), b.config(), observers=[events]) as group:
+        before = group["a"]
+        assert await group.replace(a.config(request_timeout=7)) is before
+        assert (before.state, before.config.request_timeout) == ("ready", 7)
+        assert [*group] == ["a", "b"]
+        assert [group[name].statistics().incarnation for name in group] == [2, 1]
+        assert events.states("b") == ["connecting", "ready"]
+        await group.replace(a.config(request_timeout=7))
+        assert changes(events) == ["ConfigChanged a"]
+
+
+async def test_a_replaced_server_that_was_stopped_stays_stopped_and_one_that_fails_says_so() -> None:
+    """C-27: by the rules of `reload`."""
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        await group["a"].stop()
+        await group.replace(a.config(request_timeout=7))
+        assert group["a"].state == "stopped"
+        await group["a"].start()
+        with pytest.raises(ConnectFailed, match="/nowhere/at-all"):
+            await group.replace(absent("a", required=True))
+        assert [ref.state for ref in group.configured] == ["failed"]
+
+
+async def test_what_cannot_replace_a_server_is_refused(said: Said) -> None:
+    """C-27: an unknown name too."""
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        with pytest.raises(KeyError, match="server 'b' not found in this group; its servers are: a"):
+            await group.replace(House("b").config())
+        with pytest.raises(ConfigError) as caught:
+            await group.replace("mcp.json")  # type: ignore[arg-type]  # that is what is tested
+        said("a path was given as a replacement", str(caught.value))
+        with pytest.raises(ConfigError) as caught:
+            await group.replace(a.config(enabled=False))
+        said("a server was replaced by a disabled one", str(caught.value))
+        assert group["a"].state == "ready"
+
+
 # --- add ------------------------------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -313,3 +315,43 @@ async def test_watching_and_waiting_end_with_the_group() -> None:
             await wait_all_tasks_blocked()
         outer.start_soon(watch, group.watch_events())
     assert seen[-1] == "Stopped"
+
+
+async def test_a_status_has_a_json_form(caplog: pytest.LogCaptureFixture) -> None:
+    """C-27: times are ISO 8601, errors are texts, and nothing is lost. Records of the log name their server."""
+    async with open_servers(server("fine"), server("parked", "--exit-at-start", "3", restart=NEVER)) as group:
+        await group["fine"].call_tool("echo", {"text": "x"})
+        await group["fine"].check_health()
+        forms = json.loads(json.dumps({name: each.to_json() for name, each in group.status().items()}))
+        fine, parked = forms["fine"], forms["parked"]
+        status = group.status()["fine"]
+    assert fine.keys() == {each.name for each in attrs.fields(type(status))} - {"since"}
+    assert (fine["name"], fine["state"], fine["pid"], fine["in_flight"]) == ("fine", "ready", status.pid, 0)
+    assert datetime.fromisoformat(fine["changed_at"]) == status.changed_at
+    assert fine["latency"]["done"] == status.latency.done > 0
+    assert fine["health"]["last_check"]["status"] == "healthy"
+    assert [each["name"] for each in fine["replicas"]["each"]] == ["fine"]
+    assert parked["last_error"]["type"] == "ConnectFailed"
+    assert "exited with code 3" in parked["last_error"]["message"]
+    assert [vars(record)["mcp_server"] for record in caplog.records if record.levelname == "WARNING"] == ["parked"]
+
+
+async def test_the_last_lines_of_stderr_are_shown_while_a_process_runs_and_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """C-27: with credentials masked; of a new process, only its own."""
+    caplog.set_level("INFO", "mcp_actors.servers.stderr")
+    said, secret = "echo one >&2; echo two: $TOKEN >&2", Secret("a-long-secret")
+    config = after("a", said, restart=NEVER)
+    assert isinstance(config.transport, Stdio)
+    config = attrs.evolve(config, transport=attrs.evolve(config.transport, env={"TOKEN": secret}))
+    async with open_servers(config) as group:
+        ref = group["a"]
+        assert ref.stderr_tail == "one\ntwo: <env.TOKEN>"
+        await ref.restart()
+        assert ref.stderr_tail == "one\ntwo: <env.TOKEN>"
+        await ref.stop()
+        assert ref.stderr_tail == "one\ntwo: <env.TOKEN>"
+        await group.add(after("b", "echo once >&2", replicas=2))
+        assert group["b"].stderr_tail == "once\nonce"
+    assert [vars(record)["mcp_server"] for record in caplog.records] == ["a"] * 4 + ["b"] * 2

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
+
+import trio
 
 from .... import auth
 from ...._collapse import caused_by
@@ -14,6 +17,9 @@ from ...transports import open_exchange
 if TYPE_CHECKING:
     from ....config import ServerConfig, SignInCallback
     from ...record import ServerRecord
+
+
+logger = logging.getLogger("mcp_actors.servers")
 
 
 async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required: object = None) -> None:
@@ -35,18 +41,48 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
         await auth.sign_in(config.name, exchange, show, challenge=challenge)
 
 
+async def sign_out_of(config: ServerConfig) -> bool:
+    """Revoke and forget the tokens of a server. Return False if there were none.
+
+    Raises:
+        ConfigError: this server has no sign-in, or the store cannot be used.
+        ConnectFailed: the client cannot be created.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.sign_out(exchange)
+
+
+async def is_signed_in(config: ServerConfig) -> bool:
+    """Return True if the store has tokens for a server.
+
+    Raises:
+        ConfigError, ConnectFailed: as for `sign_out_of`.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.signed_in(exchange) is not None
+
+
 def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
     """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
     transport = record.config.transport
     oauth = transport.auth if isinstance(transport, Http | Sse) else None
     asks = isinstance(oauth, OAuth) and oauth.on_sign_in is not None
-    return asks and record.life.asks_left > 0 and isinstance(required, SignInRequired)
+    if not (asks and record.life.asks_left > 0 and isinstance(required, SignInRequired)):
+        return False
+    questions = record.opening.questions
+    if questions.allowed(trio.current_time()):
+        return True
+    if questions.to_be_reported():
+        problem = "on_sign_in is not called again now (twice within an hour)"
+        remedy = f"await servers[{record.config.name!r}].sign_in() asks at once"
+        logger.warning("server %r: %s; %s", record.config.name, problem, remedy)
+    return False
 
 
 async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bool:
     """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
 
-    A person who has refused is not asked again by a restart.
+    A person who has refused is not asked again by a restart, and no person more than twice an hour (`Questions`).
 
     Raises:
         SignInRequired: the sign-in has failed.
@@ -55,6 +91,7 @@ async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bo
         return False
     assert isinstance(required, SignInRequired)
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
+    record.opening.questions.note(trio.current_time())
     record.life.note_question(required)
     try:
         with record.calls.deadlines.asking():

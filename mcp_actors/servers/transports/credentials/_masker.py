@@ -28,8 +28,9 @@ from ....config.values import MASK
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
-RECENT: Final = 8
-"""Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes."""
+RECENT: Final = 10
+"""Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes, and
+the secret of the client, plain and as requests have it."""
 
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
@@ -79,11 +80,13 @@ class Masker:
         with their number.
         """
         recent = self._recent.setdefault(name, [])
-        if value not in recent:
+        if value in recent:
+            recent.remove(value)  # it is the latest now: the secret of a client outlives all its tokens
+        else:
             self.add(name, value)
-            recent.append(value)
-            if len(recent) > RECENT:
-                self._forget(name, recent.pop(0))
+        recent.append(value)
+        if len(recent) > RECENT:
+            self._forget(name, recent.pop(0))
 
     def _forget(self, name: str, value: str) -> None:
         for secret in secrets_in(value):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from urllib.request import proxy_bypass
@@ -65,7 +66,7 @@ async def make_client(
         client = _call_factory(config.name, transport.http_client)
     else:
         # In a thread, because reading the certificates takes about 25 ms.
-        client = await trio.to_thread.run_sync(_new_client, config, transport, certificates)
+        client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
     client.headers.update(headers)
     client.event_hooks["response"].append(note_refusal)
     url = httpx2.URL(transport.url)
@@ -80,6 +81,17 @@ async def make_client(
     if is_auth_flow(given) or (isinstance(transport, Http) and transport.http_client is not None):
         client.event_hooks["response"].append(partial(_note_token, masker))
     return client
+
+
+@asynccontextmanager
+async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
+    """Let a refresh of the token get its answer before a client is closed: it belongs to no task of the connection."""
+    try:
+        yield
+    finally:
+        # The class is imported when the first client needs it.
+        if "OAuthTokens" in vars(auth) and isinstance(client.auth, auth.OAuthTokens):
+            await client.auth.finish()
 
 
 def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:

@@ -27,7 +27,7 @@ from .._link import Lifeline, Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
 from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
 from ._bodies import HeardBody
-from ._client import bound_on_connections, make_client, proxy_variable
+from ._client import bound_on_connections, finish_refresh, make_client, proxy_variable
 from ._failures import HttpFailures, describe
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         """Own the client and the connection until the link is left or the connection fails."""
         try:
             with discreet(self.masker, self.configured_url):
-                async with self._client, open_background() as self._background:
+                async with self._client, finish_refresh(self._client), open_background() as self._background:
                     await self.live()
         except Exception as error:
             # This must come before the events below, which wake `wait_open` and the reader of the session: both then

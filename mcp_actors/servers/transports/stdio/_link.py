@@ -134,7 +134,8 @@ class StdioLink(Link):
 
     async def may_serve_on(self) -> bool:
         """Return True if a child of the exited process may be the server, or if the system does not report that."""
-        return await trio.to_thread.run_sync(self._process.has_successor, self._reader.received)
+        received = self._reader.received
+        return await trio.to_thread.run_sync(self._process.has_successor, received, abandon_on_cancel=True)
 
     def _look(self) -> None:
         """Note the exit code and the unread bytes of the process."""
