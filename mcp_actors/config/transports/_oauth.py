@@ -12,7 +12,7 @@ import attrs
 
 from .. import _validators as check
 from ..values import MASK, ConfigValue, Secret, mask_url
-from ._loopback import is_loopback
+from ._hosts import is_loopback
 
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
 """The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
@@ -166,10 +166,12 @@ class OAuth:
     they expire. The authorization server is found through the metadata of the resource.
 
     Args:
-        scopes: the scopes to ask for, as a str or strings. Empty (default): those that the server asks for.
+        scopes: the scopes to ask for, as a str or strings; no others are asked for. Empty (default): those that the
+            server asks for.
         client_id: the id of a client that is registered with the authorization server. Default None: the client
             registers itself.
-        client_secret: its secret, resolved like a value of ``headers``. Default None: a public client.
+        client_secret: its secret, resolved like a value of ``headers``. It goes to the `issuer` only, or to the first
+            one that issues a token with it, until the sign-out. Default None: a public client.
         client_metadata_url: the https URL of a client id metadata document, which is used as the client's id where the
             authorization server supports that. Default None.
         redirect: where the browser returns to. The default is a receiver on this machine, on a free port.
@@ -182,7 +184,7 @@ class OAuth:
             requires.
         send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
             servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
-            be given, and no others are asked for. Default True, as the specification of MCP requires.
+            be given. Default True, as the specification of MCP requires.
         assertion: an async function that returns a signed JWT. With ``"client_credentials"`` it gets the issuer, and
             its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets the issuer
             and the resource, and returns an identity assertion authorization grant.
