@@ -38,6 +38,9 @@ PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method"
 
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
+_ANSWERS: Final = frozenset({"code", "error", "state"})
+"""Parameters of a redirect; what has none of them is a code."""
+
 PROBE: Final = " " * 1000
 """The value that finds out whether a store without a sign-in can take one. It counts as none."""
 
@@ -84,8 +87,13 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     async with store.lock(key):  # a store that cannot be used is found before a person takes the trouble
         text = await store.load(key)
         await store.save(key, text or PROBE)
+        kept = await store.load(key)
         if not text:
             await store.delete(key)
+    if kept is None:
+        problem = f"a {type(store).__name__} does not keep what is saved in it"
+        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
+        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
     old = SignedIn.from_text(text, exchange.url)
     try:
         named = await _challenge(exchange, challenge)
@@ -231,10 +239,11 @@ class _Visit:
             scope.cancel("the person has pasted the code")
 
     def _read(self, pasted: str) -> Mapping[str, str]:
-        """Return the parameters in what a person has pasted: a URL, its query, or a code alone."""
-        if "=" not in pasted:
+        """Return the parameters in what a person has pasted: a URL, its query, or a code alone, with or without "="."""
+        query = split(pasted).query if "://" in pasted else pasted.lstrip("?")
+        if "://" not in pasted and _ANSWERS.isdisjoint(parse_qs(query, keep_blank_values=True)):
             return {"code": pasted}
-        return parameters_of(split(pasted).query or pasted.lstrip("?"), self._state)
+        return parameters_of(query, self._state)
 
 
 async def signed_in(exchange: Exchange) -> SignedIn | None:

@@ -14,7 +14,7 @@ from mcp_actors import ConnectFailed, HttpStatusError, ServerConfig, open_server
 from mcp_actors.auth import SignInFailed, sign_in, sign_out
 from mcp_actors.servers.transports import open_exchange
 
-from .authority import SECRET, Authority, Browser, run_authority
+from .authority import SECRET, Authority, Browser, no_page, run_authority
 from .test_sign_in import signed_in, stored, whoami
 
 ROBOT: dict[str, Any] = {"client_id": "robot", "client_secret": SECRET, "grant": "client_credentials"}
@@ -41,11 +41,6 @@ async def asked_scopes(config: ServerConfig) -> set[str]:
     async with open_exchange(config) as exchange:
         await sign_in("guarded", exchange, browser.show)
     return set(httpx2.URL(browser.pages[0]).params["scope"].split())
-
-
-async def no_page(url: str) -> None:
-    """Fail, because a page is shown."""
-    pytest.fail(f"the page {url} is shown")
 
 
 async def refused(config: ServerConfig) -> SignInFailed:
@@ -228,7 +223,7 @@ async def test_a_client_without_a_secret_follows_a_change_of_issuer(
 async def test_the_configured_issuer_is_used_wherever_it_is_listed(
     authority: Authority, second: Authority, tmp_path: Path, options: dict[str, Any]
 ) -> None:
-    """C-12: and no other one, if it is not listed."""
+    """C-12, C-14: and no other one, if it is not listed."""
     config = authority.config(tmp_path, issuer=authority.url, **options)
     authority.set(protected={"authorization_servers": [second.url, authority.url]})
     async with open_exchange(config) as exchange:

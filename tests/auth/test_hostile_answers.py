@@ -62,6 +62,7 @@ class Servers:
         challenge: what the MCP server answers to a request without a token.
         refreshes: how many requests the token endpoint got.
         sent: the refresh tokens that it got.
+        codes: the codes that it got.
         registered: the client that it registers.
     """
 
@@ -70,6 +71,7 @@ class Servers:
     challenge: bytes = b"Bearer"
     refreshes: int = 0
     sent: list[str] = field(factory=list)
+    codes: list[str] = field(factory=list)
     registered: dict[str, object] = field(
         factory=lambda: {"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]}
     )
@@ -83,7 +85,9 @@ class Servers:
             return httpx2.Response(status, headers=[(b"www-authenticate", self.challenge)])
         if path == "/token":
             self.refreshes += 1
-            self.sent += parse_qs(request.content.decode()).get("refresh_token", [])
+            form = parse_qs(request.content.decode())
+            self.sent += form.get("refresh_token", [])
+            self.codes += form.get("code", [])
             return httpx2.Response(self.token[0], content=json.dumps(self.token[1]))
         if "oauth-protected-resource" in path:
             return httpx2.Response(200, json={"resource": URL, "authorization_servers": [ISSUER]})
@@ -110,6 +114,28 @@ class Servers:
 async def pasted(url: str) -> str:
     """Agree, and paste the URL of the redirect."""
     return f"http://127.0.0.1/callback?code=c&state={parse_qs(urlsplit(url).query)['state'][0]}"
+
+
+@pytest.mark.parametrize("code", ["ab+c/==", "a=b&c", "4/0AY0e=", "a b"])
+async def test_a_code_alone_is_pasted_whatever_is_in_it(tmp_path: Path, code: str) -> None:
+    """C-14: a "=" does not make it a query."""
+    servers = Servers()
+
+    async def show(url: str) -> str:
+        return f" {code}\n"
+
+    await sign_in("guarded", servers.exchange(tmp_path), show)
+    assert servers.codes == [code]
+
+
+@pytest.mark.parametrize("pasted", ["http://127.0.0.1/callback", "?code=c", "code=c&state=another", "error=x"])
+async def test_what_a_redirect_has_without_the_state_of_the_sign_in_is_not_a_code(tmp_path: Path, pasted: str) -> None:
+    async def show(url: str) -> str:
+        return pasted
+
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", Servers().exchange(tmp_path), show)
+    assert caught.value.reason == "state_mismatch"
 
 
 async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path: Path) -> None:

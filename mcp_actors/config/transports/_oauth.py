@@ -110,6 +110,11 @@ def _shown_url(value: object) -> str:
     return repr(mask_url(value)) if isinstance(value, str) else check.shown(value)
 
 
+def _check_account(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise _bad("account", f"account {check.shown(value)} is not a name; give a word of your choice, such as 'work'")
+
+
 def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
@@ -193,6 +198,8 @@ class OAuth:
         sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
             without OAuth. Default False. Servers of configuration files without credentials are used so.
+        account: a name of your choice for the account, if you use several at one URL. Servers with the same URL,
+            client, issuer, grant and account share one sign-in. Default None.
         store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
 
     Raises:
@@ -216,6 +223,7 @@ class OAuth:
     on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=check.shown_function)
     sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
     optional: bool = attrs.field(default=False, validator=check.flag)
+    account: str | None = attrs.field(default=None, validator=_check_account)
     store: TokenStore | None = attrs.field(default=None, validator=_check_store)
 
     @property
