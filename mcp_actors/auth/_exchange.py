@@ -14,7 +14,7 @@ from attrs import define, field
 from pydantic_core import from_json
 
 from .._plain_text import plain_text
-from ..config import is_loopback
+from ..config import is_loopback, is_not_public
 from ._failures import Refused, Unreachable, said_by
 
 if TYPE_CHECKING:
@@ -70,10 +70,10 @@ class Exchange:
             to: the name of the other side in errors.
 
         Raises:
-            Refused: its URL would send a credential unencrypted, or the answer is too long.
+            Refused: its URL must not be asked (`check_url`), or the answer is too long.
             Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
-        self._check(request.url)
+        self.check_url(request.url)
         self._learn_from(request)
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
         where = f"{to} {request.url.scheme}://{request.url.netloc.decode()}"
@@ -146,24 +146,39 @@ class Exchange:
         answer.next_request = response.next_request
         return answer
 
-    def _check(self, url: httpx2.URL) -> None:
-        """Refuse a URL that the metadata name, if secrets would be sent to it unencrypted."""
-        here = is_loopback(url.host) and is_loopback(httpx2.URL(self.url).host)
+    def check_url(self, url: httpx2.URL) -> None:
+        """Refuse a URL that the metadata name, if nothing may be sent to it.
+
+        Secrets would be sent to it unencrypted, its user-info would hide its host from people, or it leads from the
+        Internet into the network of this machine. The host of the configured issuer may be anywhere.
+
+        Raises:
+            Refused: it is such a URL.
+        """
+        server = httpx2.URL(self.url).host
+        trusted = self.oauth.issuer is not None and url.host == httpx2.URL(self.oauth.issuer).host
+        here = is_loopback(url.host) and (trusted or is_loopback(server))
+        shown = self.mask(str(url.copy_with(userinfo=b"", query=None, fragment=None)))
+        named = f"the metadata name {plain_text(shown)}"
         if url.scheme != "https" and not (url.scheme == "http" and here):
-            shown = self.mask(str(url.copy_with(userinfo=b"", query=None, fragment=None)))
-            raise Refused("insecure_url", f"the metadata name {plain_text(shown)}, which is not https")
+            raise Refused("insecure_url", f"{named}, which is not https")
+        if url.userinfo:
+            problem = f"{named} with a user in front of the host"
+            raise Refused("invalid_metadata", f"{problem}; do not sign in to this server")
+        if is_not_public(url.host) and not trusted and not is_not_public(server):
+            problem = f"{named}, an address that is not public, for a server that is"
+            raise Refused("private_address", f"{problem}; if the authorization server is there, set issuer to its URL")
 
     def check_page(self, url: str) -> None:
         """Refuse the URL of a page that a browser must not open."""
         page = httpx2.URL(url)
-        self._check(page)
+        self.check_url(page)
         if page.fragment:  # the parameters of the sign-in are behind it, so the server would not see them
             raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
 
-    @property
-    def scope(self) -> str | None:
-        """The configured scopes, as the protocol writes them."""
-        return " ".join(self.oauth.scopes) or None
+    def scope_for(self, asked: str | None) -> str | None:
+        """Return the scopes to ask for: the configured ones; only without any, those that the server asks for."""
+        return " ".join(self.oauth.scopes) or asked
 
 
 def _is_error(body: bytearray) -> bool:

@@ -51,7 +51,8 @@ class SignInFailed(ServerError):
 
     Attributes:
         reason: a name for it: an error code of OAuth such as ``"access_denied"``, or ``"timed_out"``,
-            ``"state_mismatch"``, ``"issuer_mismatch"``, ``"insecure_url"``, ``"no_browser"``, ``"port_in_use"``,
+            ``"state_mismatch"``, ``"issuer_mismatch"``, ``"issuer_changed"``, ``"invalid_metadata"``,
+            ``"insecure_url"``, ``"private_address"``, ``"no_browser"``, ``"port_in_use"``,
             ``"registration_refused"``, ``"token_refused"``, ``"unreachable"``.
     """
 

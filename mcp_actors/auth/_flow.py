@@ -3,31 +3,43 @@
 The SDK's providers are auth flows of httpx2: generators of requests, with the protocol in between. They let one request
 wait for the other, forget when a stored token expires, and open a browser in the middle of a call. So none of them sees
 a request of the session. A new provider gets a refusal that was received before, its requests are sent, and when it has
-the tokens it is dropped. The discovery, the checks, the registration and the exchange are the SDK's.
+the tokens it is dropped. The discovery, the registration and the exchange are the SDK's; what it has discovered is
+checked here before anything else is sent.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager
+from contextvars import ContextVar
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import unquote_plus
 
 import httpx2
-from attrs import define, evolve
+from attrs import define, evolve, field
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
-from mcp.client.auth.utils import extract_field_from_www_auth, issuers_match, union_scopes
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.client.auth.utils import issuers_match
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+)
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.types import LATEST_PROTOCOL_VERSION
-from pydantic_core import ValidationError
+from pydantic_core import ValidationError, from_json
 
 from .._plain_text import plain_text
 from ._callbacks import call_back
-from ._exchange import Exchange
+from ._challenge import Challenge
+from ._exchange import BUSY, Exchange
 from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, remedy_for, said_by
-from ._quiet_flow import quietly
 from ._sign_in_record import SignedIn
 
 if TYPE_CHECKING:
@@ -93,25 +105,26 @@ class Person:
     answer: Callable[[OAuthClientProvider], Awaitable[AuthorizationCodeResult]]
 
 
-async def run_person(
-    exchange: Exchange, refusal: httpx2.Response, person: Person, *, granted: str | None = None
-) -> SignedIn:
+async def run_person(exchange: Exchange, challenge: Challenge, person: Person, old: SignedIn | None) -> SignedIn:
     """Let a person sign in.
 
     Args:
         exchange: sends the requests.
-        refusal: the answer of the MCP server that requires a token.
+        challenge: the challenge of the MCP server.
         person: shows the URL and waits for the code.
-        granted: the scopes that are to be asked for again.
+        old: the stored sign-in, if there is one. Its scopes are asked for again if the server wants more.
 
     Raises:
         Refused, Unreachable: there are no tokens.
     """
     memory = _Memory(_registered(exchange, person.redirect))
+    guard = _Guard(exchange, challenge, old)
+    granted = old.tokens.scope if old is not None and challenge.wants_more_scopes else None
 
     async def show(url: str) -> None:
+        guard.check(provider.context)
+        url = _page(provider, url)
         exchange.check_page(url)
-        _check_issuer(exchange.oauth, provider)
         _check_pkce(exchange.oauth, provider)
         client = provider.context.client_info
         if exchange.secret is not None and client is not None and _wants_post(provider):
@@ -123,21 +136,37 @@ async def run_person(
 
     provider = OAuthClientProvider(
         exchange.url,
-        _metadata(person.redirect, union_scopes(exchange.scope, granted)),
+        _metadata(person.redirect, exchange.scope_for(granted)),
         memory,
         redirect_handler=show,
         callback_handler=answer,
         client_metadata_url=exchange.oauth.client_metadata_url,
     )
-    _name_resource(exchange.oauth, provider)
-    challenge = await _run(exchange, provider, refusal)
-    return _signed_in(exchange, memory, provider, challenge)
+    guard.adapt(provider)
+    await _run(exchange, provider, guard)
+    return _signed_in(exchange, memory, provider, challenge.resource_metadata)
 
 
 def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
     """Let a provider send the parameter ``resource``, or leave it out."""
     if not oauth.send_resource:
         provider.context.should_include_resource_param = lambda protocol_version=None: False  # type: ignore[method-assign]  # the SDK has no option
+
+
+def _page(provider: OAuthClientProvider, url: str) -> str:
+    """Return the URL of the page with the query of the authorization endpoint, if it has one (RFC 6749, 3.1).
+
+    The SDK appends a second query. A parameter that the sign-in sets itself is not taken from the endpoint: the
+    authorization server could read either of the two.
+    """
+    metadata = provider.context.oauth_metadata
+    endpoint, mark, query = str(metadata.authorization_endpoint).partition("?") if metadata else ("", "", "")
+    if not mark:
+        return url
+    ours = url.removeprefix(f"{endpoint}?{query}?")
+    names = {each.partition("=")[0] for each in ours.split("&")}
+    kept = [each for each in query.split("&") if each and unquote_plus(each.partition("=")[0]) not in names]
+    return f"{endpoint}?{'&'.join([*kept, ours])}"
 
 
 def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull | None:
@@ -161,17 +190,6 @@ def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
     return OAuthClientMetadata.model_validate(described)
 
 
-def _check_issuer(oauth: OAuth, provider: OAuthClientProvider) -> None:
-    """Refuse another authorization server than the configured one."""
-    if oauth.issuer is None:
-        return
-    metadata = provider.context.oauth_metadata
-    found = None if metadata is None else str(metadata.issuer)
-    if found is None or not issuers_match(found, oauth.issuer):
-        problem = f"the server names {found or 'no issuer'}, and the issuer {oauth.issuer} is configured"
-        raise Refused("issuer_mismatch", f"{problem}; correct that, or do not sign in to this server")
-
-
 def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:
     """Refuse an authorization server whose metadata do not announce that it verifies who redeems a code.
 
@@ -191,50 +209,60 @@ def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:
         raise Refused("pkce_unsupported", f"{problem}; {remedy}")
 
 
-async def run_unattended(exchange: Exchange, refusal: httpx2.Response) -> SignedIn:
+async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn | None) -> SignedIn:
     """Get tokens without a person.
+
+    Args:
+        exchange: sends the requests.
+        challenge: the challenge of the MCP server.
+        old: the stored sign-in, if there is one.
 
     Raises:
         Refused, Unreachable: there are no tokens.
     """
     memory = _Memory()
-    provider = _unattended(exchange, memory, "client_secret_basic")
+    guard = _Guard(exchange, challenge, old)
+    provider = _unattended(exchange, memory, "client_secret_basic", guard)
     try:
-        challenge = await _run(exchange, provider, refusal)
+        await _run(exchange, provider, guard)
     except Refused:
         # The other method, as not every authorization server says in its metadata which one it takes.
         if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
-        provider = _unattended(exchange, memory, "client_secret_post")
-        challenge = await _run(exchange, provider, refusal)
-    return _signed_in(exchange, memory, provider, challenge)
+        provider = _unattended(exchange, memory, "client_secret_post", guard)
+        await _run(exchange, provider, guard)
+    return _signed_in(exchange, memory, provider, challenge.resource_metadata)
 
 
-def _unattended(exchange: Exchange, memory: _Memory, method: Method) -> Any:
+def _unattended(exchange: Exchange, memory: _Memory, method: Method, guard: _Guard) -> Any:
     from mcp.client.auth.extensions import client_credentials as client, identity_assertion as identity  # import PyJWT
 
     oauth = exchange.oauth
 
+    provider: Any
+
     async def assertion(*args: str) -> str:
         assert oauth.assertion is not None
+        if oauth.grant != "identity_assertion":
+            guard.check(provider.context)  # before anything is signed for the authorization server
         signed: str = await call_back(oauth.assertion, "assertion", *args)
         return signed
 
-    named: dict[str, Any] = {"client_id": oauth.client_id, "scope": exchange.scope, "issuer": oauth.issuer}
+    # The configured issuer is checked by the guard, whose errors say more.
+    named: dict[str, Any] = {"client_id": oauth.client_id, "scope": exchange.scope_for(None)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the SDK warns about a missing issuer, which is the user's choice
         if oauth.grant == "identity_assertion":
             assert exchange.secret is not None
-            named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
+            named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method, "issuer": oauth.issuer}
             return identity.IdentityAssertionOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
-        provider: OAuthClientProvider
         if oauth.assertion is not None:
             provider = client.PrivateKeyJWTOAuthProvider(exchange.url, memory, assertion_provider=assertion, **named)
         else:
             assert exchange.secret is not None
             named |= {"client_secret": exchange.secret, "token_endpoint_auth_method": method}
             provider = client.ClientCredentialsOAuthProvider(exchange.url, memory, **named)
-    _name_resource(oauth, provider)
+    guard.adapt(provider)
     return provider
 
 
@@ -245,14 +273,16 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         SignInNeeded: the refresh token is worth nothing.
         Unreachable: the authorization server did not answer, so the refresh token may still be good.
     """
+    if old.metadata is None and old.protected is not None:
+        raise SignInNeeded("the authorization server that issued the token is not known")
     memory = _Memory(_with_secret(old.client, exchange), old.tokens)
-    provider = OAuthClientProvider(exchange.url, _metadata(None, exchange.scope), memory)
+    provider = OAuthClientProvider(exchange.url, _metadata(None, None), memory)
     _name_resource(exchange.oauth, provider)
     context = provider.context
     context.token_expiry_time = 1.0  # in 1970: the SDK would take a stored token for a new one
     context.oauth_metadata, context.protected_resource_metadata = old.metadata, old.protected
     flow = provider.async_auth_flow(_request(exchange.url))
-    async with quietly(flow):
+    async with _quietly(flow):
         outgoing = await anext(flow)
         response = await exchange.send(outgoing)
         if not response.is_success:
@@ -288,46 +318,161 @@ def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAut
     return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
+# --- checking what a provider has discovered -------------------------------------------------------------------------
+
+
+@define(eq=False, repr=False)
+class _Guard:
+    """Checks the authorization server of one run before anything but requests for metadata is sent.
+
+    Attributes:
+        exchange: sends the requests.
+        challenge: the challenge of the MCP server.
+        old: the stored sign-in, if there is one.
+    """
+
+    exchange: Exchange
+    challenge: Challenge
+    old: SignedIn | None
+    _names_server: bool = field(default=False, init=False)
+
+    def adapt(self, provider: OAuthClientProvider) -> None:
+        """Set what the SDK has no option for."""
+        _name_resource(self.exchange.oauth, provider)
+        provider._select_authorization_server = self._select  # type: ignore[method-assign]  # its subclasses replace it
+
+    def note(self, response: httpx2.Response) -> None:
+        """Note whether an answer names an authorization server, even if it is not valid otherwise."""
+        try:
+            body = from_json(response.content)
+        except ValueError:
+            return
+        self._names_server |= response.is_success and isinstance(body, dict) and "authorization_servers" in body
+
+    def check(self, context: OAuthContext) -> None:
+        """Refuse an authorization server that has given no valid metadata, or is not the expected one.
+
+        Raises:
+            Refused: it is such a server.
+            Unreachable: it cannot give its metadata now.
+        """
+        metadata = context.oauth_metadata
+        if metadata is None:
+            self._check_availability()
+        if context.protected_resource_metadata is None:
+            if self._names_server or self.challenge.resource_metadata is not None:
+                problem = "the server says that it has metadata for a sign-in, and they are missing or not valid"
+                raise Refused("invalid_metadata", f"{problem}; report that to its operator")
+        elif metadata is None:
+            problem = f"the authorization server {_shown(context.auth_server_url)} has no valid metadata"
+            raise Refused("invalid_metadata", f"{problem}, so nothing is sent to it; report that to its operator")
+        self._check_endpoints(metadata)
+        self._check_issuer(metadata)
+
+    def _select(self, advertised: list[str]) -> str:
+        """Return the expected authorization server if it is one of several, or else the first."""
+        expected = self.exchange.oauth.issuer or self._issuer_of_secret
+        return next((each for each in advertised if expected and issuers_match(each, expected)), advertised[0])
+
+    def _check_availability(self) -> None:
+        last = self.exchange.last
+        if last is not None and _is_busy(last):
+            raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
+
+    def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
+        """Check every URL before the first is used: a person should not agree to a sign-in that then fails."""
+        names = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
+        for name in names:
+            if (url := getattr(metadata, name, None)) is not None:
+                self.exchange.check_url(httpx2.URL(str(url)))
+
+    @property
+    def _issuer_of_secret(self) -> str | None:
+        """The issuer that a configured secret has got a token from; None if it may go to any."""
+        if self.exchange.secret is None or self.old is None:
+            return None
+        return self.old.issuer or _origin(self.old.resource)
+
+    def _check_issuer(self, metadata: OAuthMetadata | None) -> None:
+        """Refuse another authorization server than the configured one, or than the one that the secret belongs to."""
+        configured = self.exchange.oauth.issuer
+        found = None if metadata is None else str(metadata.issuer)
+        if configured is not None:
+            if found is None or not issuers_match(found, configured):
+                problem = f"the server names {_shown(found)}, and the issuer {configured} is configured"
+                raise Refused("issuer_mismatch", f"{problem}; correct that, or do not sign in to this server")
+            return
+        known = self._issuer_of_secret
+        if known is not None and not issuers_match(found or _origin(self.exchange.url), known):
+            problem = f"the server names {_shown(found)}, and the client_secret has been used with {_shown(known)}"
+            remedy = "if the change is right, run 'mcp-actors logout' for this server, and sign in again"
+            raise Refused("issuer_changed", f"{problem}, so it is not sent; {remedy}")
+
+
+def _shown(issuer: str | None) -> str:
+    return "no issuer" if issuer is None else plain_text(issuer, limit=200)
+
+
+def _origin(url: str) -> str:
+    return str(httpx2.URL(url).copy_with(raw_path=b"/", fragment=None))
+
+
+def _is_busy(response: httpx2.Response) -> bool:
+    return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in BUSY
+
+
 # --- running a provider ---------------------------------------------------------------------------------------------
 
 
-async def _run(exchange: Exchange, provider: httpx2.Auth, refusal: httpx2.Response) -> str | None:
-    """Run a provider's flow from the refusal to the tokens. Return where the server says that its metadata are."""
-    request, (answer, challenge) = refusal.request, _challenge(refusal, exchange)
+_running: Final[ContextVar[bool]] = ContextVar("running", default=False)
+
+
+class _Silence(logging.Filter):
+    """Drops what the SDK logs about our flows: whole answers, which may contain tokens. Failures are raised anyway."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not _running.get()
+
+
+_SILENCE: Final = _Silence()
+
+
+@asynccontextmanager
+async def _quietly(flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> AsyncIterator[None]:
+    """Run a flow of the SDK without its log, and close it."""
+    logging.getLogger(OAuthClientProvider.__module__).addFilter(_SILENCE)  # adding it twice does nothing
+    token = _running.set(True)
+    try:
+        async with aclosing(flow):
+            yield
+    finally:
+        _running.reset(token)
+
+
+async def _run(exchange: Exchange, provider: httpx2.Auth, guard: _Guard) -> None:
+    """Run a provider's flow from the refusal of a request to the tokens."""
+    request = _request(exchange.url)
+    refusal = guard.challenge.refusal(request, exchange.scope_for(guard.challenge.scope))
+    context = getattr(provider, "context", None)  # the provider of identity assertions has none
     flow = provider.async_auth_flow(request)
     try:
-        async with quietly(flow):
+        async with _quietly(flow):
             outgoing = await anext(flow)
             if outgoing is request:
-                outgoing = await flow.asend(answer)
+                outgoing = await flow.asend(refusal)
             while outgoing is not request:
-                outgoing = await flow.asend(await exchange.send(outgoing))
+                if context is not None and outgoing.method == "POST":
+                    guard.check(context)
+                response = await exchange.send(outgoing)
+                guard.note(response)
+                outgoing = await flow.asend(response)
     except (OAuthFlowError, *UNUSABLE) as error:
-        raise _refused(exchange, error, getattr(provider, "context", None)) from None
-    return challenge
-
-
-def _challenge(refusal: httpx2.Response, exchange: Exchange) -> tuple[httpx2.Response, str | None]:
-    """Return the refusal as the SDK gets it, with the configured scopes."""
-    challenge = extract_field_from_www_auth(refusal, "resource_metadata")
-    scope = exchange.scope
-    if exchange.oauth.send_resource:  # else a server could ask for a token that is good for another one
-        scope = union_scopes(scope, extract_field_from_www_auth(refusal, "scope"))
-    fields = {"error": extract_field_from_www_auth(refusal, "error"), "resource_metadata": challenge, "scope": scope}
-    header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
-    headers = httpx2.Headers({"www-authenticate": f"Bearer {header}"}, encoding="utf-8")
-    return httpx2.Response(refusal.status_code, headers=headers, content=b"", request=refusal.request), challenge
+        raise _refused(exchange, error, context) from None
 
 
 def _request(url: str) -> httpx2.Request:
     return httpx2.Request("POST", url, headers={MCP_PROTOCOL_VERSION_HEADER: LATEST_PROTOCOL_VERSION})
-
-
-def made_up_refusal(url: str, challenge: str | None = None) -> httpx2.Response:
-    """Return the refusal that a server would send to a request without a token."""
-    header = "Bearer" if challenge is None else f'Bearer resource_metadata="{challenge}"'
-    headers = httpx2.Headers({"www-authenticate": header}, encoding="utf-8")
-    return httpx2.Response(HTTPStatus.UNAUTHORIZED, headers=headers, request=_request(url))
 
 
 def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
@@ -340,7 +485,7 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
     """
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
-    if last is not None and last.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if last is not None and _is_busy(last):
         return Unreachable(f"the authorization server answered {said}")
     if isinstance(error, OAuthRegistrationError):
         remedy = "register a client with it, and set client_id"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -13,16 +12,17 @@ import httpx2
 import trio
 from attrs import define, field
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import extract_field_from_www_auth, validate_authorization_response_iss
+from mcp.client.auth.utils import validate_authorization_response_iss
 from mcp.shared.auth import AuthorizationCodeResult
 
 from .._collapse import collapse
 from .._errors import ConfigError
 from .._plain_text import plain_text
 from ._callbacks import call_back
+from ._challenge import HEADER, Challenge, read_challenge
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInFailed, Unreachable, remedy_for, with_explanation
-from ._flow import Person, made_up_refusal, revocation, run_person, run_unattended
+from ._flow import Person, revocation, run_person, run_unattended
 from ._lock import LONGEST, PATIENCE, patiently
 from ._receiver import Receiver, open_receiver, parameters_of, split
 from ._sign_in_record import SignedIn, key_of
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method": "ping"}).encode()
 
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+
+_ANSWERS: Final = frozenset({"code", "error", "state"})
+"""Parameters of a redirect; what has none of them is a code."""
 
 PROBE: Final = " " * 1000
 """The value that finds out whether a store without a sign-in can take one. It counts as none."""
@@ -64,18 +67,22 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
         async with store.lock(key):
             text = await store.load(key)
             await store.save(key, text or PROBE)
+            kept = await store.load(key)
             if not text:
                 await store.delete(key)
+    if kept is None:
+        problem = f"a {type(store).__name__} does not keep what is saved in it"
+        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
+        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
     old = SignedIn.from_text(text, exchange.url)
     try:
-        refusal = await _refusal(exchange, challenge)
+        named = await _challenge(exchange, challenge)
         if oauth.unattended:
             with trio.fail_after(TIMEOUT):
-                new = await run_unattended(exchange, refusal)
+                new = await run_unattended(exchange, named, old)
         else:
-            granted = old.tokens.scope if old is not None and refusal.status_code == HTTPStatus.FORBIDDEN else None
             with trio.fail_after(oauth.sign_in_timeout):
-                new = await _with_person(exchange, show, refusal, granted)
+                new = await _with_person(exchange, show, named, old)
         stored = await _store(store, key, new)
     except trio.TooSlowError:
         failure: Exception = _too_slow(server, oauth)
@@ -108,23 +115,17 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
     return None
 
 
-async def _refusal(exchange: Exchange, challenge: str | None) -> httpx2.Response:
-    """Return the answer of the server that requires a token. It names the metadata and the scopes."""
-    refusal = made_up_refusal(exchange.url)
-    if challenge is None:
+async def _challenge(exchange: Exchange, header: str | None) -> Challenge:
+    """Return the challenge of the server. It names the metadata and the scopes."""
+    if header is None:
         request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
         with trio.move_on_after(CHALLENGE):
-            challenge = (await exchange.send(request, "the MCP server")).headers.get("www-authenticate")
-    if challenge is None:
-        return refusal
-    refusal.headers = httpx2.Headers({"www-authenticate": challenge}, encoding="utf-8")  # it may not be ASCII
-    if extract_field_from_www_auth(refusal, "error") == "insufficient_scope":
-        refusal.status_code = HTTPStatus.FORBIDDEN
-    return refusal
+            header = (await exchange.send(request, "the MCP server")).headers.get(HEADER)
+    return read_challenge(header)
 
 
 async def _with_person(
-    exchange: Exchange, show: SignInCallback, refusal: httpx2.Response, granted: str | None
+    exchange: Exchange, show: SignInCallback, challenge: Challenge, old: SignedIn | None
 ) -> SignedIn:
     failure: BaseException
     try:
@@ -135,7 +136,7 @@ async def _with_person(
                 redirect = receiver.url
             visit = _Visit(show, receiver, exchange)
             person = Person(redirect, visit.begin, visit.answer)
-            return await run_person(exchange, refusal, person, granted=granted)
+            return await run_person(exchange, challenge, person, old)
     except BaseExceptionGroup as group:
         failure = collapse(group)
         if isinstance(failure, _CallbackRaised):
@@ -219,10 +220,11 @@ class _Visit:
             scope.cancel("the person has pasted the code")
 
     def _read(self, pasted: str) -> Mapping[str, str]:
-        """Return the parameters in what a person has pasted: a URL, its query, or a code alone."""
-        if "=" not in pasted:
+        """Return the parameters in what a person has pasted: a URL, its query, or a code alone, with or without "="."""
+        query = split(pasted).query if "://" in pasted else pasted.lstrip("?")
+        if "://" not in pasted and _ANSWERS.isdisjoint(parse_qs(query, keep_blank_values=True)):
             return {"code": pasted}
-        return parameters_of(split(pasted).query or pasted.lstrip("?"), self._state)
+        return parameters_of(query, self._state)
 
 
 async def signed_in(exchange: Exchange) -> SignedIn | None:

@@ -34,9 +34,11 @@ _KEPT: Final = {
 
 
 def key_of(url: str, oauth: OAuth) -> str:
-    """Return the key of a sign-in: it is valid for one resource, one client and one issuer."""
+    """Return the key of a sign-in: it is valid for one resource, one client, one issuer and one account."""
     client = oauth.client_id or oauth.client_metadata_url
     named = [resource_url_from_server_url(url), oauth.issuer, client, oauth.grant]
+    if oauth.account is not None:
+        named.append(oauth.account)
     return hashlib.sha256(json.dumps(named).encode()).hexdigest()[:32]
 
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import httpx2
 import trio
 from attrs import define, field
-from mcp.client.auth.utils import extract_field_from_www_auth
 
 from .._errors import ConfigError, ConnectFailed
 from .._plain_text import plain_text
+from ._challenge import HEADER, Challenge, challenge_of
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
-from ._flow import made_up_refusal, refresh, run_unattended
+from ._flow import refresh, run_unattended
 from ._lock import LONGEST, PATIENCE, StoreBusy, busy, patiently
 from ._sign_in_record import SignedIn, key_of
 from ._stores import FileTokenStore
@@ -119,12 +119,15 @@ class OAuthTokens(httpx2.Auth):
     def _refuses_token(self, response: httpx2.Response) -> bool:
         """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
         if response.status_code == HTTPStatus.FORBIDDEN:
-            oauth, scope = self._exchange.oauth, extract_field_from_www_auth(response, "scope")
-            if extract_field_from_www_auth(response, "error") != "insufficient_scope" or not oauth.send_resource:
+            oauth, challenge = self._exchange.oauth, challenge_of(response)
+            others = oauth.scopes and not {*(challenge.scope or "").split()}.issubset(oauth.scopes)
+            if not challenge.wants_more_scopes or others:  # no server widens the configured scopes
                 return False
+            scope = self._exchange.scope_for(challenge.scope)
             in_vain = scope is not None and self._current is not None and self._current.has_asked_for(scope)
             return not in_vain and (oauth.unattended or oauth.on_sign_in is not None)
-        if self._exchange.oauth.optional and self._current is None and not _names_metadata(response):
+        names_metadata = challenge_of(response).resource_metadata is not None
+        if self._exchange.oauth.optional and self._current is None and not names_metadata:
             return False
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
@@ -167,9 +170,9 @@ class OAuthTokens(httpx2.Auth):
             SignInNeeded, Refused, Unreachable, ConfigError: there is none.
         """
         # A server may quote the token that it refuses.
-        challenge = self._exchange.mask(refusal.headers.get("www-authenticate", "")) or None
+        challenge = self._exchange.mask(refusal.headers.get(HEADER, "")) or None
         if refusal.status_code == HTTPStatus.FORBIDDEN and not self._exchange.oauth.unattended:
-            scope = extract_field_from_www_auth(refusal, "scope")
+            scope = challenge_of(refusal).scope
             named = f"the scope {plain_text(self._exchange.mask(scope), limit=200)!r}" if scope else "more scopes"
             raise SignInNeeded(f"the server requires {named}", challenge)
         try:
@@ -222,8 +225,9 @@ class OAuthTokens(httpx2.Auth):
         """Get new tokens and store them, while the lock is held."""
         old = self._current
         if self._exchange.oauth.unattended:
-            refusal = refusal or made_up_refusal(self._exchange.url, None if old is None else old.challenge)
-            new = await run_unattended(self._exchange, refusal)
+            known = Challenge(resource_metadata=None if old is None else old.challenge)
+            challenge = known if refusal is None else challenge_of(refusal)
+            new = await run_unattended(self._exchange, challenge, old)
         elif old is None or not old.renewable:
             raise SignInNeeded("not signed in" if old is None else "the token has expired, and has no refresh token")
         else:
@@ -297,10 +301,6 @@ def _put(request: httpx2.Request, signed_in: SignedIn | None) -> None:
 
 def _token_of(signed_in: SignedIn | None) -> str | None:
     return None if signed_in is None else signed_in.tokens.access_token
-
-
-def _names_metadata(response: httpx2.Response) -> bool:
-    return extract_field_from_www_auth(response, "resource_metadata") is not None
 
 
 async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:

@@ -56,6 +56,7 @@ from .transports import (
     TransportTemplate as TransportTemplate,
     is_auth_flow as is_auth_flow,
     is_loopback as is_loopback,
+    is_not_public as is_not_public,
     speaks_sse as speaks_sse,
 )
 from .values import (
@@ -134,6 +135,7 @@ __all__ = [
     "expand",
     "is_auth_flow",
     "is_loopback",
+    "is_not_public",
     "load_config",
     "mask_url",
     "permitted",

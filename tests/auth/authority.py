@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+import pytest
 import trio
 from attrs import define, field
 
@@ -120,6 +121,11 @@ class Browser:
         self.goes_back = False
         await self.show(url)
         return self.ended_at
+
+
+async def no_page(url: str) -> None:
+    """Fail, because a page is shown."""
+    pytest.fail(f"the page {url} is shown")
 
 
 async def never(url: str) -> str | None:

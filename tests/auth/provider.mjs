@@ -10,8 +10,8 @@ const { Provider } = await import(pathToFileURL(process.argv[2]).href);
 
 const control = {}, counts = {}, callers = new Set(), outdated = new Set(), called = new EventEmitter();
 function reset() {
-  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, quote: false, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {} });
-  Object.assign(counts, { pages: 0, exchanges: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0 });
+  Object.assign(control, { ttl: 3600, refuse: false, hang: false, down: 0, slow: 0, quote: false, busy: 0, over: false, rotate: true, refreshable: true, post_only: false, scope: "files:read", needs: {}, challenge: null, protected: {}, metadata: {}, redirect: null });
+  Object.assign(counts, { pages: 0, exchanges: 0, registrations: 0, revoked: 0, grants: {}, refused: 0, calls: 0, refused401: 0, posts: [] });
   callers.clear();
 }
 reset();
@@ -84,7 +84,7 @@ async function agree(req, res) {
   counts.pages--;
   const grant = new provider.Grant({ accountId: session.accountId, clientId: params.client_id });
   grant.addOIDCScope(`openid offline_access ${params.scope ?? ""}`);
-  grant.addResourceScope(resource, params.scope ?? "files:read");
+  grant.addResourceScope(params.resource ?? resource, params.scope ?? "files:read");
   return provider.interactionFinished(req, res, { consent: { grantId: await grant.save() } }, { mergeWithLastSubmission: true });
 }
 
@@ -112,7 +112,7 @@ async function mcp(req, res) {
   const metadata = `resource_metadata="${issuer}/.well-known/oauth-protected-resource/mcp"`;
   if (!found || found.isExpired || found.aud !== resource) {
     counts.refused401++;
-    return json(res, 401, { error: "invalid_token", token }, { "www-authenticate": `Bearer ${metadata}, scope="${control.scope}", error="invalid_token", error_description="${token}"` });
+    return json(res, 401, { error: "invalid_token", token }, { "www-authenticate": control.challenge ?? `Bearer ${metadata}, scope="${control.scope}", error="invalid_token", error_description="${token}"` });
   }
   const needed = control.needs[message.params?.name];
   if (needed && !(found.scope ?? "").split(" ").includes(needed)) {
@@ -169,14 +169,19 @@ http.on("request", async (req, res) => {
       return json(res, 200, { ...counts, issuer });
     }
     if (path === "/mcp") return await mcp(req, res);
+    if (req.method === "POST") counts.posts.push(path);
     if (path === "/.well-known/oauth-protected-resource/mcp") {
-      return json(res, 200, { resource, authorization_servers: [issuer], scopes_supported: ["files:read"] });
+      if (control.protected === null) return json(res, 404, {});
+      return json(res, 200, { resource, authorization_servers: [issuer], scopes_supported: ["files:read"], ...control.protected });
     }
-    if (path === "/.well-known/openid-configuration" && control.post_only && !req.url.endsWith("?")) {
-      const found = await (await fetch(`${issuer}/.well-known/openid-configuration?`)).json().catch(() => ({}));
-      return json(res, 200, { ...found, token_endpoint_auth_methods_supported: ["client_secret_post"] });
+    if (path === "/.well-known/oauth-authorization-server") {
+      if (control.metadata === null) return json(res, 503, {});
+      const found = await (await fetch(`${issuer}/.well-known/openid-configuration`)).json();
+      const methods = control.post_only ? { token_endpoint_auth_methods_supported: ["client_secret_post"] } : {};
+      return json(res, 200, { ...found, ...methods, ...control.metadata });
     }
     if (path.startsWith("/interaction/")) return await agree(req, res);
+    if (path === "/token" && control.redirect) { res.writeHead(307, { location: control.redirect }); return res.end(); }
     if (path === "/token" && control.down > 0) { control.down--; return json(res, 503, { error: "temporarily_unavailable" }); }
     if (path === "/token" && control.quote) {
       const form = new URLSearchParams(await body(req));

@@ -33,6 +33,59 @@ async def test_a_url_without_https_is_refused_by_name(server: str, endpoint: str
         asked.check_page(endpoint)
 
 
+PRIVATE = (
+    *("127.0.0.1", "127.1", "2130706433", "0x7f.1", "017700000001", "%31%32%37.0.0.1", "127.0.0.1.", "0", "0.0.0.0"),
+    *("localhost", "LOCALHOST", "localhost.", "a.localhost", "localhost.localdomain", "ip6-localhost"),
+    *("10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "224.0.0.1", "255.255.255.255"),
+    *("[::1]", "[::]", "[fe80::1]", "[fe80::1%25eth0]", "[fc00::1]", "[fd12::1]", "[fec0::1]", "[ff02::1]"),
+    *("[::ffff:127.0.0.1]", "[::ffff:a00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]"),
+)
+PUBLIC = (
+    *("issuer.example", "8.8.8.8", "134744072", "[2606:4700::1111]", "[::ffff:8.8.8.8]", "[2002:808:808::]"),
+    *("localhost.example.com", "notlocalhost", "router", "127.0.0.1.example.com"),
+)
+
+
+@pytest.mark.parametrize("host", PRIVATE)
+def test_a_public_server_cannot_name_an_address_that_is_not_public(host: str) -> None:
+    """C-19: in any form that a resolver takes."""
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
+    with pytest.raises(Refused, match=r"an address that is not public, for a server that is; .* set issuer") as caught:
+        asked.check_url(httpx2.URL(f"https://{host}/token"))
+    assert caught.value.reason == "private_address"
+    for server in ("https://10.0.0.1/mcp", "http://localhost:8000/mcp"):
+        exchange(server, httpx2.Response(200)).check_url(httpx2.URL(f"https://{host}/token"))
+    if "%" not in host:
+        asked.oauth = OAuth(issuer=f"https://{host}")
+        asked.check_url(httpx2.URL(f"https://{host}/token"))
+
+
+@pytest.mark.parametrize("host", PUBLIC)
+def test_names_are_not_resolved_and_other_addresses_are_public(host: str) -> None:
+    exchange("https://mcp.example.com/mcp", httpx2.Response(200)).check_url(httpx2.URL(f"https://{host}/token"))
+
+
+@pytest.mark.parametrize("server", ["https://mcp.example.com/mcp", "https://127.0.0.1/mcp"])
+@pytest.mark.parametrize("user", ["bank.example", "bank.example:443", ":x"])
+async def test_a_url_with_a_user_in_front_of_its_host_is_refused_and_not_shown(server: str, user: str) -> None:
+    """C-19: people take it for the host."""
+    asked = exchange(server, httpx2.Response(200))
+    url = f"https://{user}@issuer.example/authorize"
+    with pytest.raises(Refused, match=r"https://issuer\.example/authorize with a user in front of the host") as caught:
+        await asked.send(httpx2.Request("GET", url))
+    assert caught.value.reason == "invalid_metadata"
+    with pytest.raises(Refused):
+        asked.check_page(url)
+
+
+def test_the_configured_issuer_may_be_on_this_machine_without_https() -> None:
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
+    asked.oauth = OAuth(issuer="http://127.0.0.1:8080")
+    asked.check_url(httpx2.URL("http://127.0.0.1:8080/token"))
+    with pytest.raises(Refused):
+        asked.check_url(httpx2.URL("http://localhost:8080/token"))
+
+
 async def test_both_servers_may_be_on_this_machine() -> None:
     asked = exchange("http://127.0.0.1/mcp", httpx2.Response(200, content=b"{}"))
     assert (await asked.send(httpx2.Request("POST", "http://localhost:1234/token"))).content == b"{}"

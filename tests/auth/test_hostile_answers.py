@@ -6,7 +6,7 @@ import json
 import logging
 import traceback
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +25,7 @@ from mcp_actors.auth._sign_in import CHALLENGE, sign_in
 from mcp_actors.auth._sign_in_record import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
+from .authority import no_page
 from .test_sign_in import stored
 
 URL: Final = "https://mcp.example/mcp"
@@ -37,6 +38,7 @@ METADATA: Final = {
     "response_types_supported": ["code"],
     "code_challenge_methods_supported": ["S256"],
 }
+ENDPOINTS: Final = ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
 NEW: Final = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600}
 STORED: Final[dict[str, Any]] = {
     "version": 1,
@@ -62,6 +64,7 @@ class Servers:
         challenge: what the MCP server answers to a request without a token.
         refreshes: how many requests the token endpoint got.
         sent: the refresh tokens that it got.
+        codes: the codes that it got.
         registered: the client that it registers.
     """
 
@@ -70,6 +73,7 @@ class Servers:
     challenge: bytes = b"Bearer"
     refreshes: int = 0
     sent: list[str] = field(factory=list)
+    codes: list[str] = field(factory=list)
     registered: dict[str, object] = field(
         factory=lambda: {"client_id": "me", "redirect_uris": ["http://127.0.0.1/callback"]}
     )
@@ -83,7 +87,9 @@ class Servers:
             return httpx2.Response(status, headers=[(b"www-authenticate", self.challenge)])
         if path == "/token":
             self.refreshes += 1
-            self.sent += parse_qs(request.content.decode()).get("refresh_token", [])
+            form = parse_qs(request.content.decode())
+            self.sent += form.get("refresh_token", [])
+            self.codes += form.get("code", [])
             return httpx2.Response(self.token[0], content=json.dumps(self.token[1]))
         if "oauth-protected-resource" in path:
             return httpx2.Response(200, json={"resource": URL, "authorization_servers": [ISSUER]})
@@ -113,6 +119,28 @@ class Servers:
 async def pasted(url: str) -> str:
     """Agree, and paste the URL of the redirect."""
     return f"http://127.0.0.1/callback?code=c&state={parse_qs(urlsplit(url).query)['state'][0]}"
+
+
+@pytest.mark.parametrize("code", ["ab+c/==", "a=b&c", "4/0AY0e=", "a b"])
+async def test_a_code_alone_is_pasted_whatever_is_in_it(tmp_path: Path, code: str) -> None:
+    """C-14: a "=" does not make it a query."""
+    servers = Servers()
+
+    async def show(url: str) -> str:
+        return f" {code}\n"
+
+    await sign_in("guarded", servers.exchange(tmp_path), show)
+    assert servers.codes == [code]
+
+
+@pytest.mark.parametrize("pasted", ["http://127.0.0.1/callback", "?code=c", "code=c&state=another", "error=x"])
+async def test_what_a_redirect_has_without_the_state_of_the_sign_in_is_not_a_code(tmp_path: Path, pasted: str) -> None:
+    async def show(url: str) -> str:
+        return pasted
+
+    with pytest.raises(SignInFailed) as caught:
+        await sign_in("guarded", Servers().exchange(tmp_path), show)
+    assert caught.value.reason == "state_mismatch"
 
 
 async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path: Path) -> None:
@@ -283,16 +311,19 @@ async def test_a_url_at_which_nothing_knows_oauth_is_what_to_check(tmp_path: Pat
         ({"authorization_endpoint": f"{ISSUER}/{'x' * 70_000}"}, "invalid_metadata"),
         ({"registration_endpoint": f"{ISSUER}/{'x' * 70_000}"}, "invalid_metadata"),
         ({"token_endpoint": "http://as.example/token"}, "insecure_url"),
+        *(({name: "https://127.1/x"}, "private_address") for name in ENDPOINTS),
+        *(({name: f"https://x@{urlsplit(ISSUER).netloc}/y"}, "invalid_metadata") for name in ENDPOINTS),
         ({"issuer": "https://evil.example"}, "protocol_error"),
         ({"code_challenge_methods_supported": ["plain"]}, "pkce_unsupported"),
         ({"code_challenge_methods_supported": []}, "pkce_unsupported"),
     ],
 )
-async def test_metadata_that_cannot_be_used_are_refused_by_name(
+async def test_metadata_that_cannot_be_used_are_refused_by_name_before_a_page_is_shown(
     tmp_path: Path, changes: dict[str, object], reason: str
 ) -> None:
+    """C-19: a person should not agree to a sign-in that fails then."""
     with pytest.raises(SignInFailed) as caught:
-        await sign_in("guarded", Servers(metadata=changes).exchange(tmp_path), pasted)
+        await sign_in("guarded", Servers(metadata=changes).exchange(tmp_path), no_page)
     assert caught.value.reason == reason
 
 
@@ -316,6 +347,8 @@ async def test_s256_is_required_even_where_pkce_is_assumed(tmp_path: Path) -> No
     [
         ('Bearer resource_metadata="http://["', "insecure_url"),
         ('Bearer resource_metadata="file:///etc/passwd"', "insecure_url"),
+        ('Bearer resource_metadata="https://169.254.169.254/x"', "private_address"),
+        ('Bearer resource_metadata="https://x@mcp.example/x"', "invalid_metadata"),
         (f'Bearer resource_metadata="https://a.example/{"x" * 70_000}"', "invalid_metadata"),
     ],
 )
@@ -323,6 +356,25 @@ async def test_a_challenge_that_cannot_be_used_is_refused_by_name(tmp_path: Path
     with pytest.raises(SignInFailed) as caught:
         await sign_in("guarded", Servers(challenge=challenge.encode()).exchange(tmp_path), pasted)
     assert caught.value.reason == reason
+
+
+@pytest.mark.parametrize("location", ["https://169.254.169.254/x", "https://x@mcp.example/x", "https://x@as.example/x"])
+@pytest.mark.parametrize("step", ["oauth-protected-resource", "oauth-authorization-server"])
+async def test_a_redirect_of_metadata_is_not_followed_elsewhere(tmp_path: Path, step: str, location: str) -> None:
+    """Neither to a private address nor to a host behind a user."""
+    asked: list[str] = []
+
+    class Redirecting(Servers):
+        async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+            asked.append(str(request.url))
+            if step in request.url.path:
+                return httpx2.Response(302, headers={"location": location})
+            return await super().__call__(request)
+
+    with suppress(SignInFailed):
+        await sign_in("guarded", Redirecting().exchange(tmp_path), pasted)
+    assert step in str(asked)
+    assert location not in asked
 
 
 async def test_a_challenge_may_have_characters_beyond_ascii(tmp_path: Path) -> None:

@@ -88,7 +88,9 @@ async def test_a_refusal_of_the_parameter_has_a_remedy(tmp_path: Path, answer: d
     assert REMEDY not in str(caught.value)
 
 
-async def test_a_403_is_the_outcome_of_its_call_where_a_token_names_no_server() -> None:
+async def test_a_403_that_asks_for_other_scopes_than_the_configured_ones_is_the_outcome_of_its_call() -> None:
+    """C-10: also before there is a token."""
+
     def refuse(request: httpx2.Request) -> httpx2.Response:
         challenge = 'Bearer error="insufficient_scope", scope="https://graph.example/.default"'
         return httpx2.Response(403, headers={"www-authenticate": challenge})

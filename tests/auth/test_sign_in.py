@@ -267,6 +267,36 @@ async def test_a_person_pastes_the_url_of_the_redirect(authority: Authority, tmp
         assert await whoami(servers) == "ada"
 
 
+async def test_an_authorization_endpoint_keeps_its_query_and_sets_no_parameter_of_the_sign_in(
+    authority: Authority, tmp_path: Path
+) -> None:
+    """C-14: the SDK appends a second query, in which the state would be lost."""
+    endpoint = f"{authority.url}/auth?tenant=a%2Fb&state=theirs&redir%65ct_uri=x&"
+    authority.set(metadata={"authorization_endpoint": endpoint})
+
+    async def show(url: str) -> None:
+        assert url.startswith(f"{authority.url}/auth?tenant=a%2Fb&response_type=code&")
+        assert [len(httpx2.URL(url).params.get_list(name)) for name in ("state", "redirect_uri")] == [1, 1]
+        await Browser().show(url)
+
+    async with open_servers(authority.config(tmp_path)) as servers:
+        await servers["guarded"].sign_in(show=show)
+        assert await whoami(servers) == "ada"
+
+
+async def test_two_accounts_at_one_url_have_two_sign_ins(authority: Authority, tmp_path: Path) -> None:
+    """C-14: a sign-in, or the end of one, leaves the other account alone."""
+    configs = [authority.config(tmp_path, name, account=name) for name in ("work", "home")]
+    async with open_servers(*configs) as servers:
+        for name in ("work", "home"):
+            await servers[name].sign_in(show=Browser().show)
+        assert len({each["tokens"]["access_token"] for each in all_stored(tmp_path)}) == 2
+        async with open_exchange(configs[0]) as exchange:
+            assert await sign_out(exchange)
+        assert await whoami(servers, "home") == "ada"
+    assert len(all_stored(tmp_path)) == 1
+
+
 async def test_a_required_server_waits_for_a_person_where_a_callback_asks(authority: Authority, tmp_path: Path) -> None:
     browser = Browser()
     config = authority.config(tmp_path, required=True, on_sign_in=browser.show)

@@ -15,12 +15,13 @@ import trio
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock, sign_in
 from mcp_actors.auth._sign_in_record import key_of
 
 from ..forkserver import run_python
 from ..source import ROOT
-from .authority import Authority
+from .authority import Authority, no_page
+from .test_hostile_answers import Servers
 
 
 async def test_a_value_is_replaced_as_a_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def _mode(path: Path) -> int:
     return path.stat().st_mode & 0o777
 
 
-def test_a_key_is_that_of_one_resource_issuer_client_and_grant() -> None:
+def test_a_key_is_that_of_one_resource_issuer_client_grant_and_account() -> None:
     me: dict[str, Any] = {"client_id": "me", "client_secret": "secret"}
     url, issuer = "https://mcp.example/mcp", "https://issuer.example"
     configs: list[dict[str, Any]] = [
@@ -49,6 +50,8 @@ def test_a_key_is_that_of_one_resource_issuer_client_and_grant() -> None:
         {"client_id": "you"},
         {"client_metadata_url": "https://app.example/client"},
         {"issuer": issuer},
+        {"account": "work"},
+        {"account": "home"},
         me | {"grant": "client_credentials"},
     ]
     keys = {key_of(url, OAuth(**each)) for each in configs} | {key_of(f"{url}/other", OAuth())}
@@ -244,6 +247,22 @@ class TestKeyring:
             await KeyringTokenStore(locks=tmp_path).save("key", "refused")
         assert "refused" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+    async def test_a_backend_that_keeps_nothing_is_found_before_a_page_is_shown(
+        self, keyring: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """C-14: the null backend of the package, with which people turn the keyring off."""
+        import keyring as package
+        from keyring.backends.null import Keyring
+
+        monkeypatch.setattr(package.core, "_keyring_backend", Keyring())  # type: ignore[no-untyped-call]  # keyring has few types
+        exchange = Servers().exchange(tmp_path, store=KeyringTokenStore(locks=tmp_path))
+        with pytest.raises(ConfigError) as caught:
+            await sign_in("guarded", exchange, no_page)
+        assert str(caught.value) == (
+            "token store: a KeyringTokenStore does not keep what is saved in it; choose another backend if it is a "
+            "keyring, or use a FileTokenStore"
+        )
 
     def test_no_backend_is_an_error_with_a_remedy(
         self, keyring: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

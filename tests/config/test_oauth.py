@@ -29,6 +29,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("OAuth: client is a number", {"client_id": 5}),
     ("OAuth: client is empty", {"client_id": ""}),
     ("OAuth: client has a line break", {"client_id": "a\nb"}),
+    ("OAuth: account is empty", {"account": " "}),
     ("OAuth: scopes are a number", {"scopes": 5}),
     ("OAuth: scopes are a mapping", {"scopes": {"files": "read"}}),
     ("OAuth: a scope with a space", {"scopes": ["files read"]}),

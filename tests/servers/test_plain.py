@@ -1,22 +1,31 @@
-"""Text of servers cannot control a terminal or forge a log line, and programs get it unchanged."""
+"""Text of servers cannot control a terminal or forge a log line, and programs get results unchanged."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import httpx2
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, CallToolResult, TextContent, Tool, ToolListChangedNotification
+from mcp.types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    CallToolResult,
+    ErrorData,
+    JSONRPCError,
+    TextContent,
+    Tool,
+    ToolListChangedNotification,
+)
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged, ToolNotFound, open_servers
-from mcp_actors.servers.basics._problems import problem_of
 from mcp_actors.servers.group._plain_logs import keep_logs_plain
+from mcp_actors.servers.transports.credentials import Masker
 from mcp_actors.servers.transports.http._failures import HttpFailures
 
 from .asking import ELICIT, ask, asking
@@ -159,11 +168,11 @@ async def test_text_of_a_server_is_shown_as_plain_text(way: Shown, caplog: pytes
         assert "\nWARNING forged" not in caplog.handler.format(record)
 
 
-async def test_programs_get_text_of_a_server_unchanged() -> None:
-    """Results, definitions and errors of MCP: what is shown of them is for the program to say."""
+async def test_programs_get_results_definitions_and_the_data_of_errors_unchanged() -> None:
+    """S4-01: what is shown of them is for the program to say."""
     library = Library(on_call_tool=odd_result)
     library.tools = [Tool(name="tool", description=HOSTILE, input_schema={"type": "object"})]
-    library.failing["resources/list"] = [MCPError(INVALID_PARAMS, HOSTILE)]
+    library.failing["resources/list"] = [MCPError(INVALID_PARAMS, "wrong", {"x": HOSTILE})]
     async with open_servers(library.config(protocol="legacy")) as servers:
         ref = servers["library"]
         result = await ref.call_tool("tool")
@@ -171,8 +180,26 @@ async def test_programs_get_text_of_a_server_unchanged() -> None:
         assert [tool.description for tool in servers.tools] == [HOSTILE]
         with pytest.raises(MCPError) as caught:
             await ref.list_resources()
-        assert caught.value.error.message == HOSTILE
-        assert problem_of(caught.value).isprintable()
+        assert (caught.value.code, caught.value.message, caught.value.data) == (INVALID_PARAMS, "wrong", {"x": HOSTILE})
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
+async def test_the_message_of_an_error_is_plain_text(protocol: Literal["legacy", "2026-07-28"]) -> None:
+    """C-19: programs print it. It keeps its lines, indented."""
+    library = Library()
+    library.failing["tools/call"] = [MCPError(INVALID_PARAMS, HOSTILE)]
+    async with open_servers(library.config(protocol=protocol)) as servers:
+        with pytest.raises(MCPError) as caught:
+            await servers["library"].call_tool("search")
+    plain = "red esrever zerowidth\n    WARNING forged line\n    and another"
+    assert (caught.value.message, str(caught.value), caught.value.args[1]) == (plain, plain, plain)
+
+
+def test_the_session_gets_the_message_of_an_error_as_plain_text() -> None:
+    """C-19: it writes the message into a span."""
+    message = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=INTERNAL_ERROR, message=HOSTILE))
+    Masker().mask_error(message)
+    assert message.error.message.replace("\n    ", " ").isprintable()
 
 
 def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:

@@ -28,6 +28,7 @@ _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
 _USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 
 _OAUTH: Final = {
+    "account": "account",
     "assume_pkce": "assumePkce",
     "client_id": "clientId",
     "client_metadata_url": "clientMetadataUrl",

@@ -6,9 +6,9 @@ the folder around it.
 
 from __future__ import annotations
 
+from ._hosts import is_loopback as is_loopback, is_not_public as is_not_public
 from ._http import Http as Http, Sse as Sse, is_auth_flow as is_auth_flow
 from ._in_process import InProcess as InProcess
-from ._loopback import is_loopback as is_loopback
 from ._oauth import OAuth as OAuth, SignInCallback as SignInCallback, TokenStore as TokenStore
 from ._sandbox import Sandbox as Sandbox
 from ._secrets import INHERITED as INHERITED, secrets_in as secrets_in, variables_of as variables_of

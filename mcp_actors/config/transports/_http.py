@@ -26,7 +26,7 @@ from ..values import (
     mask_url,
     token_problem,
 )
-from ._loopback import is_loopback
+from ._hosts import is_loopback
 from ._oauth import OAuth
 
 if TYPE_CHECKING:

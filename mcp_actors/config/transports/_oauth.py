@@ -13,7 +13,7 @@ import attrs
 from ..._misuse import explained
 from .. import _validators as check
 from ..values import MASK, ConfigValue, Secret, mask_url
-from ._loopback import is_loopback
+from ._hosts import is_loopback
 
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
 """The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
@@ -111,6 +111,11 @@ def _shown_url(value: object) -> str:
     return repr(mask_url(value)) if isinstance(value, str) else check.shown(value)
 
 
+def _check_account(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise _bad("account", f"account {check.shown(value)} is not a name; give a word of your choice, such as 'work'")
+
+
 def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
@@ -168,10 +173,12 @@ class OAuth:
     they expire. The authorization server is found through the metadata of the resource.
 
     Args:
-        scopes: the scopes to ask for, as a str or strings. Empty (default): those that the server asks for.
+        scopes: the scopes to ask for, as a str or strings; no others are asked for. Empty (default): those that the
+            server asks for.
         client_id: the id of a client that is registered with the authorization server. Default None: the client
             registers itself.
-        client_secret: its secret, resolved like a value of ``headers``. Default None: a public client.
+        client_secret: its secret, resolved like a value of ``headers``. It goes to the `issuer` only, or to the first
+            one that issues a token with it, until the sign-out. Default None: a public client.
         client_metadata_url: the https URL of a client id metadata document, which is used as the client's id where the
             authorization server supports that. Default None.
         redirect: where the browser returns to. The default is a receiver on this machine, on a free port.
@@ -184,7 +191,7 @@ class OAuth:
             requires.
         send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
             servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
-            be given, and no others are asked for. Default True, as the specification of MCP requires.
+            be given. Default True, as the specification of MCP requires.
         assertion: a function, async or not, that returns a signed JWT. With ``"client_credentials"`` it gets the
             issuer, and its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
             the issuer and the resource, and returns an identity assertion authorization grant.
@@ -194,6 +201,8 @@ class OAuth:
         sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
             without OAuth. Default False. Servers of configuration files without credentials are used so.
+        account: a name of your choice for the account, if you use several at one URL. Servers with the same URL,
+            client, issuer, grant and account share one sign-in. Default None.
         store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
 
     Raises:
@@ -217,6 +226,7 @@ class OAuth:
     on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=check.shown_function)
     sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
     optional: bool = attrs.field(default=False, validator=check.flag)
+    account: str | None = attrs.field(default=None, validator=_check_account)
     store: TokenStore | None = attrs.field(default=None, validator=_check_store)
 
     @property

@@ -1,7 +1,7 @@
 """Make the log records of this package safe to show.
 
-Errors of servers (`mcp.MCPError`) reach programs unchanged, so their text may be in a traceback that is logged: of a
-failed clean-up, of a callback of the user, of a message without a waiting caller.
+Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
+logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller.
 """
 
 from __future__ import annotations

@@ -112,6 +112,7 @@ def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
         redirect="http://localhost:1234/callback",
         assume_pkce=True,
         send_resource=False,
+        account="work",
     )
     servers = (plain, ServerConfig("other", Sse(url, auth=other)))
     document = dump_config(servers)

@@ -43,8 +43,8 @@ def auth_of(folder: Path, entry: dict[str, Any]) -> object:
             OAuth(client_id="x", assume_pkce=True, scopes="a", send_resource=False),
         ),
         (
-            {"oauth": {"client_id": "x", "issuer": "https://issuer.example"}},
-            OAuth(client_id="x", issuer="https://issuer.example"),
+            {"oauth": {"client_id": "x", "issuer": "https://issuer.example", "account": "work"}},
+            OAuth(client_id="x", issuer="https://issuer.example", account="work"),
         ),
     ],
 )

@@ -21,7 +21,7 @@ from mcp.types import (
 )
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, ConfigError, LimitExceeded, open_servers
+from mcp_actors import Callbacks, ConfigError, LimitExceeded, ServerError, open_servers
 from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
@@ -48,10 +48,30 @@ from ..asking import (
 )
 from ..groups import BOUND
 
-URL = {
+URL: dict[str, Any] = {
     "method": "elicitation/create",
     "params": {"mode": "url", "message": "Log in.", "url": "https://example.com/login", "elicitationId": "e1"},
 }
+
+
+PAGES = (
+    "file:///etc/passwd",
+    "javascript:alert(1)",
+    "java\nscript:alert(1)",
+    " javascript:alert(1)",
+    "data:text/html,x",
+    "vscode://install",
+    "//example.com/login",
+    "https:\\\\example.com",
+    "https://bank.example@evil.example/login",
+    "https://bank.example\\@evil.example/login",
+    "https://:80@evil.example",
+    "https://[",
+    "https://example.com:port",
+    "https:///login",
+    "",
+)
+"""URLs that a browser must not open."""
 
 
 def wire(result: Any) -> Any:
@@ -88,6 +108,31 @@ async def test_each_question_is_answered_by_its_callback(era: Era) -> None:
         ("a", "url", "Log in."),
         ("a", True),
     ]
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_page_that_a_browser_must_not_open_reaches_no_callback(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-19: the server gets an error, and since 2026-07-28 the caller too."""
+    seen: list[str] = []
+
+    async def elicitation(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+        await trio.lowlevel.checkpoint()
+        seen.append(params.message)
+        return ACCEPTED
+
+    async with open_servers(asking(era), callbacks=Callbacks(elicitation=elicitation)) as servers:
+        for url in PAGES:
+            question = {**URL, "params": {**URL["params"], "url": url}}
+            if era == "modern":
+                with pytest.raises(ServerError, match=r"the server asks a person to open a page .*report that"):
+                    await ask(servers["a"], question)
+            else:
+                (answer,) = await ask(servers["a"], question)
+                assert answer["error"]["message"].startswith("the client opens no page ")
+    assert seen == []
+    assert caplog.text.count("the server asks a person to open a page") == len(PAGES)
 
 
 @pytest.mark.parametrize("era", ERAS)

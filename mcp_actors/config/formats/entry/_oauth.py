@@ -12,6 +12,7 @@ from .._places import bad, child, found, nearest, shown_key
 from ._surroundings import Surroundings
 
 FIELDS: Final[Mapping[str, str]] = {
+    "account": "account",
     "clientid": "client_id",
     "clientsecret": "client_secret",
     "clientmetadataurl": "client_metadata_url",

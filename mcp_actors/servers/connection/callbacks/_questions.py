@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import re
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final, TypeVar
+from urllib.parse import urlsplit
 
 from mcp.types import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     REQUEST_TIMEOUT,
     CreateMessageResult,
     CreateMessageResultWithTools,
+    ElicitRequestURLParams,
     ElicitResult,
     ErrorData,
     ListRootsResult,
@@ -38,6 +42,9 @@ logger = logging.getLogger("mcp_actors.servers")
 
 MAX_QUESTIONS: Final = 64
 """Maximum of open questions of one server: the default of ``max_in_flight``."""
+
+_NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
+"""Characters that browsers drop or take for others, so that they open another page than a program reads."""
 
 
 class Questions:
@@ -84,6 +91,8 @@ class Questions:
     ) -> ElicitResult | ErrorData:
         fn = self._callbacks.elicitation
         assert fn is not None
+        if isinstance(params, ElicitRequestURLParams) and (problem := problem_of_page(params.url)) is not None:
+            return self._refuse_page(problem, modern=context.session.discover_result is not None)
         return await self._answer("elicitation", context, lambda asked: answer_of(fn(asked, params)), (ElicitResult,))
 
     async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
@@ -147,6 +156,16 @@ class Questions:
             trace.failure = caused_by(error, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
+    def _refuse_page(self, problem: str, *, modern: bool) -> ErrorData:
+        """Refuse a question that sends a person to a page, before a callback can open it."""
+        trace = current_trace()
+        what = f"the server asks a person to open a page {problem}; report that to its operator"
+        logger.warning("server %r: %s", self._server, what)
+        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
+            words = f"server {self._server!r}: {trace.deadline.operation}: {what}"
+            trace.failure = ServerError(words, server=self._server)
+        return ErrorData(code=INVALID_PARAMS, message=f"the client opens no page {problem}")
+
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
         self._refused += 1
         level = logging.WARNING if self._refused == 1 else logging.DEBUG
@@ -164,3 +183,15 @@ class Questions:
                 server=self._server,
             )
         return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")
+
+
+def problem_of_page(url: str) -> str | None:
+    """Return why a browser must not open the page that a server names, as the end of a sentence; None if it may."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # which raises ValueError if it is not one
+    except ValueError:
+        return "without a valid URL"
+    if _NOT_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
+        return "whose URL is not an http or https URL"
+    return "with a user in front of the host" if "@" in parts.netloc else None

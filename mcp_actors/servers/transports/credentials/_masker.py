@@ -22,6 +22,7 @@ from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 
 from ...._errors import McpActorsError
+from ...._plain_text import indented, plain_text
 from ....config.transports import secrets_in
 from ....config.values import MASK
 
@@ -150,14 +151,14 @@ class Masker:
     def mask_error(self, message: JSONRPCMessage) -> None:
         """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
         if isinstance(message, JSONRPCError):
-            message.error.message = self(message.error.message)
+            message.error.message = _plain(self(message.error.message))
             message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
         """Strip an exception and its causes of credentials, so that it can be kept.
 
         Its frames are dropped, because their locals hold resolved values. Of an `mcp.MCPError` only the credentials
-        change.
+        change, and the message becomes plain text: programs show it to people and models.
 
         Returns:
             The same exception, or a `Masked` if its text cannot be changed.
@@ -187,6 +188,7 @@ class Masker:
             vars(error)[name] = None if isinstance(value, httpx2.Request | httpx2.Response) else self.data(value)
         if isinstance(error, MCPError):
             code, message, data = error.args
+            error.args = code, message, data = code, _plain(message), data
             error.error = ErrorData(code=code, message=message, data=data)
         text = self.shown(error)
         if text == str(error):
@@ -194,6 +196,11 @@ class Masker:
         masked = Masked(f"{type(error).__name__}: {text}")
         masked.__cause__ = error.__cause__
         return masked
+
+
+def _plain(message: str) -> str:
+    """Return the message of an error of a server without what controls a terminal; it keeps its lines, indented."""
+    return indented(plain_text(message, limit=len(message), lines=True))
 
 
 def _note_origin(error: BaseException) -> None:
