@@ -44,11 +44,11 @@ class PhoneBook(Actor):
         self._numbers = numbers
 
     @handles(Lookup)
-    async def look_up(self, message: Lookup) -> str | None:
+    def look_up(self, message: Lookup) -> str | None:
         return self._numbers.get(message.name)
 
     @handles(Forget)
-    async def forget(self, message: Forget) -> None:
+    def forget(self, message: Forget) -> None:
         self._numbers.pop(message.name, None)
 
 

@@ -264,17 +264,24 @@ def returning(answer: Any, parameter: Any = Any) -> Any:
     return method
 
 
-def test_a_handler_is_an_async_function(said: Said) -> None:
-    def method(self: Any, message: Add) -> None: ...
+def test_a_handler_is_a_function_that_returns(said: Said) -> None:
+    """C-38: async or not."""
 
-    with pytest.raises(TypeError) as caught:
-        make(Add, method)
-    said("handler without async", str(caught.value))
-    with pytest.raises(TypeError, match=r"Sync\.reset\(\)"):
+    def values(self: Any, message: Add) -> Any:
+        yield 1
 
-        class Sync(Counter):
-            def reset(self, message: Reset) -> None:  # type: ignore[override]  # that is the test
-                pass
+    async def async_values(self: Any, message: Add) -> Any:
+        yield 1
+
+    for wrong in (values, async_values, staticmethod(values)):
+        with pytest.raises(TypeError) as caught:
+            make(Add, wrong)
+        said("handler that yields", str(caught.value))
+    with pytest.raises(TypeError, match=r"Yielding\.reset\(\)"):
+
+        class Yielding(Counter):
+            def reset(self, message: Reset) -> Any:  # that is the test
+                yield
 
 
 def test_a_message_has_one_handler_in_a_class(said: Said) -> None:

@@ -13,7 +13,7 @@ excludes nothing. Other results are not checked, so a call that returns a value 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, isgeneratorfunction
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints, overload
 
@@ -21,7 +21,7 @@ from ..mailbox import Call, Message
 from ._later import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 A = TypeVar("A")
@@ -44,15 +44,18 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
     ::
 
         @handles(Lookup)
-        async def look_up(self, message: Lookup) -> str | None:
+        def look_up(self, message: Lookup) -> str | None:
             return self._numbers.get(message.name)
+
+    An ``async def`` runs in a task of its own. A plain ``def`` runs without a task, in the step that delivers the
+    message, and so costs less; it must be quick, as nothing else runs meanwhile.
 
     Subclasses inherit handlers, and override them by the name of the method or by the class of the message.
 
     Raises:
-        TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not
-            ``async def``, another method of this class handles the same messages, or its annotations contradict the
-            class of the message or its answer.
+        TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
+            function, or contains ``yield``; another method of this class handles the same messages; or its annotations
+            contradict the class of the message or its answer.
     """
 
     def __init__(self, message: type[M_co]) -> None:
@@ -71,9 +74,19 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
         self: handles[Call[R]], method: Callable[[A, M_co], Answer[R | Later[R]]]
     ) -> Callable[[A, M_co], Answer[R | Later[R]]]: ...
     @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R]
+    ) -> Callable[[A, M_co], R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R | Later[R]]
+    ) -> Callable[[A, M_co], R | Later[R]]: ...
+    @overload
     def __call__(
         self: handles[Message], method: Callable[[A, M_co], Answer[None]]
     ) -> Callable[[A, M_co], Answer[None]]: ...
+    @overload
+    def __call__(self: handles[Message], method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
     def __call__(self, method: Any) -> Any:
         if hasattr(method, MARK):
             raise TypeError(f"{method.__qualname__}: @handles twice; write one method for each class of messages")
@@ -98,6 +111,11 @@ def handlers_of(cls: type) -> dict[type[Message], str]:
         if name in vars(cls):
             _check(f"{cls.__name__}.{name}()", vars(cls)[name], kind)
     return table
+
+
+def plain_among(cls: type, methods: Iterable[str]) -> frozenset[str]:
+    """Return the names of those methods of a class that are a plain ``def``."""
+    return frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 
 
 def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
@@ -128,8 +146,10 @@ def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
 
 def _check(method: str, fn: Any, kind: type[Message]) -> None:
     """Raise a `TypeError` if a function cannot handle messages of a class."""
-    if not iscoroutinefunction(fn):
-        raise TypeError(f"{method}: a handler is an async function; write `async def`")
+    if not isfunction(fn) or isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        raise TypeError(
+            f"{method}: a handler is a function that returns the answer; write `def` or `async def`, without `yield`"
+        )
     parameter, answer = _annotations(fn)
     if not _admits(parameter, kind):
         raise TypeError(f"{method}: handles {kind.__name__}, but takes {_name(parameter)}; annotate it with that class")

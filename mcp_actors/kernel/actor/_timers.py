@@ -148,7 +148,8 @@ class Timers:
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])
         for timer in due:
-            if not timer.over and timer.fire(now):
+            # A plain handler runs in that very step, and may cancel its timer.
+            if not timer.over and timer.fire(now) and not timer.over:
                 self._push(timer)
 
 
