@@ -39,7 +39,7 @@ class Forget(Message):
     name: str
 
 
-class PhoneBook(Actor):
+class PhoneBook(Actor[Lookup | Forget]):
     def __init__(self, **numbers: str) -> None:
         self._numbers = numbers
 

@@ -113,6 +113,6 @@ def define_wrong_ones() -> None:
             return 1
 
     class Answers(Actor):
-        @handles(Reset)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # there is no answer
+        @handles(Reset)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # there is no answer
         async def reset(self, message: Reset) -> int:
             return 1

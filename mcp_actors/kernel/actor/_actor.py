@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
-from ..ref import ActorRef, SupervisorRef
-from ._handlers import handler_for, handlers_of, may_answer_none, no_case, no_handler, plain_among
+from ..mailbox import M_contra, Receives
+from ..ref import ActorRef
+from ._handlers import check_declared, handler_for, handlers_of, may_answer_none, no_case, no_handler, plain_among
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ..mailbox import Accepts, Call, Message
-    from ..ref import EndReason, Monitor, Record
+    from ..ref import EndReason, Monitor, Record, SupervisorRef
     from ._later import Later
     from ._own import OwnMessages
     from ._timers import Timer, Timers
@@ -95,12 +96,16 @@ class Defers(Protocol):
         """Take messages again after a `NotSent`."""
 
 
-class Actor:
+class Actor(Receives[M_contra]):
     """Owns a resource and answers messages, one incarnation at a time.
 
     An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
     `running`; each message runs through `handle`: an ``async def`` in a task of its own, a plain ``def`` in the step
     that delivers the message.
+
+    ``class Counter(Actor[Add | Get])`` declares its messages for type checkers, which then refuse all others where they
+    are sent to its references. It is an error when the class is made if its handlers are for other messages, unless it
+    overrides `handle` or `take`. A bare ``Actor`` declares nothing.
 
     Attributes:
         max_in_flight: the number of messages that are handled at the same time. With 1, the default, no two handlers of
@@ -132,6 +137,8 @@ class Actor:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._handlers, cls._found, cls._silent = handlers_of(cls), {}, {}
+        if cls.handle is Actor.handle and cls.take is Actor.take:
+            check_declared(cls, Actor, cls._handlers)
         cls._plain = plain_among(cls, ["handle"] if cls.handle is not Actor.handle else cls._handlers.values())
 
     @asynccontextmanager
@@ -231,7 +238,7 @@ class Actor:
         return False
 
     @property
-    def ref(self) -> ActorRef:
+    def ref(self) -> ActorRef[M_contra]:
         """The reference to this actor, for others."""
         return ActorRef(self._current.record)
 
@@ -242,8 +249,7 @@ class Actor:
         While the supervisor starts or stops this actor, in ``running()``, it makes no changes; see
         ``SupervisorRef.child`` and ``find`` for what needs no message.
         """
-        parent = self._current.record.parent
-        return None if parent is None else SupervisorRef(parent)
+        return self.ref.supervisor
 
     def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
         """End this incarnation without a failure. Any task of the actor's own tree may call this."""
@@ -266,7 +272,7 @@ class Actor:
         if failure is not None:
             self._current.end("crashed", failure)
 
-    def after(self, seconds: float, message: Message) -> Timer:
+    def after(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message once, after a delay. See `every` for what both have in common.
 
         Args:
@@ -278,7 +284,7 @@ class Actor:
         """
         return self._current.timers.set(seconds, message, repeats=False)
 
-    def every(self, seconds: float, message: Message) -> Timer:
+    def every(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message again and again, the first time after one period.
 
         The message waits its turn in the mailbox, and in front of a full one with any policy. While the last one
