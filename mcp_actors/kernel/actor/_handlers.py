@@ -168,8 +168,6 @@ def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -
 def _declared(cls: type, actor: type) -> Any:
     """Return the type in the ``Actor[...]`` that a class is derived from, with or without `TypeVar`; `Any` for none."""
     bases = vars(cls).get("__orig_bases__", cls.__bases__)
-    if cls is actor:
-        return Any
     # Type checkers take the first base that has one, too; `Actor` itself comes last.
     base = next(base for base in bases if _is_actor(base, actor))
     arguments = get_args(base)

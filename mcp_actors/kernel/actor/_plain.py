@@ -135,8 +135,6 @@ class Plain(Taken):
 
     def _run(self, envelope: Envelope, handler: Handler) -> None:
         """Call a plain handler, and answer. Never raises."""
-        # The answer may be an exception whose traceback refers to this frame. No frame may keep a reference to the
-        # envelope or its context, or all of them would be garbage in a circle.
         try:
             if envelope.open or not envelope.withdrawn:
                 envelope.scope = HERE
@@ -155,19 +153,18 @@ class Plain(Taken):
                 self._clear_context(envelope)
                 if self._interruption is None:
                     self._running = None
-                    self._nursery.start_soon(self._hold, envelope, name=f"{self.name}:not sent")
+                    envelope.scope = scope = trio.CancelScope()
+                    self._nursery.start_soon(self._hold, envelope, scope, name=f"{self.name}:not sent")
                     return
                 self._return(envelope)
         self._running = None
         self._handler_ended(envelope)
-        del envelope
 
-    async def _hold(self, envelope: Envelope) -> None:
+    async def _hold(self, envelope: Envelope, scope: trio.CancelScope) -> None:
         """Keep the slot of a message whose handler has raised `NotSent` until the end of the incarnation is decided."""
         try:
-            if not envelope.withdrawn:
-                with trio.CancelScope() as envelope.scope:
-                    await self._not_sent(envelope)
+            with scope:
+                await self._not_sent(envelope)
         finally:
             self._handler_ended(envelope)
 

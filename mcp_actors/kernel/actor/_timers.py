@@ -148,8 +148,7 @@ class Timers:
         while self._heap and self._heap[0][0] <= now:
             due.append(heapq.heappop(self._heap)[2])
         for timer in due:
-            # A plain handler runs in that very step, and may cancel its timer.
-            if not timer.over and timer.fire(now) and not timer.over:
+            if not timer.over and timer.fire(now):
                 self._push(timer)
 
 
