@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, Never, TypeVar, assert_type
 
+from mcp_actors.bridge import AsyncioActorRef, AsyncioSupervisorRef
 from mcp_actors.kernel import (
     Actor,
     ActorRef,
@@ -162,3 +163,15 @@ async def find_them() -> None:
         assert_type(await top.restart_child("more", More), ActorRef[Add | Name | Other])
         assert_type(await top.restart_child("house", SupervisorRef), SupervisorRef)
         await top.child("counter", Counter).call(Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # no handler
+
+
+async def use_on_asyncio(top: AsyncioSupervisorRef, counter: AsyncioActorRef[Add | Name | Reset]) -> None:
+    """The same on the other side of the bridge."""
+    assert_type(top.child("counter", Counter), AsyncioActorRef[Add | Name | Reset])
+    assert_type(top.find("house", AsyncioSupervisorRef), AsyncioSupervisorRef)
+    assert_type(await top.start_child(ChildSpec("more", More)), AsyncioActorRef[Add | Name | Other])
+    assert_type(await top.restart_child("more", More), AsyncioActorRef[Add | Name | Other])
+    assert_type(await counter.call(Add()), int)
+    await counter.call(Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # no handler
+    await counter.tell(Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # no handler
+    await counter.tell_nowait(Other())  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # no handler
