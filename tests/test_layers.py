@@ -57,6 +57,9 @@ FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}
 """What the kernel may import besides the standard library and layer 0."""
 
+FOR_TYPE_CHECKERS: Final = "typing_extensions"
+"""Known to every type checker, so modules may import it for them only, and nothing has to be installed."""
+
 NEED_EXTRAS: Final = {"auth._stores", "config.sources._postgres", "config.sources._yaml"}
 """The modules outside the folders of extras that need one, and import it in functions."""
 
@@ -285,7 +288,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return None
     if name in ONLY_IN_BRIDGE and not (found.place == "bridge" and (found.in_function or found.for_types)):
         return f"{found}: that belongs into a function of the bridge"
-    if name in sys.stdlib_module_names:
+    if name in sys.stdlib_module_names or (found.for_types and name == FOR_TYPE_CHECKERS):
         return None
     if found.place == "kernel" and name not in KERNEL_NEEDS:
         return f"{found}: the kernel does without"

@@ -39,16 +39,16 @@ class Forget(Message):
     name: str
 
 
-class PhoneBook(Actor):
+class PhoneBook(Actor[Lookup | Forget]):
     def __init__(self, **numbers: str) -> None:
         self._numbers = numbers
 
     @handles(Lookup)
-    async def look_up(self, message: Lookup) -> str | None:
+    def look_up(self, message: Lookup) -> str | None:
         return self._numbers.get(message.name)
 
     @handles(Forget)
-    async def forget(self, message: Forget) -> None:
+    def forget(self, message: Forget) -> None:
         self._numbers.pop(message.name, None)
 
 

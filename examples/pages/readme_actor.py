@@ -21,13 +21,13 @@ class Add(Call[int]):
     amount: int
 
 
-class Counter(Actor):
+class Counter(Actor[Add]):
     """Adds up what it is sent."""
 
     def __init__(self) -> None:
         self.total = 0
 
-    async def handle(self, message: Add) -> int:
+    def handle(self, message: Add) -> int:
         if message.amount < 0:
             raise ValueError(f"cannot add {message.amount}")
         self.total += message.amount
@@ -39,7 +39,7 @@ class Counter(Actor):
 
 async def main() -> None:
     async with open_supervisor(ChildSpec("counter", Counter)) as supervisor:
-        counter = supervisor.child("counter")
+        counter = supervisor.child("counter", Counter)
         print(await counter.call(Add(2)))
         print(await counter.call(Add(3)))
         try:

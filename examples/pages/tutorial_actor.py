@@ -38,7 +38,7 @@ class Read(Call[float]):
     """Answered with degrees Celsius."""
 
 
-class Weather(Actor):
+class Weather(Actor[Read]):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self._thermometer = Thermometer()

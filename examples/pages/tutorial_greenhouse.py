@@ -55,7 +55,7 @@ class Measure(Message):
     """To the climate, from its timer."""
 
 
-class Weather(Actor):
+class Weather(Actor[Read]):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self._thermometer = Thermometer()
@@ -76,23 +76,23 @@ class SetWindow(Call[None]):
     open: bool
 
 
-class Window(Actor):
+class Window(Actor[SetWindow]):
     def __init__(self) -> None:
         self._open = False
 
     @handles(SetWindow)
-    async def move(self, message: SetWindow) -> None:
+    def move(self, message: SetWindow) -> None:
         if message.open != self._open:
             self._open = message.open
             print("window:", "open" if message.open else "closed")
 
 
-class Climate(Actor):
+class Climate(Actor[Measure | Down]):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         assert self.supervisor is not None
-        self._weather = self.supervisor.child("weather")
-        self._window = self.supervisor.child("window")
+        self._weather = self.supervisor.child("weather", Weather)
+        self._window = self.supervisor.child("window", Window)
         self.watch(self._weather)
         self.every(0.1, Measure())
         yield

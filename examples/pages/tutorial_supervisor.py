@@ -53,7 +53,7 @@ class Read(Call[float]):
     """Answered with degrees Celsius."""
 
 
-class Weather(Actor):
+class Weather(Actor[Read]):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         self._thermometer = Thermometer()
@@ -77,7 +77,7 @@ async def main() -> None:
     async with open_supervisor(
         spec, max_restarts=3, backoff=Backoff(initial=0.1), observers=[tell]
     ) as supervisor:
-        weather = supervisor.child("weather")
+        weather = supervisor.child("weather", Weather)
         for _ in range(5):
             try:
                 print(await weather.call(Read()))

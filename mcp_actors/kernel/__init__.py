@@ -63,7 +63,8 @@ from .supervisor import AutoShutdown, ChildSpec, DormantSupervisor, Strategy, Su
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
 from ._events import EVENT_BUFFER as EVENT_BUFFER  # isort: skip
-from .mailbox import Reply as Reply  # isort: skip
+from .mailbox import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
+from .mailbox import Receives as Receives, Reply as Reply  # isort: skip
 from .supervisor import shows_options as shows_options  # isort: skip
 
 __all__ = [

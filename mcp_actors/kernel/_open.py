@@ -21,7 +21,7 @@ from .._flavor import check_flavor
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
 from .actor import Incarnation, Sweeper, check_actor, stop
-from .mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
+from .mailbox import MAILBOX_SIZE, M, Mailbox, OverflowPolicy, check_mailbox
 from .ref import Record, SupervisorRef, failure_of, not_started, ref_to
 from .supervisor import Supervisor, shows_options
 
@@ -40,13 +40,13 @@ ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def open_actor(
-    actor: Actor,
+    actor: Actor[M],
     *,
     name: str,
     mailbox_size: int = MAILBOX_SIZE,
     overflow: OverflowPolicy = "wait",
     observers: Iterable[Observer] = (),
-) -> AsyncIterator[ActorRef]:
+) -> AsyncIterator[ActorRef[M]]:
     """Run one actor, unsupervised, around a block of code.
 
     The block ends first, then the actor is asked to stop and, after its ``default_shutdown``, killed.

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, Call, Later
+from mcp_actors.kernel import Actor, Call, Later, handles
 
 
 @frozen
@@ -24,6 +24,15 @@ class Echo(Actor):
     """Answers at once. With one slot, as by default, concurrent callers queue."""
 
     async def handle(self, message: Ask) -> int:
+        """Give the number back."""
+        return message.number
+
+
+class PlainEcho(Actor):
+    """Answers at once, without a task."""
+
+    @handles(Ask)
+    def answer(self, message: Ask) -> int:
         """Give the number back."""
         return message.number
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
+from time import process_time
 from typing import Any, Final
 
 import trio
@@ -18,7 +19,7 @@ from attrs import frozen
 
 from mcp_actors.kernel import open_actor
 
-from .actors import Ask, Echo
+from .actors import Ask, Echo, PlainEcho
 from .figures import Figure
 from .lifecycle import exponent
 from .measuring import in_turns, median_ratio
@@ -31,6 +32,12 @@ CALLERS: Final = (1, 16)
 
 MESSAGES: Final = 100_000
 MESSAGE_ROUNDS: Final = 5
+
+TELLS: Final = 24_000
+TELL_ROUNDS: Final = 7
+SENDERS: Final = 16
+TELL_RATIO: Final = 1.3
+CHANNEL: Final = "a channel"
 
 BUFFER: Final = 256
 """Of the hand-written mailbox: as many messages as an actor's has room for."""
@@ -194,6 +201,42 @@ def against(label: str, seconds: dict[str, list[float]], times: int) -> list[Fig
     ]
 
 
+async def send_from_tasks(send: Callable[[Ask], Awaitable[object]], times: int) -> None:
+    """Share one-way messages among `SENDERS` tasks."""
+
+    async def repeat() -> None:
+        for number in range(times // SENDERS):
+            await send(Ask(number))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(SENDERS):
+            nursery.start_soon(repeat)
+
+
+async def tells(times: int = TELLS) -> list[Figure]:
+    """Compare one-way messages to a plain handler with those over a channel, in processor time."""
+    mailbox, messages = trio.open_memory_channel[Ask](BUFFER)
+
+    async def serve() -> None:
+        async for message in messages:
+            _ = message.number
+
+    async with trio.open_nursery() as nursery, open_actor(PlainEcho(), name="echo") as echo:
+        nursery.start_soon(serve)
+        with mailbox:
+            sends = {
+                OURS: partial(send_from_tasks, echo.tell, times),
+                CHANNEL: partial(send_from_tasks, mailbox.send, times),
+            }
+            seconds = await in_turns(sends, rounds=TELL_ROUNDS, clock=process_time)
+    ratio = median_ratio(seconds[OURS], seconds[CHANNEL])
+    label = f"a message to a plain handler; senders: {SENDERS}"
+    return [
+        Figure(label, statistics.median(seconds[OURS]) / times * 1e6, "µs"),
+        Figure(f"{label}, to {CHANNEL}", ratio, "", bound=TELL_RATIO),
+    ]
+
+
 async def work_off(messages: int) -> None:
     """Fill the mailbox of one actor, and wait until it is empty."""
     async with open_actor(Echo(), name="echo", mailbox_size=messages + 1) as echo:
@@ -213,5 +256,5 @@ async def backlogs() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """Compare a call with the others, and measure a long queue."""
-    return [*trio.run(compare), *trio.run(backlogs)]
+    """Compare a call with the others, a plain handler with a channel, and measure a long queue."""
+    return [*trio.run(compare), *trio.run(tells), *trio.run(backlogs)]

@@ -57,6 +57,12 @@ async def test_a_message_that_is_taken_without_a_task_is_answered_by_another() -
         assert await relay.call(Ask(7)) == 7
 
 
+async def test_one_way_messages_to_a_plain_handler_are_compared_with_a_channel() -> None:
+    (cost, ratio) = await hops.tells(32)
+    assert cost.value > 0
+    assert ratio.bound == 1.3
+
+
 async def test_a_full_mailbox_is_worked_off() -> None:
     await hops.work_off(300)
 

@@ -17,7 +17,7 @@ from mcp_actors import ConfigError, ServerGroup, ServerRef, bridge, kernel, open
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.bridge.views import view_of
-from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, SupervisorRef
+from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, Pool, SupervisorRef
 from tests.servers.groups import server
 
 from .actors import Echo, Worker
@@ -82,6 +82,10 @@ def test_a_monitor_can_be_canceled_and_fails_once_the_block_has_exited() -> None
     async def main() -> None:
         async with bridge.open_supervisor(ChildSpec("worker", Worker)) as supervisor:
             inside = supervisor.child("worker", AsyncioActorRef)
+            assert inside == supervisor.child("worker", Worker) == supervisor.find("worker", Worker)
+            assert (inside.supervisor, supervisor.supervisor) == (supervisor, None)
+            with pytest.raises(TypeError, match="child 'worker' is not a Pool"):
+                supervisor.child("worker", Pool)
             with pytest.raises(TypeError, match="child 'worker' is not a supervisor"):
                 supervisor.find("worker", AsyncioSupervisorRef)
             async with inside.watch() as canceled:

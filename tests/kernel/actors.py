@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
@@ -201,6 +201,16 @@ def leaving(kind: type[E] | tuple[type[E], ...], match: str | None = None) -> py
 def of(events: list[Event], *kinds: type[Event]) -> list[str]:
     """The names of the events of these kinds (default: all), in order."""
     return [type(event).__name__ for event in events if isinstance(event, kinds or Event)]
+
+
+def at_once(handler: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, as a plain handler would; return its result."""
+    try:
+        handler.send(None)
+    except StopIteration as exc:
+        result: T = exc.value
+        return result
+    raise AssertionError(f"{handler} waits")
 
 
 async def sent_as(kind: str, ref: ActorRef, message: Call[Any], answer: object) -> str:

@@ -6,8 +6,8 @@ See `run_programs`. `test_programs` does the same for handlers alone, in more de
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,12 @@ from mcp_actors.kernel import (
     StopActor,
     SupervisorRef,
     Timer,
+    handles,
     open_supervisor,
 )
 
 from ..programs import run_programs
-from .actors import Boom, Fatal
+from .actors import Boom, Fatal, at_once
 
 LATER = ["later", "later, free", "later, early", "later, twice", "later, never", "later, raise", "later, crash"]
 LATER += ["later, not sent"]
@@ -52,6 +53,7 @@ class Step:
     to: str
     deed: str
     takes: float
+    plain: bool
     patience: float
     then: float
 
@@ -81,7 +83,9 @@ KINDS = st.sampled_from(
 PATIENCE = st.sampled_from([0.0, 0.5, 1.0, math.inf, math.inf])
 THEN = st.sampled_from([0.0, 0.0, 0.0, 0.0, 0.5, 2.0])
 """Mostly nothing, so that messages wait."""
-STEPS = st.builds(Step, KINDS, st.sampled_from(["a", "a", "a", "b"]), st.sampled_from(DEEDS), TIMES, PATIENCE, THEN)
+STEPS = st.builds(
+    Step, KINDS, st.sampled_from(["a", "a", "a", "b"]), st.sampled_from(DEEDS), TIMES, st.booleans(), PATIENCE, THEN
+)
 PROGRAMS = st.builds(
     Program,
     st.lists(STEPS, min_size=5, max_size=40),
@@ -100,6 +104,11 @@ class Job(Call[int]):
     number: int
     deed: str
     takes: float
+
+
+@frozen(eq=False)
+class JobAtOnce(Job):
+    """The same for a plain handler, which takes no time."""
 
 
 @frozen(eq=False)
@@ -198,7 +207,7 @@ class Run:
             self.wrong.append(what)
 
     async def send(self, ref: ActorRef, number: int, step: Step) -> None:
-        message = Job(number, step.deed, step.takes)
+        message = (JobAtOnce if step.plain else Job)(number, step.deed, step.takes)
         outcome = "cancelled"
         with trio.move_on_after(step.patience):
             self.sent[step.to].append(number)
@@ -283,17 +292,33 @@ class Unit(Actor):
         self.answer_in_time(later, message)
         return True
 
-    async def handle(self, message: Job | Tick | Down) -> Any:
+    @handles(Tick)
+    def handle_tick(self, message: Tick) -> None:
+        with self.handling():
+            self.tick(message.alarm)
+
+    @handles(Down)
+    async def handle_down(self, message: Down) -> None:
+        with self.handling():
+            self.down(message)
+
+    @handles(JobAtOnce)
+    def work_at_once(self, message: JobAtOnce) -> int | Later[int]:
+        with self.handling():
+            return at_once(self.work(message))
+
+    @handles(Job)
+    async def work_in_task(self, message: Job) -> int | Later[int]:
+        with self.handling():
+            return await self.work(message)
+
+    @contextmanager
+    def handling(self) -> Iterator[None]:
         self.run.expect(not self.ended, "a message was handled after the end")
         self.handlers += 1
         try:
             self.check_slots()
-            match message:
-                case Tick(alarm):
-                    return self.tick(alarm)
-                case Down():
-                    return self.down(message)
-            return await self.work(message)
+            yield
         finally:
             self.handlers -= 1
 
@@ -309,7 +334,7 @@ class Unit(Actor):
                 self.keep(later)
                 self.tasks.start_soon(self.put_back, later, message.takes)
                 return later
-            await trio.sleep(message.takes)
+            await self.wait(message)
             self.fail(Boom())
             raise NotSent
         self.begin(message)
@@ -318,9 +343,14 @@ class Unit(Actor):
             self.keep(later)
             self.answer_in_time(later, message)
             return later
-        await trio.sleep(message.takes)
+        await self.wait(message)
         self.do(message)
         return message.number
+
+    @staticmethod
+    async def wait(message: Job) -> None:
+        if not isinstance(message, JobAtOnce):
+            await trio.sleep(message.takes)
 
     def do(self, message: Job) -> None:
         """End, or do what does not end it."""

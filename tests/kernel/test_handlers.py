@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, Optional, TypeVar
 
 import pytest
 import trio
@@ -264,17 +265,24 @@ def returning(answer: Any, parameter: Any = Any) -> Any:
     return method
 
 
-def test_a_handler_is_an_async_function(said: Said) -> None:
-    def method(self: Any, message: Add) -> None: ...
+def test_a_handler_is_a_function_that_returns(said: Said) -> None:
+    """C-38: async or not."""
 
-    with pytest.raises(TypeError) as caught:
-        make(Add, method)
-    said("handler without async", str(caught.value))
-    with pytest.raises(TypeError, match=r"Sync\.reset\(\)"):
+    def values(self: Any, message: Add) -> Any:
+        yield 1
 
-        class Sync(Counter):
-            def reset(self, message: Reset) -> None:  # type: ignore[override]  # that is the test
-                pass
+    async def async_values(self: Any, message: Add) -> Any:
+        yield 1
+
+    for wrong in (values, async_values, staticmethod(values)):
+        with pytest.raises(TypeError) as caught:
+            make(Add, wrong)
+        said("handler that yields", str(caught.value))
+    with pytest.raises(TypeError, match=r"Yielding\.reset\(\)"):
+
+        class Yielding(Counter):
+            def reset(self, message: Reset) -> Any:  # that is the test
+                yield
 
 
 def test_a_message_has_one_handler_in_a_class(said: Said) -> None:
@@ -379,3 +387,115 @@ async def test_a_generic_message_has_a_handler() -> None:
 
     async with open_actor(Echoing(), name="echoing") as ref:
         assert await ref.call(Echo("x")) == "x"
+
+
+# --- messages that a class declares ----------------------------------------------------------------------------------
+
+M = TypeVar("M", bound=Message)
+
+
+class Counting(Actor[M]):
+    """Leaves its messages open."""
+
+    @handles(Add)
+    def add(self, message: Add) -> int:
+        return message.number
+
+
+class Exact(Counting[Add | AddTwice | Reset]):
+    @handles(Reset)
+    def reset(self, message: Reset) -> None:
+        pass
+
+
+class Wider(Counting[Message]):
+    @handles(Message)
+    def anything(self, message: Message) -> None:
+        pass
+
+
+class Pair(Actor[M], Generic[T, M]):
+    pass
+
+
+class Halved(Pair[int, Add]):
+    add = Counter.add
+
+
+class Nothing(Actor[Never]):
+    pass
+
+
+def declared(*bases: Any, **handlers: Any) -> type:
+    """Make a class of these bases, with a handler for each message."""
+    methods = {name.lower(): handles(kind)(returning(Any)) for name, kind in handlers.items()}
+    return types.new_class("Made", bases, exec_body=lambda namespace: namespace.update(methods))
+
+
+@pytest.mark.parametrize(
+    ("base", "missing"),
+    [
+        (Actor[Add | Reset], "Reset"),
+        (Actor[Add | Reset | Name], "Reset, Name"),
+        (Actor[Call[int]], "Call"),
+        (Counting[Add | Reset], "Reset"),
+        (Pair[int, Add | Reset], "Reset"),
+    ],
+)
+def test_a_declared_message_without_a_handler_is_refused(base: Any, missing: str, said: Said) -> None:
+    """C-35."""
+    with pytest.raises(TypeError, match=f"Made: has no handler for {missing}, which") as caught:
+        declared(base, Add=Add)
+    if base == Actor[Add | Reset]:
+        said("declared message without a handler", str(caught.value))
+
+
+@pytest.mark.parametrize("base", [Actor[Add | Reset], Counting[Add | Reset], Exact, Nothing, Pair[int, Add | Reset]])
+def test_a_handler_of_a_message_that_is_not_declared_is_refused(base: Any, said: Said) -> None:
+    """C-35: also in a subclass, whose references have the type of its base class."""
+    with pytest.raises(TypeError, match=r"Made: handles .*Total, which") as caught:
+        declared(base, Add=Add, Reset=Reset, Total=Total)
+    if base == Actor[Add | Reset]:
+        said("handler of a message that is not declared", str(caught.value))
+
+
+@pytest.mark.parametrize(
+    "base",
+    [
+        Actor,
+        Actor[Any],
+        Actor[M],  # type: ignore[valid-type]  # that is the test
+        Actor[Add | M],  # type: ignore[valid-type]  # that is the test
+        Counting[Any],
+        Counting,
+        Actor.__class_getitem__("Unknown"),  # type: ignore[attr-defined]  # what a checker has resolved
+        Pair[int, M],  # type: ignore[valid-type]  # that is the test
+        Pair,
+        Taking,
+        Own,
+        Actor[Message],
+    ],
+)
+def test_what_is_not_declared_or_is_decided_by_other_means_is_believed(base: Any) -> None:
+    """C-35: any message, one that cannot be resolved, or a class that overrides ``handle`` or ``take``."""
+    declared(base, Add=Add, **({"Message": Message} if base == Actor[Message] else {"AddTwice": AddTwice}))
+
+
+async def test_a_class_that_overrides_handle_is_believed() -> None:
+    """C-35."""
+
+    class Trusted(Actor[Add | Total]):
+        async def handle(self, message: Add | Total) -> int:
+            return 5
+
+    async with open_actor(Trusted(), name="trusted") as ref:
+        assert await ref.call(Total()) == 5
+
+
+@pytest.mark.parametrize("actor", [Exact, Wider, Halved])
+async def test_declared_messages_are_handled(actor: type[Actor]) -> None:
+    """C-35."""
+    made = actor()
+    made.total = 0  # type: ignore[attr-defined]  # for one of them
+    async with open_actor(made, name="counter") as ref:
+        assert await ref.call(Add(3)) == 3

@@ -11,10 +11,10 @@ import trio
 from attrs import field, frozen
 from hypothesis import strategies as st
 
-from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, ChildSpec, Later, NotSent, open_supervisor
+from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, ChildSpec, Later, NotSent, handles, open_supervisor
 
 from ..programs import run_programs
-from .actors import Boom, Fatal
+from .actors import Boom, Fatal, at_once
 
 times = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
 sends = st.fixed_dictionaries(
@@ -24,6 +24,7 @@ sends = st.fixed_dictionaries(
         "refused": st.sampled_from(["", "", "by take", "later", "with the end"]),
         "deed": st.sampled_from(["reply", "reply", "fail", "crash", "never", "at once"]),
         "takes": times,
+        "plain": st.booleans(),
         "cleans_up": st.sampled_from([None, 0.0, 1.0]),
         "patience": st.sampled_from([0.0, 0.5, 1.0, math.inf, math.inf]),
         "then": times,
@@ -50,6 +51,22 @@ class WorkNow(Work):
     """The same on the control lane."""
 
     control: ClassVar[bool] = True
+
+
+@frozen(eq=False)
+class WorkAtOnce(Work):
+    """The same for a plain handler, which takes no time itself."""
+
+
+@frozen(eq=False)
+class WorkNowAtOnce(WorkAtOnce):
+    """The same on the control lane."""
+
+    control: ClassVar[bool] = True
+
+
+KINDS = {(False, False): Work, (True, False): WorkNow, (False, True): WorkAtOnce, (True, True): WorkNowAtOnce}
+"""By whether they are for the control lane, and for a plain handler."""
 
 
 @frozen
@@ -93,18 +110,28 @@ class Worker(Actor):
         self._keep(later, work)
         return True
 
-    async def handle(self, message: Work) -> int | Later[int]:
+    @handles(WorkAtOnce)
+    def work_at_once(self, message: WorkAtOnce) -> int | Later[int]:
+        return at_once(self.work(message))
+
+    @handles(Work)
+    async def work(self, message: Work) -> int | Later[int]:
         if self._is_refused(message, "with the end"):
-            await trio.sleep(message.step["takes"])
+            await self._wait(message)
             self.fail(Boom())
             raise NotSent
         if message.step["way"] == "handle":
             self.log.served.append(message.number)
-            await trio.sleep(message.step["takes"])
+            await self._wait(message)
             return message.number
         later = self.defer(message, keep_slot=message.step["way"] == "defer")
         self._keep(later, message)
         return later
+
+    @staticmethod
+    async def _wait(message: Work) -> None:
+        if not isinstance(message, WorkAtOnce):
+            await trio.sleep(message.step["takes"])
 
     def is_fatal(self, exc: Exception) -> bool:
         return isinstance(exc, Fatal)
@@ -224,7 +251,7 @@ class Run:
         assert worker._requests.free == self.max_in_flight  # type: ignore[attr-defined]  # a `Requests`
 
     async def send(self, ref: ActorRef, number: int, step: dict[str, Any]) -> None:
-        message = (WorkNow if step["way"] == "control" else Work)(number, step)
+        message = KINDS[step["way"] == "control", step["plain"]](number, step)
         outcome = "cancelled"
         with trio.move_on_after(step["patience"] if step["kind"] != "expire" else math.inf):
             # Up to its place in the mailbox a call has no checkpoint, so this is the order of arrival.

@@ -8,15 +8,18 @@ import pytest
 import trio
 
 from mcp_actors.kernel import (
+    Actor,
     ActorRef,
     ActorStopped,
     ChildError,
     ChildSpec,
+    Pool,
     Supervisor,
     SupervisorRef,
     open_actor,
     open_supervisor,
 )
+from mcp_actors.kernel.ref import WhichChildren
 
 from ..messages import Said
 from .actors import Do, Get, Host, hook, open_child
@@ -117,14 +120,96 @@ async def test_a_supervisor_that_has_never_run_is_not_known_as_one_yet(autojump_
         nest("slow", yard.spec("a", 5.0)), strict=False, start_order="parallel", max_restarts=0
     ) as supervisor:
         assert supervisor.find("slow/a").path == "supervisor/slow/a"
-    late = ChildSpec("late", lambda: Supervisor())
-    async with open_supervisor(strict=False) as supervisor, trio.open_nursery() as nursery:
-        nursery.start_soon(supervisor.start_child, late)
-        with pytest.raises(ChildError, match="child 'late' not found; it has no children"):
-            supervisor.child("late", SupervisorRef)
 
 
-@pytest.mark.parametrize("path", ["x", "inner/x", "x/a", "", "/inner", "inner/", "inner//a", "top/inner"])
+class First(Host):
+    """Takes the reference of a supervisor that starts after it."""
+
+    def __init__(self) -> None:
+        super().__init__(start=self.look)
+        self.seen: list[object] = []
+
+    async def look(self, _: Host) -> None:
+        self.later = supervisor_of(self).child("later", SupervisorRef)
+        try:
+            self.later.child("a")
+        except ChildError as exc:
+            self.seen.append(str(exc))
+        self.asked = self.later.send_request(WhichChildren())
+
+
+async def test_a_supervisor_that_starts_later_can_be_referred_to_before(said: Said) -> None:
+    """C-32: its children are found once it has started, and what was sent to it waits until then."""
+    first, yard = First(), Yard()
+    async with open_supervisor(ChildSpec("first", lambda: first), nest("later", yard.spec("a"))) as supervisor:
+        (refused,) = first.seen
+        said("child of a supervisor that has not started", str(refused))
+        assert first.later == supervisor.child("later")
+        assert first.later.child("a") == supervisor.find("later/a")
+        assert [child.id for child in await first.asked.wait()] == ["a"]
+
+
+async def test_a_child_that_turns_out_to_be_no_supervisor_says_so(said: Said) -> None:
+    """C-32: the reference was a promise."""
+    first = First()
+    async with open_supervisor(ChildSpec("first", lambda: first), ChildSpec("later", Host)) as supervisor:
+        with pytest.raises(TypeError) as refused:
+            first.later.child("a")
+        said("child of a worker", str(refused.value))
+        with pytest.raises(TypeError, match="child 'later' is not a supervisor"):
+            supervisor.child("later", SupervisorRef)
+        with pytest.raises(TypeError):
+            await first.asked.wait()
+
+
+async def test_a_reference_leads_to_the_supervisor_above_it() -> None:
+    """C-32: also when its actor does not run."""
+    yard = Yard()
+    async with open_supervisor(nest("inner", yard.spec("a"))) as top:
+        a = top.find("inner/a")
+        assert assert_type(a.supervisor, SupervisorRef | None) == top.child("inner")
+        assert top.child("inner").supervisor == top
+        assert top.supervisor is None
+    assert a.supervisor == top.child("inner")
+
+
+async def test_a_path_with_a_slash_in_front_begins_at_the_top(said: Said) -> None:
+    """C-32: so the path of a reference is found from anywhere in its tree."""
+    yard = Yard()
+    async with open_supervisor(
+        nest("heating", yard.spec("pump")), nest("light", yard.spec("lamp")), name="house"
+    ) as house:
+        light = house.child("light", SupervisorRef)
+        pump = house.find("heating/pump")
+        assert light.find(f"/{pump.path}") == pump
+        assert light.find("/house/light", SupervisorRef) == light
+        for path in ("/", "/heating/pump", "/house"):
+            with pytest.raises(ChildError) as refused:
+                light.find(path)
+            said("path that does not begin at the top", str(refused.value), path=repr(path))
+        with pytest.raises(ChildError, match="not found; choose one of: heating, light"):
+            light.find("/house/x")
+
+
+async def test_the_class_of_a_child_is_checked_and_typed(said: Said) -> None:
+    """C-35: against the incarnation that ran last; a child that has never run is believed."""
+    kinds: list[type[Actor]] = [Keeper, Actor]
+    async with open_supervisor(
+        ChildSpec("a", lambda: kinds[0]()), ChildSpec("pool", lambda: Pool(Keeper, size=2))
+    ) as supervisor:
+        assert supervisor.child("a", Keeper) == supervisor.child("a", Host) == supervisor.child("a")
+        assert supervisor.child("pool", Keeper) == supervisor.child("pool", Pool)
+        with pytest.raises(TypeError):
+            supervisor.find("pool", First)
+        await supervisor.stop_child("a")
+        kinds.pop(0)
+        with pytest.raises(TypeError) as refused:
+            await supervisor.restart_child("a", Keeper)
+        said("child of another class", str(refused.value))
+        assert supervisor.child("a", Actor).state == "running"
+
+
+@pytest.mark.parametrize("path", ["x", "inner/x", "x/a", "", "inner/", "inner//a", "top/inner"])
 async def test_a_wrong_path_is_an_error_that_lists_what_can_be_chosen(path: str) -> None:
     yard = Yard()
     async with open_supervisor(nest("inner", yard.spec("a")), name="top") as supervisor:

@@ -23,10 +23,11 @@ from mcp_actors.kernel import (
     Pool,
     StopActor,
     SupervisorRef,
+    handles,
     open_supervisor,
 )
 
-from .actors import sent_as
+from .actors import at_once, sent_as
 from .members import Boom
 
 deeds = st.sampled_from(["return", "return", "return", "later", "now", "refuse", "raise", "crash", "stop", "not sent"])
@@ -37,6 +38,7 @@ sends = st.fixed_dictionaries(
         "key": st.integers(0, 3),
         "deed": deeds,
         "takes": times,
+        "plain": st.booleans(),
         "patience": st.sampled_from([0.5, 1.0, math.inf, math.inf, math.inf]),
         "then": times,
     }
@@ -59,6 +61,11 @@ class Work(Call[int]):
     key: int
     deed: str
     takes: float
+
+
+@frozen(eq=False)
+class WorkAtOnce(Work):
+    """The same for a plain handler, which takes no time."""
 
 
 @frozen(eq=False)
@@ -111,16 +118,23 @@ class Member(Actor):
         later.reply(message.number)
         return True
 
-    async def handle(self, message: Work | Settle | Again) -> int | Later[int] | None:
-        if isinstance(message, Settle):
-            message.later.reply(message.number)
-            return None
-        if isinstance(message, Again):
-            self.take_again()
-            return None
+    @handles(Settle)
+    def settle(self, message: Settle) -> None:
+        message.later.reply(message.number)
+
+    @handles(Again)
+    async def again(self, message: Again) -> None:
+        self.take_again()
+
+    @handles(WorkAtOnce)
+    def work_at_once(self, message: WorkAtOnce) -> int | Later[int]:
+        return at_once(self.work(message))
+
+    @handles(Work)
+    async def work(self, message: Work) -> int | Later[int]:
         if message.deed == "not sent" and message.number not in self.run.unsent:
             self.run.unsent.add(message.number)
-            await trio.sleep(message.takes)
+            await self.wait(message)
             self.fail(Boom())
             raise NotSent
         self.run.begun.append((message.key, message.number))
@@ -128,7 +142,7 @@ class Member(Actor):
             later: Later[int] = self.defer(message)
             self.after(message.takes, Settle(later, message.number))
             return later
-        await trio.sleep(message.takes)
+        await self.wait(message)
         match message.deed:
             case "raise":
                 raise ValueError
@@ -138,12 +152,17 @@ class Member(Actor):
                 raise StopActor
         return message.number
 
+    @staticmethod
+    async def wait(message: Work) -> None:
+        if not isinstance(message, WorkAtOnce):
+            await trio.sleep(message.takes)
+
     def is_fatal(self, exc: Exception) -> bool:
         return isinstance(exc, Boom)
 
 
 async def send(ref: ActorRef, run: Run, number: int, step: dict[str, Any]) -> None:
-    message = Work(number, step["key"], step["deed"], step["takes"])
+    message = (WorkAtOnce if step["plain"] else Work)(number, step["key"], step["deed"], step["takes"])
     outcome = "cancelled"
     with trio.move_on_after(step["patience"]):
         # Up to its place in the mailbox a call has no checkpoint, so this is the order of arrival.

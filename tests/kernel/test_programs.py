@@ -17,10 +17,11 @@ from mcp_actors.kernel import (
     ChildSpec,
     NotSent,
     StopActor,
+    handles,
     open_supervisor,
 )
 
-from .actors import Boom, Fatal, sent_as
+from .actors import Boom, Fatal, at_once, sent_as
 
 deeds = st.sampled_from(["return", "raise", "crash", "fail", "stop", "not sent", "fail, not sent"])
 times = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -29,6 +30,7 @@ sends = st.fixed_dictionaries(
         "kind": st.sampled_from(["call", "call", "tell", "tell_nowait"]),
         "deed": deeds,
         "takes": times,
+        "plain": st.booleans(),
         "patience": st.sampled_from([0.0, 0.5, 1.0, math.inf, math.inf]),
         "then": times,
     }
@@ -46,6 +48,11 @@ class Work(Call[int]):
     takes: float
 
 
+@frozen(eq=False)
+class WorkAtOnce(Work):
+    """The same for a plain handler, which takes no time."""
+
+
 @frozen
 class Run:
     """The recorded events."""
@@ -61,16 +68,21 @@ class Worker(Actor):
         self.run = run
         self.max_in_flight = max_in_flight
 
-    async def handle(self, message: Work) -> int:
+    @handles(WorkAtOnce)
+    def work_at_once(self, message: WorkAtOnce) -> int:
+        return at_once(self.work(message))
+
+    @handles(Work)
+    async def work(self, message: Work) -> int:
         deed = message.deed
         if deed.endswith("not sent") and message.number not in self.run.not_sent:
             self.run.not_sent.add(message.number)
-            await trio.sleep(message.takes)
+            await self.wait(message)
             if deed.startswith("fail"):
                 self.fail(Boom())
             raise NotSent
         self.run.begun.append(message.number)
-        await trio.sleep(message.takes)
+        await self.wait(message)
         match deed:
             case "raise":
                 raise Boom
@@ -82,12 +94,17 @@ class Worker(Actor):
                 raise StopActor
         return message.number
 
+    @staticmethod
+    async def wait(message: Work) -> None:
+        if not isinstance(message, WorkAtOnce):
+            await trio.sleep(message.takes)
+
     def is_fatal(self, exc: Exception) -> bool:
         return isinstance(exc, Fatal)
 
 
 async def send(ref: ActorRef, run: Run, number: int, step: dict[str, Any]) -> None:
-    message = Work(number, step["deed"], step["takes"])
+    message = (WorkAtOnce if step["plain"] else Work)(number, step["deed"], step["takes"])
     outcome = "cancelled"
     with trio.move_on_after(step["patience"]):
         # Up to its place in the mailbox a call has no checkpoint, so this is the order of arrival.

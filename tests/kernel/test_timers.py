@@ -652,7 +652,7 @@ async def test_what_is_not_a_message_is_refused_when_the_timer_is_set() -> None:
     host = Host()
     async with open_actor(host, name="host") as ref:
         with pytest.raises(TypeError, match=r"'tick' is not a message; derive its class from Message"):
-            await in_handler(ref, lambda: host.every(1, "tick"))  # type: ignore[arg-type]  # that is what is tested
+            await in_handler(ref, lambda: host.every(1, "tick"))
 
 
 def test_an_actor_that_does_not_run_has_no_timers() -> None:

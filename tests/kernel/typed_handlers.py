@@ -50,6 +50,29 @@ class RightLater(Actor):
         return self.defer(message)
 
 
+class RightPlain(Actor):
+    """Without a task."""
+
+    @handles(Add)
+    def add(self, message: Add) -> int | Later[int]:
+        return assert_type(self.defer(message), Later[int])
+
+    @handles(Name)
+    def name(self, message: Name) -> str:
+        return ""
+
+    @handles(Reset)
+    def reset(self, message: Message) -> None:
+        assert_type(self.name(Name()), str | None)
+
+
+class RightPlainHandle(Actor):
+    """One function for all messages."""
+
+    def handle(self, message: Add | Name) -> int | None:
+        return 1
+
+
 async def use(ref: ActorRef) -> None:
     """A call has the type of its answer."""
     assert_type(await ref.call(Add()), int)
@@ -74,12 +97,22 @@ def define_wrong_ones() -> None:
         async def add(self, message: Reset) -> int:
             return 1
 
-    class NotAsync(Actor):
-        @handles(Add)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # not async
-        def add(self, message: Add) -> int:
+    class WrongPlainResult(Actor):
+        @handles(Add)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # a wrong result
+        def add(self, message: Add) -> str:
+            return ""
+
+    class WrongPlainParameter(Actor):
+        @handles(Add)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # another message
+        def add(self, message: Reset) -> int:
+            return 1
+
+    class PlainAnswers(Actor):
+        @handles(Reset)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # there is no answer
+        def reset(self, message: Reset) -> int:
             return 1
 
     class Answers(Actor):
-        @handles(Reset)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType] # there is no answer
+        @handles(Reset)  # type: ignore[arg-type]  # pyright: ignore[reportCallIssue, reportArgumentType] # there is no answer
         async def reset(self, message: Reset) -> int:
             return 1

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 import trio
 
 from ..._errors import ActorStopped, ServerUnavailable
 from ..._misuse import explained_methods
 from ...config import permitted
-from ...kernel import ActorRef, Monitor, SupervisorRef
+from ...kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ...servers import ServerGroup, ServerRef
 from ..callbacks import ServerAsker, config_from_loop
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
     from ...catalog import CatalogSnapshot, CatalogTool
     from ...config import ServerConfig, ToolContext
-    from ...kernel import ActorState, Call, ChildSpec
+    from ...kernel import Actor, ActorState, Call, CallFor, ChildSpec
     from ...servers import ReloadSummary, ServerInfo, ServerState, ToolChanges
     from ...servers.sources import Configured
     from .._bridge import Bridge
 
 T = TypeVar("T")
-R = TypeVar("R", bound="AsyncioActorRef")
+R = TypeVar("R", bound="AsyncioActorRef[Any]")
 
 _BEGIN: Final = step_view(Monitor.begin)
 
 
-class AsyncioActorRef(View[ActorRef]):
-    """A `mcp_actors.kernel.ActorRef` for asyncio programs."""
+class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
+    """A `mcp_actors.kernel.ActorRef` for asyncio programs; ``AsyncioActorRef[Add | Get]`` takes these messages."""
 
     __slots__ = ()
 
@@ -65,13 +65,27 @@ class AsyncioActorRef(View[ActorRef]):
         """``starting, running, backoff, stopping, stopped`` or ``failed``."""
         return self._target.state
 
-    async def call(self, message: Call[T]) -> T:
+    @property
+    def supervisor(self) -> AsyncioSupervisorRef | None:
+        """The reference to its supervisor, like `mcp_actors.kernel.ActorRef.supervisor`."""
+        above = self._target.supervisor
+        return None if above is None else view_of(self._bridge, above)
+
+    async def call(self, message: CallFor[Receives[M_contra], T]) -> T:
         """Send a message and wait for its answer, like `mcp_actors.kernel.ActorRef.call`.
 
         **Cancellation**: the caller leaves at once. A message that is still queued is never handled; otherwise its
         handler is cancelled.
         """
-        return await self._bridge.send(self, lambda: self._target.send_request(message))
+        return await self._bridge.send(self, lambda: self._target.send_request(cast("Call[T]", message)))
+
+    async def tell(self, message: M_contra) -> None:
+        """Send a message without waiting for an answer, like `mcp_actors.kernel.ActorRef.tell`."""
+        await self._tell(message)
+
+    async def tell_nowait(self, message: M_contra) -> None:
+        """Send a message without waiting for room, like `mcp_actors.kernel.ActorRef.tell_nowait`."""
+        await self._tell_nowait(message)
 
     async def wait_stopped(self) -> None:
         """Wait until the actor has stopped and will not come back by itself (state ``stopped`` or ``failed``).
@@ -93,8 +107,8 @@ class AsyncioActorRef(View[ActorRef]):
             with suppress(RuntimeError):  # Trio's side has ended, and the monitor with it
                 self._bridge.to_trio(monitor.cancel)
 
-    tell: Final = async_view(ActorRef.tell)
-    tell_nowait: Final = step_view(ActorRef.tell_nowait)
+    _tell: Final = async_view(ActorRef[Any].tell)
+    _tell_nowait: Final = step_view(ActorRef[Any].tell_nowait)
     wait_state: Final = async_view(ActorRef.wait_state)
     statistics: Final = sync_view(ActorRef.statistics)
 
@@ -120,7 +134,7 @@ class AsyncioMonitor(View[Monitor]):
     cancel: Final = step_view(Monitor.cancel)
 
 
-class AsyncioSupervisorRef(AsyncioActorRef):
+class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     """A `mcp_actors.kernel.SupervisorRef` for asyncio programs."""
 
     __slots__ = ()
@@ -131,31 +145,44 @@ class AsyncioSupervisorRef(AsyncioActorRef):
     def child(self, id: str) -> AsyncioActorRef: ...
     @overload
     def child(self, id: str, kind: type[R]) -> R: ...
-    def child(self, id: str, kind: type[AsyncioActorRef] = AsyncioActorRef) -> AsyncioActorRef:
+    @overload
+    def child(self, id: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
+    def child(self, id: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
         """Return the reference to a child, like `mcp_actors.kernel.SupervisorRef.child`.
 
-        Give `AsyncioSupervisorRef` as ``kind`` for a child that must be a supervisor.
+        As ``kind`` give the class of the child, or `AsyncioSupervisorRef` for a supervisor.
         """
-        return view_of(self._bridge, self._target.child(id, _on_trio(kind)))
+        found: ActorRef = self._target.child(id, _on_trio(kind))
+        return view_of(self._bridge, found)
 
     @overload
     def find(self, path: str) -> AsyncioActorRef: ...
     @overload
     def find(self, path: str, kind: type[R]) -> R: ...
-    def find(self, path: str, kind: type[AsyncioActorRef] = AsyncioActorRef) -> AsyncioActorRef:
+    @overload
+    def find(self, path: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
+    def find(self, path: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
         """Return the reference to an actor below this supervisor, like `mcp_actors.kernel.SupervisorRef.find`.
 
         For ``kind`` see `child`.
         """
-        return view_of(self._bridge, self._target.find(path, _on_trio(kind)))
+        found: ActorRef = self._target.find(path, _on_trio(kind))
+        return view_of(self._bridge, found)
 
-    async def start_child(self, spec: ChildSpec) -> AsyncioActorRef:
+    async def start_child(self, spec: ChildSpec[M]) -> AsyncioActorRef[M]:
         """Add a child at the end of the table and start it, like `mcp_actors.kernel.SupervisorRef.start_child`."""
         return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.start_child(spec)))
 
-    async def restart_child(self, id: str) -> AsyncioActorRef:
+    @overload
+    async def restart_child(self, id: str) -> AsyncioActorRef: ...
+    @overload
+    async def restart_child(self, id: str, kind: type[R]) -> R: ...
+    @overload
+    async def restart_child(self, id: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
+    async def restart_child(self, id: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
         """Start a child that does not run, like `mcp_actors.kernel.SupervisorRef.restart_child`."""
-        return view_of(self._bridge, await self._bridge.call(self, lambda: self._target.restart_child(id)))
+        found: ActorRef = await self._bridge.call(self, lambda: self._target.restart_child(id, _on_trio(kind)))
+        return view_of(self._bridge, found)
 
     tree: Final = step_view(SupervisorRef.tree)
     stop_child: Final = async_view(SupervisorRef.stop_child)
@@ -344,7 +371,9 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     watch_events: Final = stream_view(ServerGroup.watch_events)
 
 
-def _on_trio(kind: type[AsyncioActorRef]) -> type[ActorRef]:
+def _on_trio(kind: type[Receives[Any]]) -> type[Any]:
+    if not issubclass(kind, AsyncioActorRef):
+        return kind
     return SupervisorRef if issubclass(kind, AsyncioSupervisorRef) else ActorRef
 
 
@@ -355,7 +384,7 @@ def view_of(bridge: Bridge, thing: ServerRef) -> AsyncioServerRef: ...
 @overload
 def view_of(bridge: Bridge, thing: SupervisorRef) -> AsyncioSupervisorRef: ...
 @overload
-def view_of(bridge: Bridge, thing: ActorRef) -> AsyncioActorRef: ...
+def view_of(bridge: Bridge, thing: ActorRef[M]) -> AsyncioActorRef[M]: ...
 def view_of(bridge: Bridge, thing: Any) -> Any:
     """Return the view of a group, a server, a supervisor or another actor.
 

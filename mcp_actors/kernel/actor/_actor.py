@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
 from .._circles import act_for, serving
-from ..ref import ActorRef, SupervisorRef
-from ._handlers import handler_for, handlers_of, may_answer_none, no_case, no_handler
+from ..mailbox import M_contra, Receives
+from ..ref import ActorRef
+from ._handlers import check_declared, handler_for, handlers_of, may_answer_none, no_case, no_handler, plain_among
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
+    from collections.abc import AsyncIterator, Callable
 
     from ..mailbox import Accepts, Call, Message
-    from ..ref import EndReason, Monitor, Record
+    from ..ref import EndReason, Monitor, Record, SupervisorRef
     from ._later import Later
     from ._own import OwnMessages
     from ._timers import Timer, Timers
@@ -94,11 +96,16 @@ class Defers(Protocol):
         """Take messages again after a `NotSent`."""
 
 
-class Actor:
+class Actor(Receives[M_contra]):
     """Owns a resource and answers messages, one incarnation at a time.
 
     An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
-    `running`; each message runs through `handle` in a task of its own.
+    `running`; each message runs through `handle`: an ``async def`` in a task of its own, a plain ``def`` in the step
+    that delivers the message.
+
+    ``class Counter(Actor[Add | Get])`` declares its messages for type checkers, which then refuse all others where they
+    are sent to its references. It is an error when the class is made if its handlers are for other messages, unless it
+    overrides `handle` or `take`. A bare ``Actor`` declares nothing.
 
     Attributes:
         max_in_flight: the number of messages that are handled at the same time. With 1, the default, no two handlers of
@@ -120,6 +127,8 @@ class Actor:
     _requests: Defers | None = None
     _handlers: ClassVar[dict[type[Message], str]] = {}
     """The methods with ``@handles``, by the class of their messages."""
+    _plain: ClassVar[frozenset[str]] = frozenset()
+    """Those of these methods that are a plain ``def``, or ``handle`` if it is overridden by one."""
     _found: ClassVar[dict[type[Message], str]] = {}
     """The methods that handle messages of this class (not those of its subclasses), as far as they were looked up."""
     _silent: ClassVar[dict[type[Message], bool]] = {}
@@ -128,6 +137,9 @@ class Actor:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._handlers, cls._found, cls._silent = handlers_of(cls), {}, {}
+        if cls.handle is Actor.handle and cls.take is Actor.take:
+            check_declared(cls, Actor, cls._handlers)
+        cls._plain = plain_among(cls, ["handle"] if cls.handle is not Actor.handle else cls._handlers.values())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -145,23 +157,26 @@ class Actor:
         """
         yield
 
-    async def handle(self, message: Any) -> Any:
+    def handle(self, message: Any) -> Any:
         """Serve one message. Its result or exception is the answer to a ``call``; a `Later` is one that follows.
 
-        Runs in a task of its own, in the sender's context variables. By default it calls the method with
+        Override it with an ``async def``, which runs in a task of its own, or with a plain ``def``, which runs in the
+        step that delivers the message. Both run in the sender's context variables. By default it calls the method with
         ``@handles(...)`` for the class of the message, and a message without one is refused when it is sent.
 
         A class that overrides it decides by itself. A message that no case of its ``match`` catches is then refused
         with a `TypeError`. It is detected by its result None: the answer to a ``Call[int]`` is never None, and a
         message that the annotation of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse
-        unknown messages with ``case _: return await super().handle(message)``.
+        unknown messages with ``case _: return await super().handle(message)``, in a plain ``def`` without ``await``.
 
-        **Cancellation**: cancelled when its caller leaves, and when the incarnation ends. By then the caller has been
-        answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot until it is done.
+        **Cancellation**: an ``async def`` is cancelled when its caller leaves, and when the incarnation ends. By then
+        the caller has been answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot
+        until it is done. A plain ``def`` is never cancelled.
         """
         if not self._handlers and type(self).handle is not Actor.handle:
             raise no_case(self.ref.name, type(self), type(message))
-        return await self._dispatch(message)
+        answer = self._dispatch(message)
+        return answer if "handle" in self._plain else _awaitable(answer)
 
     def take(self, later: Later[Any]) -> bool:
         """Take a message without a task, if the actor can answer it later. Override it; the default returns False.
@@ -223,7 +238,7 @@ class Actor:
         return False
 
     @property
-    def ref(self) -> ActorRef:
+    def ref(self) -> ActorRef[M_contra]:
         """The reference to this actor, for others."""
         return ActorRef(self._current.record)
 
@@ -234,8 +249,7 @@ class Actor:
         While the supervisor starts or stops this actor, in ``running()``, it makes no changes; see
         ``SupervisorRef.child`` and ``find`` for what needs no message.
         """
-        parent = self._current.record.parent
-        return None if parent is None else SupervisorRef(parent)
+        return self.ref.supervisor
 
     def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
         """End this incarnation without a failure. Any task of the actor's own tree may call this."""
@@ -258,7 +272,7 @@ class Actor:
         if failure is not None:
             self._current.end("crashed", failure)
 
-    def after(self, seconds: float, message: Message) -> Timer:
+    def after(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message once, after a delay. See `every` for what both have in common.
 
         Args:
@@ -270,7 +284,7 @@ class Actor:
         """
         return self._current.timers.set(seconds, message, repeats=False)
 
-    def every(self, seconds: float, message: Message) -> Timer:
+    def every(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message again and again, the first time after one period.
 
         The message waits its turn in the mailbox, and in front of a full one with any policy. While the last one
@@ -326,12 +340,21 @@ class Actor:
         elif len(handled) == 1:
             act_for(*handled)
 
-    def _dispatch(self, message: Message) -> Awaitable[Any]:
-        """Call the handler of a message."""
+    def _dispatch(self, message: Message) -> Any:
+        """Call the handler of a message. Its result is awaitable unless it is a plain ``def``."""
         kind = type(message)
         name = self._found.get(kind) or self._find_handler(self.ref.name, kind)
-        answer: Awaitable[Any] = getattr(self, name)(message)
-        return answer
+        return getattr(self, name)(message)
+
+    def _find_plain(self, kind: type[Message]) -> Callable[[Any], Any] | None:
+        """Return the method that handles messages of a class if it is a plain ``def``."""
+        if "handle" in self._plain:
+            return self.handle
+        name = self._found.get(kind) or handler_for(self._handlers, kind)
+        if name not in self._plain:
+            return None
+        plain: Callable[[Any], Any] = getattr(self, name)
+        return plain
 
     @classmethod
     def _find_handler(cls, actor: str, kind: type[Message]) -> str:
@@ -361,6 +384,11 @@ class Actor:
         if self._incarnation is None:
             raise RuntimeError(f"{type(self).__name__} is not running: give it to open_actor() or a ChildSpec first")
         return self._incarnation
+
+
+async def _awaitable(answer: Any) -> Any:
+    """Await the answer of a handler, unless that is a plain ``def``."""
+    return await answer if iscoroutine(answer) else answer
 
 
 def check_actor(owner: str, actor: object) -> None:

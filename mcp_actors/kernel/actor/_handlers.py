@@ -1,7 +1,8 @@
 """Find the handler of a message, and refuse messages that have none.
 
 Methods with ``@handles(Add)`` make a table from message classes to names of methods, when their class is made. Whatever
-can be wrong with them is an error then. A message without a handler is refused when it is sent, or, if the class of the
+can be wrong with them is an error then, also if the class declares other messages than it has handlers for
+(``Actor[Add | Get]``). A message without a handler is refused when it is sent, or, if the class of the
 actor was not known then, when it is taken.
 
 A class that overrides ``handle`` decides by itself. A function that falls through a ``match`` returns None, like one
@@ -13,15 +14,28 @@ excludes nothing. Other results are not checked, so a call that returns a value 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from inspect import iscoroutinefunction
+from inspect import isasyncgenfunction, iscoroutinefunction, isfunction, isgeneratorfunction
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Never,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from ..mailbox import Call, Message
 from ._later import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 
 A = TypeVar("A")
@@ -44,15 +58,18 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
     ::
 
         @handles(Lookup)
-        async def look_up(self, message: Lookup) -> str | None:
+        def look_up(self, message: Lookup) -> str | None:
             return self._numbers.get(message.name)
+
+    An ``async def`` runs in a task of its own. A plain ``def`` runs without a task, in the step that delivers the
+    message, and so costs less; it must be quick, as nothing else runs meanwhile.
 
     Subclasses inherit handlers, and override them by the name of the method or by the class of the message.
 
     Raises:
-        TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not
-            ``async def``, another method of this class handles the same messages, or its annotations contradict the
-            class of the message or its answer.
+        TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
+            function, or contains ``yield``; another method of this class handles the same messages; or its annotations
+            contradict the class of the message or its answer.
     """
 
     def __init__(self, message: type[M_co]) -> None:
@@ -71,9 +88,19 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
         self: handles[Call[R]], method: Callable[[A, M_co], Answer[R | Later[R]]]
     ) -> Callable[[A, M_co], Answer[R | Later[R]]]: ...
     @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R]
+    ) -> Callable[[A, M_co], R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R | Later[R]]
+    ) -> Callable[[A, M_co], R | Later[R]]: ...
+    @overload
     def __call__(
         self: handles[Message], method: Callable[[A, M_co], Answer[None]]
     ) -> Callable[[A, M_co], Answer[None]]: ...
+    @overload
+    def __call__(self: handles[Message], method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
     def __call__(self, method: Any) -> Any:
         if hasattr(method, MARK):
             raise TypeError(f"{method.__qualname__}: @handles twice; write one method for each class of messages")
@@ -100,9 +127,77 @@ def handlers_of(cls: type) -> dict[type[Message], str]:
     return table
 
 
+def plain_among(cls: type, methods: Iterable[str]) -> frozenset[str]:
+    """Return the names of those methods of a class that are a plain ``def``."""
+    return frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
+
+
 def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
     """Return the name of the method that handles messages of a class; None if there is none."""
     return next((table[each] for each in kind.__mro__ if each in table), None)
+
+
+def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -> None:
+    """Raise a `TypeError` if a class handles other messages than it declares with ``Actor[...]``.
+
+    Args:
+        cls: the class.
+        actor: `Actor`.
+        table: its handlers.
+    """
+    declared = _declared(cls, actor)
+    members = _members(declared)
+    if members is None:
+        return
+    missing = [each for each in members if handler_for(table, each) is None]
+    if missing:
+        names = ", ".join(each.__name__ for each in missing)
+        raise TypeError(
+            f"{cls.__name__}: has no handler for {names}, which Actor[{_shown(members)}] declares; add a method with "
+            f"@handles({missing[0].__name__}), or leave it out of Actor[...]"
+        )
+    others = [kind for kind in table if not issubclass(kind, tuple(members))]
+    if others:
+        names = ", ".join(each.__name__ for each in others)
+        raise TypeError(
+            f"{cls.__name__}: handles {names}, which Actor[{_shown(members)}] omits; add it there, or remove "
+            f"{table[others[0]]}()"
+        )
+
+
+def _declared(cls: type, actor: type) -> Any:
+    """Return the type in the ``Actor[...]`` that a class is derived from, with or without `TypeVar`; `Any` for none."""
+    bases = vars(cls).get("__orig_bases__", cls.__bases__)
+    # Type checkers take the first base that has one, too; `Actor` itself comes last.
+    base = next(base for base in bases if _is_actor(base, actor))
+    arguments = get_args(base)
+    if (origin := get_origin(base) or base) is actor:
+        return arguments[0] if arguments else Any
+    declared = _declared(origin, actor)
+    parameters = getattr(declared, "__parameters__", (declared,) if isinstance(declared, TypeVar) else ())
+    if not parameters or not arguments:
+        return declared
+    given = dict(zip(origin.__parameters__, arguments, strict=True))
+    return given[declared] if declared in given else declared[tuple(given[each] for each in parameters)]
+
+
+def _is_actor(base: Any, actor: type) -> bool:
+    origin = get_origin(base) or base
+    return isinstance(origin, type) and issubclass(origin, actor)
+
+
+def _members(declared: Any) -> list[type[Message]] | None:
+    """Return the classes of messages that a declared type consists of; None if it cannot be checked."""
+    if declared in (Never, NoReturn):
+        return []
+    members = [
+        get_origin(each) or each for each in (get_args(declared) if get_origin(declared) in UNIONS else [declared])
+    ]
+    return members if all(isinstance(each, type) and each is not Any for each in members) else None
+
+
+def _shown(members: list[type[Message]]) -> str:
+    return " | ".join(each.__name__ for each in members) or "Never"
 
 
 def no_handler(actor: str, cls: type, kind: type[Message]) -> TypeError:
@@ -128,8 +223,10 @@ def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
 
 def _check(method: str, fn: Any, kind: type[Message]) -> None:
     """Raise a `TypeError` if a function cannot handle messages of a class."""
-    if not iscoroutinefunction(fn):
-        raise TypeError(f"{method}: a handler is an async function; write `async def`")
+    if not isfunction(fn) or isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        raise TypeError(
+            f"{method}: a handler is a function that returns the answer; write `def` or `async def`, without `yield`"
+        )
     parameter, answer = _annotations(fn)
     if not _admits(parameter, kind):
         raise TypeError(f"{method}: handles {kind.__name__}, but takes {_name(parameter)}; annotate it with that class")

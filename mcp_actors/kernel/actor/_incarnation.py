@@ -169,7 +169,7 @@ class Incarnation(Sender):
                 actor=name,
             )
         actor._incarnation = self
-        self.record.adopt(actor._accepts, has_children=actor.kind == "supervisor")
+        self.record.adopt(type(actor), actor._accepts, has_children=actor.kind == "supervisor")
         return actor
 
     @trio.lowlevel.enable_ki_protection

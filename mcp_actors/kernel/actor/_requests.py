@@ -2,11 +2,12 @@
 
 Theory of operation
 -------------------
-A request must be cancellable by itself, and must run in its sender's context variables, so each gets its own task. It
-gets no cancel scope of its own, because that would add half of the cost of a call. Instead every *slot* is a nursery,
-kept open by a task that sleeps; requests run in it one after the other, each as its only child. Cancelling a request
-cancels its slot: both end together, and the next request opens a new slot. As nearly all requests end by themselves, an
-actor opens as many slots as it ever had requests at the same time.
+A request must be cancellable by itself, and must run in its sender's context variables, so each gets its own task,
+unless its handler is a plain ``def`` (see ``_plain``). It gets no cancel scope of its own, because that would add half
+of the cost of a call. Instead every *slot* is a nursery, kept open by a task that sleeps; requests run in it one after
+the other, each as its only child. Cancelling a request cancels its slot: both end together, and the next request opens
+a new slot. As nearly all requests end by themselves, an actor opens as many slots as it ever had requests at the same
+time.
 
 *Handed over* means that the request task has made its first step, and that neither its caller has left nor the
 incarnation ends by then. Until that step an envelope can go back to the mailbox.
@@ -14,7 +15,7 @@ incarnation ends by then. Until that step an envelope can go back to the mailbox
 One task per tree, the `Sweeper`, closes slots that are not needed any more. After a burst of requests an actor keeps
 one idle slot, and after a minute without requests none, because a slot is half of the memory of an actor.
 
-``_taken`` serves messages without a task, and ``_answers`` decides how each message ends.
+``_taken`` and ``_plain`` serve messages without a task, and ``_answers`` decides how each message ends.
 """
 
 from __future__ import annotations
@@ -28,12 +29,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._errors import ActorError
-from .. import _events as events
 from .._circles import serving
 from ..ref import Change
 from ._actor import Actor
 from ._later import Later
-from ._taken import Taken
+from ._plain import Plain
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,29 +52,31 @@ SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
 
 
-class Requests(Taken):
+class Requests(Plain):
     """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file."""
 
-    __slots__ = ("_handle", "_idle_slots", "_nursery", "_swept", "_used")
+    __slots__ = ("_handle", "_idle_slots", "_swept", "_used")
 
     free: int
 
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
-        super().__init__(incarnation, actor)
+        super().__init__(incarnation, actor, nursery)
         self._record.reentrant = actor.reentrant
         # Without its own `handle`, the handler is called directly, which saves a coroutine.
         self._handle = actor._dispatch if type(actor).handle is Actor.handle else actor.handle
-        self._nursery = nursery
         self._idle_slots: list[trio.Nursery] = []
         self._swept = self._used = False
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
     def take(self, envelope: Envelope, *, here: bool = False) -> None:
-        """Begin to serve a message: offer it to the actor, or start a request task for it."""
+        """Begin to serve a message: offer it to the actor, run its plain handler, or start a request task for it."""
         envelope.holder = self
         needs_slot = not envelope.message.control
         if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
+            return
+        if self._steps is not None and (handler := self._actor._find_plain(type(envelope.message))) is not None:
+            self._run_in_step(envelope, handler, self._steps)
             return
         self._used = True
         name = f"{self._record.name}:{type(envelope.message).__name__}"
@@ -122,8 +124,10 @@ class Requests(Taken):
                 if own_slot is None or scope is not own_slot.cancel_scope:
                     self._interrupt(envelope)
                 scope.cancel("the incarnation that handles it ends")
-            elif envelope.later is not self._offered:  # else `take` decides the end, and answers by itself
+            # If `take` or a plain handler decides the end, that answers by itself too.
+            elif envelope is not self._running and envelope.later is not self._offered:
                 self._abandon(envelope)
+        self._return_due()
 
     @property
     def _sweeper(self) -> Sweeps:
@@ -178,23 +182,8 @@ class Requests(Taken):
 
     async def _handle_observed(self, message: Message) -> object:
         """Run the handler, with an event before and after."""
-        kind, began = type(message).__name__, trio.current_time()
-        self._record.note(events.RequestStarted, message=kind)
-        failure: BaseException | None = None
-        result: object = None
-        try:
-            result = await self._handle(message)
-            if result is None:
-                self._actor._check_handled(message)
-            return result
-        except BaseException as exc:
-            failure = exc
-            raise
-        finally:
-            if isinstance(result, Later) and result.open:
-                result._began = began  # it finishes when it is settled
-            else:
-                self._note_finished(kind, began, failure)
+        with self._noted(message) as note:
+            return note(await self._handle(message))
 
 
 class Sweeper:

@@ -26,6 +26,7 @@ scope around it). Once it has returned the `Later`, that has taken its place (`E
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import outcome
@@ -39,7 +40,7 @@ from ._answers import Answers, logger
 from ._later import Later
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .._circles import Sender
     from ..mailbox import Envelope, Message
@@ -186,11 +187,16 @@ class Taken(Answers):
         if not self._refuses:
             self._refuses = True
             self.free -= self._size
+        self._clear_context(envelope)
+        self._return(envelope)
+
+    @staticmethod
+    def _clear_context(envelope: Envelope) -> None:
+        """Prepare a message for its return to the mailbox after the actor has seen it."""
         # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
         # is never served.
         envelope.context = envelope.context.copy()
         envelope.context.run(serving.set, None)
-        self._return(envelope)
 
     def _settle_unsent(self) -> None:
         """Let the actor put messages back, because the incarnation ends."""
@@ -267,6 +273,33 @@ class Taken(Answers):
             # keep the one before alive, and so on: a chain of all messages, back to the first.
             del envelope.context
         self._record.mailbox.feed()
+
+    @contextmanager
+    def _noted(self, message: Message) -> Iterator[Callable[[T], T]]:
+        """Note when a handler begins and ends, around the block that calls it and passes its result through."""
+        kind, began = type(message).__name__, trio.current_time()
+        self._record.note(events.RequestStarted, message=kind)
+        failure: BaseException | None = None
+        result: object = None
+
+        def note(given: T) -> T:
+            nonlocal result
+            if given is None:
+                self._actor._check_handled(message)
+            result = given
+            return given
+
+        try:
+            yield note
+        except BaseException as exc:
+            failure = exc
+            raise
+        finally:
+            if isinstance(result, Later) and result.open:
+                result._began = began  # it finishes when it is settled
+            else:
+                self._note_finished(kind, began, failure)
+            del failure  # whose traceback refers to this frame
 
     def _note_started(self, later: Later[Any]) -> None:
         later._began = trio.current_time()

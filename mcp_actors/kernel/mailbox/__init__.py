@@ -14,5 +14,12 @@ from ._mailbox import (
     Taker as Taker,
     check_mailbox as check_mailbox,
 )
-from ._messages import Call as Call, Message as Message
+from ._messages import (
+    Call as Call,
+    CallFor as CallFor,
+    M as M,
+    M_contra as M_contra,
+    Message as Message,
+    Receives as Receives,
+)
 from ._reply import Reply as Reply

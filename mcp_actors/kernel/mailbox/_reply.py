@@ -70,10 +70,17 @@ class Reply(Generic[T]):
         """
         if not self.open:
             await trio.lowlevel.cancel_shielded_checkpoint()
-            return self._answer.unwrap()
+            return self._pop().unwrap()
         self._waiter = trio.lowlevel.current_task()
         result: T = await trio.lowlevel.wait_task_rescheduled(self._abort)
         return result
+
+    def _pop(self) -> outcome.Value[T] | outcome.Error:
+        # The traceback of an error that is raised from here refers to this object, so both would be garbage in a circle
+        # if this object referred to the error.
+        answer = self._answer
+        del self._answer
+        return answer
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self.withdraw()

@@ -26,7 +26,7 @@ from ..._checks import is_seconds, is_whole
 from ..._errors import ActorError
 from .. import _events as events
 from ..actor import Actor
-from ..mailbox import Mailbox
+from ..mailbox import M_contra, Mailbox
 from ..ref import CUT_SHORT, DeleteChild, Record, StartChild, failure_text
 from ..supervisor import ChildSpec, Supervisor
 from ._crew import Crew, Lane
@@ -47,7 +47,7 @@ GROW_AGAIN: Final = 1.0
 connection is asked again soon, but not for every message."""
 
 
-class Pool(Supervisor):
+class Pool(Supervisor[M_contra]):
     """Equal actors behind one reference.
 
     Run it like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
@@ -83,7 +83,7 @@ class Pool(Supervisor):
 
     def __init__(  # noqa: PLR0913  # its own options, those of a supervisor, and those of a child
         self,
-        factory: Callable[[], Actor],
+        factory: Callable[[], Actor[M_contra]],
         size: int | tuple[int, int] = 4,
         *,
         key: Callable[[Any], Hashable] | None = None,

@@ -29,11 +29,13 @@ from ._record import (
     Record as Record,
     Sweeps as Sweeps,
 )
-from ._ref import ActorRef as ActorRef, Down as Down, Monitor as Monitor
-from ._supervisor_ref import (
+from ._ref import (
+    ActorRef as ActorRef,
     ChildChange as ChildChange,
     CountChildren as CountChildren,
     DeleteChild as DeleteChild,
+    Down as Down,
+    Monitor as Monitor,
     RestartChild as RestartChild,
     StartChild as StartChild,
     StopChild as StopChild,

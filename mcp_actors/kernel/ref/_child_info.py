@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Generic, Literal
 
 from attrs import frozen
+
+from ..mailbox import M_contra
 
 if TYPE_CHECKING:
     from ._record import ActorState
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 RestartType = Literal["permanent", "transient", "temporary"]
 
 
-class Spec:
+class Spec(Generic[M_contra]):
     """Base of `ChildSpec`, the only subclass.
 
     A spec makes actors, an actor knows its supervisor, and the reference to a supervisor takes specs. This class keeps

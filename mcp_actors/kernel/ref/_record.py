@@ -105,6 +105,7 @@ class Record:
         is_pool: True if its children share its work, as the members of a pool do.
         children: for a supervisor, the records of its children by id, which outlive its incarnations too.
         change: wakes the tasks that wait for another state.
+        actor_class: the class of the actor that runs, or ran last; None before the first start.
         parent: the record of its supervisor; None for the actor that a block has opened.
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
         last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
@@ -122,6 +123,7 @@ class Record:
     reentrant: bool = field(default=False, init=False)
     in_flight: set[Envelope] = field(factory=set, init=False)
     is_pool: bool = field(default=False, init=False)
+    actor_class: type | None = field(default=None, init=False)
     children: dict[str, Record] | None = field(default=None, init=False)
     restarts: int = field(default=0, init=False)
     last_error: str | None = field(default=None, init=False)
@@ -193,8 +195,9 @@ class Record:
 
     # --- incarnations -----------------------------------------------------------------------------------------------
 
-    def adopt(self, accepts: Accepts | None, *, has_children: bool) -> None:
+    def adopt(self, actor_class: type, accepts: Accepts | None, *, has_children: bool) -> None:
         """Prepare for an incarnation: the one before it may have been an actor of another class."""
+        self.actor_class = actor_class
         self.mailbox.accepts = accepts
         self.is_pool = False
         if self.children is not None and not has_children:
@@ -207,6 +210,11 @@ class Record:
             child._end_children(why)
             child.close(why)
             child.become("stopped")
+
+    def runs(self, actor_class: type) -> bool:
+        """Return False if it, or the members of a pool, are known to be actors of another class."""
+        known = [record.actor_class for record in self._working if record.actor_class is not None]
+        return not known or any(issubclass(each, actor_class) for each in known)
 
     # --- events -----------------------------------------------------------------------------------------------------
 

@@ -1,29 +1,37 @@
-"""References to actors, and monitors that report their ends."""
+"""References to actors and supervisors, and monitors that report their ends."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
 
 import trio
 from attrs import define, field, frozen
 
-from ..._errors import ActorError
+from ..._errors import ActorError, ChildError
 from ..._states import check_states
 from .._circles import current_sender, expect, explain, find_circle, is_bounded
-from ..mailbox import Envelope, Message
+from .._events import EVENT_BUFFER
+from ..mailbox import Call, Envelope, M, M_contra, Message, Receives
+from ._child_info import ChildInfo, ChildrenCount
 from ._record import STATES, Change, elsewhere
+from ._tree import tree_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from .._circles import Sender
-    from ..mailbox import Call
+    from .._events import EventStream
+    from ..mailbox import CallFor, Receives as Actor  # of a class of actors, what is needed here
+    from ._child_info import Spec as ChildSpec  # what it always is
     from ._pending import PendingCall
     from ._record import ActorState, ActorStatistics, DownReason, Record
+    from ._tree import TreeNode
 
 
 T = TypeVar("T")
+R = TypeVar("R", bound="ActorRef[Any]")
 
 
 @frozen(kw_only=True)
@@ -106,8 +114,10 @@ class Monitor:
         return self._down
 
 
-class ActorRef:
+class ActorRef(Receives[M_contra]):
     """A reference to an actor. It stays valid across restarts, and raises `ActorStopped` after the last one.
+
+    For a type checker, an ``ActorRef[Add | Get]`` takes these messages and no others. A bare ``ActorRef`` takes any.
 
     Two references to the same actor are equal. There are no timeout arguments: use ``trio.fail_after``.
 
@@ -145,6 +155,12 @@ class ActorRef:
         return self._record.path
 
     @property
+    def supervisor(self) -> SupervisorRef | None:
+        """The reference to its supervisor; None at the top of the tree, for what a block has opened."""
+        parent = self._record.parent
+        return None if parent is None else SupervisorRef(parent)
+
+    @property
     def state(self) -> ActorState:
         """``starting, running, backoff, stopping, stopped`` or ``failed``."""
         return self._record.state
@@ -154,7 +170,7 @@ class ActorRef:
         return self._record.statistics()
 
     @trio.lowlevel.enable_ki_protection
-    async def call(self, message: Call[T]) -> T:
+    async def call(self, message: CallFor[Receives[M_contra], T]) -> T:
         """Send a message and wait for its answer.
 
         Messages of one sender are handled in the order sent. While the actor restarts, a message that was not yet
@@ -180,7 +196,7 @@ class ActorRef:
         await trio.lowlevel.checkpoint_if_cancelled()
         return await self._send(message).wait()
 
-    def send_request(self, message: Call[T]) -> PendingCall[T]:
+    def send_request(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
         """Send a message now, and wait for its answer later, or let another task bound the wait.
 
         Synchronous. The caller must wait for the answer; otherwise an error of the handler is lost.
@@ -191,8 +207,8 @@ class ActorRef:
         self._check_run()
         return self._send(message)
 
-    def _send(self, message: Call[T]) -> PendingCall[T]:
-        envelope = Envelope(message, is_call=True)
+    def _send(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
+        envelope = Envelope(cast("Call[T]", message), is_call=True)
         sender = current_sender()
         if sender is None or not sender.busy:
             self._record.mailbox.put(envelope)
@@ -215,7 +231,7 @@ class ActorRef:
         expect(sender, envelope)
 
     @trio.lowlevel.enable_ki_protection
-    async def tell(self, message: Message) -> None:
+    async def tell(self, message: M_contra) -> None:
         """Send a message without waiting for an answer. An exception of its handler is logged and is an event.
 
         **Cancellation**: raised only if the message was not accepted, and is never served.
@@ -240,7 +256,7 @@ class ActorRef:
             expect(sender, envelope)
         await envelope.wait()
 
-    def tell_nowait(self, message: Message) -> None:
+    def tell_nowait(self, message: M_contra) -> None:
         """Like `tell`, without waiting.
 
         Raises:
@@ -324,3 +340,262 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
         # It may have been taken in this very step, and may have sent calls that wait for this sender.
         return find_circle(sender, envelope) if envelope.calls else []
     return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)
+
+
+# --- supervisors: all messages take the control lane, because a supervisor has no other work than its children --------
+
+
+@frozen(eq=False)
+class StartChild(Call[ActorRef]):
+    """Add a child and start it."""
+
+    control: ClassVar[bool] = True
+    spec: ChildSpec
+
+
+@frozen(eq=False)
+class StopChild(Call[None]):
+    """Stop a child; it stays in the table."""
+
+    control: ClassVar[bool] = True
+    id: str
+    keep_mailbox: bool = False
+
+
+@frozen(eq=False)
+class RestartChild(Call[ActorRef]):
+    """Start a child that is not running."""
+
+    control: ClassVar[bool] = True
+    id: str
+
+
+@frozen(eq=False)
+class DeleteChild(Call[None]):
+    """Remove a child that is not running from the table."""
+
+    control: ClassVar[bool] = True
+    id: str
+
+
+class WhichChildren(Call[tuple[ChildInfo, ...]]):
+    """List the table."""
+
+    __slots__ = ()
+
+    control: ClassVar[bool] = True
+
+
+class CountChildren(Call[ChildrenCount]):
+    """Count the table."""
+
+    __slots__ = ()
+
+    control: ClassVar[bool] = True
+
+
+ChildChange = StartChild | StopChild | RestartChild | DeleteChild
+
+
+class SupervisorRef(ActorRef[Any]):
+    """A reference to a supervisor: an `ActorRef` with a typed method for each message.
+
+    Queries are answered at once. Changes are made one after the other, in the order in which they were requested; only
+    the stop of a child that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"``
+    changes begin in that order, and those of different children run concurrently.
+
+    Both raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
+    """
+
+    __slots__ = ()
+
+    @overload
+    def child(self, id: str) -> ActorRef: ...
+    @overload
+    def child(self, id: str, kind: type[R]) -> R: ...
+    @overload
+    def child(self, id: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
+    def child(self, id: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
+        """Return the reference to a child. It stays valid across restarts.
+
+        Synchronous; no message is sent. For a child that is a supervisor itself this is a `SupervisorRef`, once the
+        child has been started for the first time.
+
+        Args:
+            id: the child's id.
+            kind: the class of the child, so that a type checker knows its messages: ``child("counter", Counter)`` is an
+                ``ActorRef[Add | Get]``. For a pool, the class of its members. Or `SupervisorRef` for a supervisor.
+                Until the child has been started for the first time, this only promises it.
+
+        Raises:
+            ChildError: the child was not found (``reason="not_found"``).
+            TypeError: the child is not of this kind.
+        """
+        record = (self._record.children or {}).get(id)
+        if record is None:
+            raise self._no_child(id)
+        return self._known_as(ref_to(record), kind)
+
+    def _known_as(self, ref: ActorRef, kind: type[Receives[Any]]) -> ActorRef:
+        """Return the reference to a child of this kind. Raise a `TypeError` if the child is known to be another one."""
+        record = ref._record
+        if kind is SupervisorRef and record.actor_class is None:
+            return SupervisorRef(record)
+        if isinstance(ref, kind) if issubclass(kind, ActorRef) else record.runs(kind):
+            return ref
+        what = "supervisor" if kind is SupervisorRef else kind.__name__
+        raise TypeError(
+            f"supervisor {self.name!r}: child {ref.name!r} is not a {what}, it runs {_class_of(record)}; check the id"
+        )
+
+    def _no_child(self, id: str) -> ChildError | TypeError:
+        """Return the error for a child that is not in the table."""
+        record = self._record
+        if record.children is None and record.actor_class is not None:
+            return TypeError(f"actor {self.name!r}: is not a supervisor, it runs {_class_of(record)}; check its id")
+        remedy = "it has no children" if record.actor_class else "wait until this supervisor has started"
+        if record.children:
+            remedy = f"choose one of: {', '.join(record.children)}"
+        what = f"supervisor {self.name!r}: child {id!r} not found; {remedy}"
+        return ChildError(what, actor=self.name, reason="not_found")
+
+    @overload
+    def find(self, path: str) -> ActorRef: ...
+    @overload
+    def find(self, path: str, kind: type[R]) -> R: ...
+    @overload
+    def find(self, path: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
+    def find(self, path: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
+        """Return the reference to an actor below this supervisor: ``find("heating/pump")``.
+
+        Synchronous; no message is sent. An id that contains a ``/`` is found by `child` only.
+
+        Args:
+            path: the ids on the way to it, from a child of this supervisor on, separated by ``/``. With a ``/`` in
+                front the way begins at the top of the tree, as in ``f"/{ref.path}"``.
+            kind: as for `child`.
+
+        Raises:
+            ChildError: an id on the way was not found (``reason="not_found"``), or its supervisor has never started.
+            TypeError: an actor on the way is not a supervisor, or the last one is not of this kind.
+        """
+        supervisor, way = self, path
+        if path.startswith("/"):
+            supervisor, way = self._top(path)
+        *above, last = way.split("/")
+        for id in above:
+            supervisor = supervisor.child(id, SupervisorRef)
+        return supervisor.child(last, kind)
+
+    def _top(self, path: str) -> tuple[SupervisorRef, str]:
+        """Return the supervisor at the top of the tree, and the rest of a path that begins with its name."""
+        top = SupervisorRef(self._record.top)
+        start = f"/{top.name}/"
+        if not path.startswith(start):
+            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {start!r}, the top of this tree"
+            raise ChildError(what, actor=top.name, reason="not_found")
+        return top, path.removeprefix(start)
+
+    def tree(self) -> TreeNode:
+        """Return this supervisor and all actors below it as they are now; ``print(supervisor.tree())`` draws them.
+
+        Synchronous; no message is sent, so it also works while an actor is busy, hangs or has stopped.
+
+        Raises:
+            RuntimeError: as for `call`.
+        """
+        if not self._record.lives_here:
+            raise elsewhere(self.name)
+        return tree_of(self._record)
+
+    async def start_child(self, spec: ChildSpec[M]) -> ActorRef[M]:
+        """Add a child at the end of the table and start it.
+
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+
+        Returns:
+            The reference to the child, once it has started or, if the supervisor is not strict, its start was tried.
+
+        Raises:
+            ActorStartError: the child did not start and the supervisor is strict, so the child is not in the table; or
+                the child was stopped while starting.
+            ChildError: the id is taken (``already_started``, ``already_present``).
+            ValueError: this is not a `ChildSpec`, or it does not fit the supervisor.
+        """
+        return await self.call(StartChild(spec))
+
+    async def stop_child(self, id: str, *, keep_mailbox: bool = False) -> None:
+        """Stop a child in any state. A start or back-off in progress ends at once. The child stays in the table.
+
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+
+        Args:
+            id: the child's id.
+            keep_mailbox: True keeps its mailbox open, so that messages wait for a ``restart_child`` that follows.
+
+        Raises:
+            ChildError: the child was not found (``not_found``).
+        """
+        await self.call(StopChild(id, keep_mailbox))
+
+    @overload
+    async def restart_child(self, id: str) -> ActorRef: ...
+    @overload
+    async def restart_child(self, id: str, kind: type[R]) -> R: ...
+    @overload
+    async def restart_child(self, id: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
+    async def restart_child(self, id: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
+        """Start a child that is not running, with the same mailbox and a reset back-off.
+
+        A parked child (state ``failed``) gets a new restart budget too. ``kind`` is as for `child`.
+
+        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+
+        Raises:
+            ActorStartError: the child did not start and the supervisor is strict; its state is ``failed`` then. Or the
+                child was stopped while starting.
+            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
+            TypeError: the child, which was started, is not of this kind.
+        """
+        return self._known_as(await self.call(RestartChild(id)), kind)
+
+    async def delete_child(self, id: str) -> None:
+        """Remove a child that is not running from the table, with its mailbox.
+
+        **Cancellation**: a change that has not begun is not made.
+
+        Raises:
+            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
+        """
+        await self.call(DeleteChild(id))
+
+    async def which_children(self) -> tuple[ChildInfo, ...]:
+        """Return the child table, in order. **Cancellation**: has no effect on the supervisor."""
+        return await self.call(WhichChildren())
+
+    async def count_children(self) -> ChildrenCount:
+        """Return the number of children by kind. **Cancellation**: has no effect on the supervisor."""
+        return await self.call(CountChildren())
+
+    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
+        """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
+
+        The stream ends with the block or with the tree.
+
+        Args:
+            size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
+
+        Raises:
+            RuntimeError: as for `call`.
+        """
+        self._check_run()
+        return self._record.hub.subscribe(size=size)
+
+
+def _class_of(record: Record) -> str:
+    return "nothing" if record.actor_class is None else record.actor_class.__name__
+
+
+def ref_to(record: Record) -> ActorRef:
+    """Return an `ActorRef`, or a `SupervisorRef` for a supervisor."""
+    return ActorRef(record) if record.children is None else SupervisorRef(record)

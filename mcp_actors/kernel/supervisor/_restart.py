@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 
 from ..._checks import is_seconds
 from ..actor import Shutdown
-from ..mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
+from ..mailbox import MAILBOX_SIZE, M_contra, OverflowPolicy, check_mailbox
 from ..ref import RestartType, Spec
 from ._options import AutoShutdown, Strategy
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class ChildSpec(Spec):
+class ChildSpec(Spec[M_contra]):
     """A child, as its supervisor is configured to run it.
 
     Attributes:
@@ -42,7 +42,7 @@ class ChildSpec(Spec):
     """
 
     id: str
-    factory: Callable[[], Actor]
+    factory: Callable[[], Actor[M_contra]]
     restart: RestartType = field(default="permanent", kw_only=True)
     start_timeout: float | None = field(default=None, kw_only=True)
     shutdown: Shutdown | None = field(default=None, kw_only=True)

@@ -21,7 +21,7 @@ from ..._collapse import first_of
 from ..._errors import ActorStartError
 from .._circles import find_circle, serving
 from ..actor import Actor
-from ..mailbox import Envelope, Reply
+from ..mailbox import Envelope, M_contra, Reply
 from ..ref import (
     CUT_SHORT,
     ChildChange,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Supervisor(Actor):
+class Supervisor(Actor[M_contra]):
     """An actor that starts actors, restarts those that fail and stops all of them when it ends.
 
     `open_supervisor` makes one and runs it. Make one yourself to nest it in another's child table:
