@@ -272,9 +272,9 @@ async def test_resumed_after_a_cut(cell: Cell, server: FaultyServer) -> None:
     begun = Raw(stream("id: 1\nretry: 10\ndata:\n\n"))
     async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
         with cell.works(phase="call", within=PROMPT):
-            server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {answer().replace('{id______}', '0')}\n\n"))
+            server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {answer()}\n\n"))
             assert await call_raw(ref, begun) == "fine"
-        error = '{"jsonrpc": "2.0", "id": 0, "error": {"code": -32602, "message": "no such path"}}'
+        error = '{"jsonrpc": "2.0", "id": {id______}, "error": {"code": -32602, "message": "no such path"}}'
         server.scripts["GET"] = Raw(stream(f"id: 2\ndata: {error}\n\n"))
         with pytest.raises(MCPError, match="no such path"):
             await call_raw(ref, begun)

@@ -27,7 +27,7 @@ from ...._plain_text import plain_text
 from ...basics import ConnectionOver
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
-from ..wire import SHOWN, parse_message
+from ..wire import SHOWN, comparable_id, to_message
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
@@ -85,22 +85,45 @@ class NoAnswer(Exception):
     """A body is not the response to a request."""
 
 
+class WrongId(httpx2.SSEError):
+    """An answer is to another request, or to none. In a stream of events, it ends the stream."""
+
+
+def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
+    """Give an answer the id of its request, as it was sent.
+
+    A connection that carries a second response, or a proxy that mixes up responses, would give a caller the result of
+    another call, and only the id shows that.
+
+    Raises:
+        WrongId: the answer is not to this request. The text follows the URL of the server.
+    """
+    if answer.id is None:
+        raise WrongId(f"the response is an error without an id, so not to request {request!r}")
+    if comparable_id(answer.id) != comparable_id(request):
+        raise WrongId(f"the response is to request {plain_text(repr(answer.id), limit=SHOWN)}, not to {request!r}")
+    answer.id = request
+
+
 def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError:
     """Return the response in a body; an error without an id counts as the response to this request.
 
     Raises:
         NoAnswer: it is something else. The text follows the URL of the server.
+        WrongId: it is the response to another request.
     """
     try:
-        message = parse_message(body)
+        value = from_json(body)
+        if type(value) is dict and "error" in value:
+            value.setdefault("id", None)  # the server refused the request before it had parsed it
+        message = to_message(value)
     except ValueError:
         raise NoAnswer("the response is not an MCP message" if body.strip() else "the response is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id is None:
         message.id = request
-    if message.id != request:
-        raise NoAnswer(f"the response is to request {plain_text(repr(message.id), limit=SHOWN)}, not to {request!r}")
+    check_id(message, request)
     return message
 
 
@@ -111,10 +134,26 @@ def error_in(body: bytes) -> MCPError | None:
     """
     try:
         value = from_json(body)
-        message = JSONRPCError.model_validate({"id": None, **value} if isinstance(value, dict) else value)
+        message = to_message({"id": None, **value} if isinstance(value, dict) else value)
     except ValueError:
         return None
+    if not isinstance(message, JSONRPCError):
+        return None
     return MCPError(message.error.code, message.error.message, message.error.data)
+
+
+def check_refusal(body: bytes, request: RequestId) -> None:
+    """Check the id of an MCP error in the body of an error status.
+
+    A text, such as ``"server-error"``, counts as no id: older servers of the Python SDK send it in place of null, and
+    no request that could be mistaken for this one has such an id.
+
+    Raises:
+        WrongId: the error is the response to another request.
+    """
+    request_id = comparable_id(from_json(body).get("id"))
+    if isinstance(request_id, int) and request_id != comparable_id(request):
+        raise WrongId(f"the response is to request {request_id}, not to {request!r}")
 
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
@@ -188,6 +227,10 @@ class HttpFailures:
             server=self.server,
         )
         return caused_by(lost, self._kept(cause))
+
+    def misdirected(self, reason: WrongId) -> ConnectionLost:
+        """Return the error for a response to another request."""
+        return self.lost(f"{self.masker(str(reason))}; {_REMEDY_SERVER}")
 
     def no_answer(self, what: str) -> ConnectionLost:
         """Return the error for a response that is not MCP."""

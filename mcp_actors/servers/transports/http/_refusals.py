@@ -17,6 +17,7 @@ from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
 from ._bodies import read_short
+from ._failures import check_refusal
 
 SESSION: Final = "mcp-session-id"
 
@@ -84,7 +85,9 @@ class Refusals:
                 if answer.status_code != response.status_code:
                     await answer.aclose()
                     return False
-                _, pinged = await read_short(answer)
+                body, pinged = await read_short(answer)
+                if pinged is not None:
+                    check_refusal(body, PING_ID)
                 return _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
         except Exception:
             pass  # this proves nothing about the refusal; if the server is gone, other requests notice that

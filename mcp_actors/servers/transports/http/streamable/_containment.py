@@ -31,7 +31,7 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from .....auth import SignInRequired
@@ -50,13 +50,14 @@ from .._bodies import (
     NotificationBody,
     WatchedRequestBody,
     WatchedResponseBody,
+    hang_up,
     is_small,
     media_type,
     read_body,
     read_short,
 )
 from .._events import TooMuch, read_events
-from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in
+from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, WrongId, answer_in, check_refusal
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
@@ -262,7 +263,11 @@ class ContainedClient(httpx2.AsyncClient):
         answer, response = reply.answer, reply.response
         if response is None:
             return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)
-        if isinstance(answer, JSONRPCResponse) and is_small(response):
+        if (
+            isinstance(answer, JSONRPCResponse)
+            and is_small(response)
+            and type(from_json(response.content)["id"]) is int
+        ):
             return response  # the SDK parses it once more, which costs less than a response with a stub
         return with_body(response, make_stub(answer))
 
@@ -339,6 +344,8 @@ class ContainedClient(httpx2.AsyncClient):
             trace.failure = self._failures.lost(ENDED)
         elif isinstance(error, TooMuch):
             trace.failure = self._too_large(error.data.excess)
+        elif isinstance(error, WrongId):
+            trace.failure = self._failures.misdirected(error)
         elif isinstance(error, NotMessage):
             trace.failure = self._failures.lost(str(error))
         else:
@@ -363,21 +370,24 @@ class ContainedClient(httpx2.AsyncClient):
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
             small = is_small(response)
             body = await read_body(response, self._limits.bytes, max_values=self._limits.values, small=small)
+            return Answered(answer_in(body, message.id), response)
         except BodyTooLong:
             raise self._too_large("bytes") from None
         except TooManyValues:
             raise self._too_large("values") from None
-        finally:
-            await response.aclose()
-        try:
-            answer = answer_in(body, message.id)
         except NoAnswer as reason:
             raise self._failures.no_answer(str(reason)) from None
-        return Answered(answer, response)
+        except WrongId as reason:
+            hang_up(response)
+            raise self._failures.misdirected(reason) from None
+        finally:
+            await response.aclose()
 
     async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> Answered:
         """Return the MCP error of a response with an error status, or raise an error for the status."""
-        _, error = await read_short(response)
+        body, error = await read_short(response)
+        if error is not None:
+            check_refusal(body, message.id)
         status = response.status_code
         if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
             raise self._failures.forgotten(error)
