@@ -36,6 +36,9 @@ OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
 error. With any other status an MCP error in the body is the server's response."""
 
+OF_A_REQUEST: Final = frozenset({400, 404})
+"""Statuses that concern one request, if its URL has answered others."""
+
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
@@ -56,6 +59,13 @@ _REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
     "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
+)
+_REMEDY_REQUEST: Final = (
+    "it has answered other requests, so check the arguments of this one, and the rules of any gateway before the server"
+)
+_REMEDY_TWO_SESSIONS: Final = (
+    "it refused this request, and a ping, on two sessions in a row; if it has several instances, turn on sticky "
+    "sessions at the load balancer, else check what this request does to its session"
 )
 _REMEDY_OTHER: Final = "check the documentation of the server for this status"
 
@@ -185,14 +195,23 @@ class HttpFailures:
     credentials: str = ""
     proxy: str = ""
 
-    def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
-        """Return the error for a response with an error status; `body` is the MCP error in it, if any."""
+    def status(
+        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, *, remedy: str | None = None
+    ) -> HttpStatusError:
+        """Return the error for a response with an error status.
+
+        Args:
+            response: the response.
+            now: the current time, with its zone.
+            body: the MCP error in it, if any.
+            remedy: the remedy; None for the one that fits the status.
+        """
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
         reason = _title(status) + (f" ({plain_text(str(cause))})" if cause is not None else "")
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {reason}; {self._remedy(response, wait)}",
+            f"server {self.server!r}: {self.url} answered with {reason}; {remedy or self._remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
@@ -285,13 +304,29 @@ class HttpFailures:
         what = f"could not connect to {self.url}{way} ({self._described(cause)}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
-    def forgotten(self, cause: MCPError | None) -> ConnectionOver:
-        """Return the error for a session that the server does not know."""
+    def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+        """Like `status`, for a server that has answered other requests over this connection."""
+        remedy = _REMEDY_REQUEST if response.status_code in OF_A_REQUEST else None
+        return self.status(response, now, body, remedy=remedy)
+
+    def forgotten(
+        self, cause: MCPError | None, response: httpx2.Response | None = None, now: datetime | None = None
+    ) -> ConnectionOver:
+        """Return the error for a session that the server does not know.
+
+        Args:
+            cause: the MCP error in the refusal, if any.
+            response: the refusal of a request; None if it was not about a request.
+            now: the current time, with its zone.
+        """
         what = (
             f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
             "request to another instance; if this repeats, turn on sticky sessions there"
         )
-        return caused_by(ConnectionOver(what), self._kept(cause))
+        refusal = None
+        if response is not None and now is not None:
+            refusal = self.status(response, now, cause, remedy=_REMEDY_TWO_SESSIONS)
+        return caused_by(ConnectionOver(what, refusal=refusal), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""

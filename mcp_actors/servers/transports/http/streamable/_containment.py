@@ -390,10 +390,11 @@ class ContainedClient(httpx2.AsyncClient):
             check_refusal(body, message.id)
         status = response.status_code
         if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
-            raise self._failures.forgotten(error)
+            raise self._failures.forgotten(error, response, datetime.now(UTC))
         if error is not None and status not in OF_HTTP:
             return Answered(error_for(message, error.error))
-        refusal = self._failures.status(response, datetime.now(UTC), error)
+        describe = self._failures.of_request if self._negotiated else self._failures.status
+        refusal = describe(response, datetime.now(UTC), error)
         if self._negotiated and await self._refusals.are_of_credentials(response, error):
             self._lifeline.lose(refusal)
         raise refusal
