@@ -13,7 +13,7 @@ from mcp import MCPError
 from mcp.types import JSONRPCError
 
 from mcp_actors import Http, Sse
-from mcp_actors.servers.basics import ConnectionOver
+from mcp_actors.servers.basics import ConnectionOver, Shortage
 from mcp_actors.servers.transports.http import _failures as _http_failures
 from mcp_actors.servers.transports.http._client import proxy_variable
 from mcp_actors.servers.transports.http._failures import (
@@ -180,6 +180,8 @@ def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> Non
     said(
         "http response to another request", str(FAILURES.misdirected(WrongId("the response is to request 8, not to 7")))
     )
+    files = Shortage("Too many open files", "raise the limit of open files (ulimit -n)")
+    said("http shortage", str(FAILURES.short(httpx2.ConnectError("no"), files)))
     said("http session not found", str(FAILURES.forgotten(None)))
     said("sse event stream ended", str(FAILURES.ended()))
     said("sse event stream broke", str(FAILURES.ended(httpx2.ReadError("reset"))))

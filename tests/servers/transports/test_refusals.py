@@ -210,7 +210,9 @@ async def test_an_endpoint_that_is_not_found_for_a_while_comes_back(kind: str) -
         config = evolve(config_of(kind, server), restart=restart)
         async with open_servers(config) as servers:
             ref = servers["web"]
-            server.scripts |= dict.fromkeys(("tools/call", "ping", "initialize", "server/discover"), Raw(response(404)))
+            server.scripts |= dict.fromkeys(
+                ("tools/call", "ping", "initialize", "server/discover"), Raw(response(404), "keep")
+            )
             with pytest.raises(HttpStatusError if kind == "modern" else ServerUnavailable):
                 await ref.call_tool("sleep")
             assert (await ref.check_health()).status == "unhealthy"

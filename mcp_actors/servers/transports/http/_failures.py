@@ -24,7 +24,7 @@ from pydantic_core import from_json
 from ...._collapse import caused_by
 from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ...._plain_text import plain_text
-from ...basics import ConnectionOver
+from ...basics import ConnectionOver, Shortage, own_shortage
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
 from ..wire import SHOWN, comparable_id, to_message
@@ -265,13 +265,26 @@ class HttpFailures:
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
+        if not sent and (shortage := own_shortage(error)) is not None:
+            return self.short(error, shortage)
         if isinstance(error, UNREACHED) and is_about(error, request) and not sent:
             return self.unreached(error)
         return self.broken(error) if sent else self.not_sent(error)
 
+    def short(self, cause: Exception, shortage: Shortage) -> ServerError:
+        """Return the error for a request that a shortage on this side has prevented. It says nothing about a server."""
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request was not sent, because of a shortage in this program "
+            f"({shortage.what}); {shortage.remedy}",
+            server=self.server,
+        )
+        return caused_by(error, self._kept(cause))
+
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
-        return self.lost(f"the connection broke during the request ({self._described(cause)}); {_REMEDY_SERVER}", cause)
+        shortage = own_shortage(cause)
+        remedy = _REMEDY_SERVER if shortage is None else shortage.remedy
+        return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
         """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""

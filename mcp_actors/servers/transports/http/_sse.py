@@ -37,7 +37,7 @@ from mcp.types import (
 from ...._errors import ServerError
 from ....auth import SignInRequired
 from ....config import Sse
-from ...basics import ConnectionOver, RequestTrace, current_trace
+from ...basics import ConnectionOver, RequestTrace, current_trace, own_shortage
 from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
@@ -174,6 +174,8 @@ class SseLink(HttpLink[Sse]):
             return error
         if isinstance(error, TooMuch):
             return self._failures.too_large(self._limits.message_too_large(error.data.excess))
+        if isinstance(error, (*UNREACHED, RuntimeError)) and (shortage := own_shortage(error)) is not None:
+            return self._failures.short(error, shortage)
         return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
 
     # --- incoming ---------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ from pydantic_core import from_json, to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from .....auth import SignInRequired
-from ....basics import Background, ConnectionOver, RequestTrace, current_trace
+from ....basics import Background, ConnectionOver, RequestTrace, current_trace, own_shortage
 from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
@@ -83,6 +83,9 @@ OF_THE_SESSION: Final = frozenset({"accept", "content-type", "mcp-session-id", "
 POSTS: Final = 8
 """Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
 many tasks answered them, the tasks of other servers would wait for all of them at each step."""
+
+SHORTAGE_WAIT: Final = 0.5
+"""Seconds between two attempts to open a stream while this program has too few files, threads or other resources."""
 
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message without a response. A server accepts it at once, or something is wrong."""
@@ -188,7 +191,7 @@ class ContainedClient(httpx2.AsyncClient):
     ) -> httpx2.Response:
         """Open an event stream, or end the session. The SDK tolerates failures of these."""
         try:
-            response = await self._inner.send(request, **options)
+            response = await self._send_past_shortage(request, options)
         except UNREACHED as exc:
             self._reach.refused(exc)
             raise
@@ -212,6 +215,20 @@ class ContainedClient(httpx2.AsyncClient):
             response = self._listen(response)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
+
+    async def _send_past_shortage(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """Send a request; for a stream, wait until a shortage in this program has passed.
+
+        The SDK gives up the stream for the rest of the session if it cannot be opened twice.
+        """
+        while True:
+            try:
+                return await self._inner.send(request, **options)
+            except (*UNREACHED, RuntimeError) as exc:
+                if request.method != "GET" or own_shortage(exc) is None:
+                    raise
+                logger.debug("server %r: a stream could not be opened", self._failures.server, exc_info=exc)
+            await trio.sleep(SHORTAGE_WAIT)
 
     def _listen(self, response: httpx2.Response) -> httpx2.Response:
         """Let the SDK read the stream of notifications. An event that never ends loses the connection."""
