@@ -29,8 +29,6 @@ from mcp_actors import (
 from mcp_actors.kernel import Event, GaveUp, Restarting, Starting
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.policy._parking import seconds_to_retry
-from tests.forkserver import run_python
-from tests.source import ROOT
 
 from .fleet import STARTED, http_config, http_server
 from .groups import AT_ONCE, FOR_A_WHILE, Events, Fault, after, command_with, crash, reach, server, shell, state, until
@@ -94,18 +92,6 @@ class Loopback(trio.abc.HostnameResolver):
     async def getnameinfo(self, *_: Any) -> Any:
         """Is not asked."""
         raise NotImplementedError
-
-
-@pytest.mark.parametrize("what", ["stdio", "http"])
-def test_a_program_that_ran_out_of_files_connects_once_it_has_some(what: str) -> None:
-    """B-08: EMFILE, of a real limit."""
-    with http_server() as (port, _):
-        arguments = ("-m", "tests.servers.out_of_files", what if what == "stdio" else str(port))
-        finished = run_python(*arguments, cwd=ROOT, timeout=60)
-    failed, retry, ready = finished.stdout.splitlines()
-    assert failed.startswith("failed: server 'a': "), finished.stderr
-    assert "too many open files" in failed.lower()
-    assert (retry, ready) == ("retry: True", "ready")
 
 
 async def test_a_server_that_exits_at_its_start_comes_back_when_it_does_not(tmp_path: Path) -> None:

@@ -80,13 +80,17 @@ class Stream(httpx2.AsyncByteStream):
 
 @define(slots=False)
 class ScriptedWebServer(WebServer):
-    """Answers calls as its script says; it gets the id of the call, as JSON, and the HTTP request."""
+    """Answers calls as its script says; it gets the id of the call, as JSON, and the HTTP request.
+
+    In the pieces of a `Stream`, ``$id`` is the id of the call that it answers, also if that is resumed.
+    """
 
     script: Callable[[str, httpx2.Request], httpx2.Response | None] = lambda number, request: None
     cancelled: list[object] = field(factory=list)
     asked: trio.Event = field(factory=trio.Event)
     connects: bool = True
     refuses: bool = False
+    asking: object = None
 
     def client(self) -> httpx2.AsyncClient:
         return httpx2.AsyncClient(transport=httpx2.MockTransport(self.handle_call))
@@ -105,9 +109,12 @@ class ScriptedWebServer(WebServer):
         if message.get("method") == "tools/call" or "last-event-id" in request.headers:
             self.calls.append((request.headers, message))
             self.asked.set()
-            response = self.script(json.dumps(message.get("id")), request)
+            self.asking = message.get("id", self.asking)
+            response = self.script(number := json.dumps(self.asking), request)
             if response is None:
                 await trio.sleep_forever()
+            if isinstance(response.stream, Stream):
+                response.stream.pieces = [piece.replace(b"$id", number.encode()) for piece in response.stream.pieces]
             return response
         return self.handle(request)
 
@@ -150,7 +157,7 @@ async def test_the_sdk_continues_with_a_stream_that_begins_with_another_message(
     stream = Stream([])
 
     def answer(number: str, request: httpx2.Request) -> httpx2.Response:
-        stream.pieces = [event(json.dumps(CHANGED)), event(ANSWER.replace("$id", number))]
+        stream.pieces = [event(json.dumps(CHANGED)), event(ANSWER)]
         return events(stream)
 
     parsed, arrived = list[bytes](), list[str]()
@@ -181,7 +188,7 @@ async def test_the_sdk_resumes_a_stream_that_begins_with_an_id(
 ) -> None:
     def answer(number: str, request: httpx2.Request) -> httpx2.Response:
         if "last-event-id" in request.headers:
-            return events(Stream([event(ANSWER.replace("$id", "1"))]))
+            return events(Stream([event(ANSWER)]))
         return events(Stream([event("", id="7")]))
 
     server = ScriptedWebServer(era, script=answer)
@@ -230,7 +237,7 @@ async def test_a_stream_is_read_to_its_end_after_the_answer_but_not_waited_for(
     hangs: bool, autojump_clock: MockClock
 ) -> None:
     """So that its connection can be used again."""
-    stream = Stream([event(ANSWER.replace("$id", "1"))], hangs=hangs)
+    stream = Stream([event(ANSWER)], hangs=hangs)
     server = ScriptedWebServer("modern", script=lambda *_: events(stream))
     async with open_servers(server.config) as servers:
         began = trio.current_time()
@@ -254,7 +261,7 @@ class CutStream(Stream):
 
 async def test_a_request_is_not_in_flight_once_its_stream_broke_after_the_answer(autojump_clock: MockClock) -> None:
     """Otherwise, refused requests would be tried for a minute, because of a request that may still be answered."""
-    stream = CutStream([event(ANSWER.replace("$id", "1"))])
+    stream = CutStream([event(ANSWER)])
     server = ScriptedWebServer("modern", script=lambda *_: events(stream))
     async with open_servers(server.config) as servers:
         assert text_of(await servers["a"].call_tool("say")) == "answered"

@@ -13,8 +13,10 @@ from ._fan_out import fan_out as fan_out
 from ._feed import MAX_WAITING as MAX_WAITING, Feed as Feed
 from ._problems import (
     LOGGERS as LOGGERS,
+    Shortage as Shortage,
     bad_option as bad_option,
     nearest as nearest,
+    own_shortage as own_shortage,
     problem_of as problem_of,
     shortage_of as shortage_of,
 )

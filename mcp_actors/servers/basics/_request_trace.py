@@ -20,7 +20,15 @@ class ConnectionOver(Exception):
 
     As the failure of a request it also means that the request provably had no effect. No caller sees it: the request
     returns to its place in the queue, and the next connection serves it.
+
+    Attributes:
+        refusal: the error for the request if the next connection refuses it in the same way, as one of a session that
+            the server does not know; None if no connection was made.
     """
+
+    def __init__(self, message: str, *, refusal: Exception | None = None) -> None:
+        super().__init__(message)
+        self.refusal = refusal
 
 
 class Deadline(Protocol):

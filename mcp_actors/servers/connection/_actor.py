@@ -338,7 +338,11 @@ class ServerActor(Actor):
             await self._drain.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):
+            message.session_refused = False
             raise after_rounds(message.operation, failure, begun=trace.begun) from failure.__cause__
+        if failure.refusal is not None and message.session_refused and not trace.begun:
+            raise failure.refusal
+        message.session_refused = failure.refusal is not None
         lost = connection_over(self._name, failure)
         if trace.begun:
             self._drain_and_end(lost)

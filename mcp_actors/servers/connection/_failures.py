@@ -14,7 +14,7 @@ from ..._collapse import caused_by, collapse
 from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
 from ..._plain_text import indented, plain_text
 from ...auth import SignInRequired
-from ..basics import ConnectionOver, problem_of
+from ..basics import ConnectionOver, own_shortage, problem_of
 from ..policy import incompatibility
 from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
@@ -64,7 +64,8 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
         return _timed_out(config, phase, link, exc)
     masker = link.masker if link is not None else Masker()
     cause = link.failure if link is not None and link.failure is not None else collapse(exc)
-    if isinstance(cause, ConnectionOver) and isinstance(cause.__cause__, httpx2.TransportError):
+    unreached = isinstance(cause, ConnectionOver) or own_shortage(cause) is not None
+    if unreached and isinstance(cause.__cause__, httpx2.TransportError):
         phase = "open"  # no server was reached, so nothing was negotiated
     hopeless = False
     if link is not None and link.failure is None and link.lost and link.pid is not None:
@@ -73,7 +74,10 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
         words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
         remedy = incompatibility(config, cause) if phase == "negotiate" else None
         hopeless = remedy is not None
-        what = f"{_DOING[phase]} failed: {words}{f'; {remedy}' if hopeless else _hint(config, phase, cause)}"
+        hint = f"; {remedy}" if hopeless else _hint(config, phase, cause)
+        if (shortage := own_shortage(cause)) is not None and shortage.remedy not in words:
+            hint = f"; {shortage.remedy}"
+        what = f"{_DOING[phase]} failed: {words}{hint}"
     error = _with_last_words(config, phase, link, what)
     error.hopeless = hopeless
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None

@@ -34,7 +34,7 @@ from ..._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ..basics import problem_of
+from ..basics import own_shortage, problem_of
 from ._statuses import meaning_of
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def evidence(error: BaseException | None, *, server: str, serves: bool = False) 
     Returns:
         ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
         for any other answer of the server. ``"nothing"`` for outcomes that are not the server's: a cancellation, a
-        local limit, an exception of a middleware.
+        local limit or shortage, an exception of a middleware.
     """
     match error:
-        case ServerError() if error.server != server:
+        case ServerError() if error.server != server or own_shortage(error) is not None:
             return "nothing"
         case ConnectionLost() if serves:
             return "nothing"

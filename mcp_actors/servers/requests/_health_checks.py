@@ -13,7 +13,7 @@ from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 from pydantic_core import ValidationError
 
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
-from ..basics import current_trace, problem_of
+from ..basics import current_trace, own_shortage, problem_of
 from ..policy import Health, is_modern
 from ..record import CONNECTED
 from ._request import Request
@@ -88,7 +88,8 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
         error = await _ask(record, actor)
         if error is None:
             health.answered()
-        elif not isinstance(error, ActorError):  # an ActorError: the connection has ended meanwhile
+        elif not isinstance(error, ActorError) and own_shortage(error) is None:
+            # With an ActorError, the connection has ended meanwhile; with a shortage, the server was not asked.
             health.failed(asked, error)
     else:
         await trio.lowlevel.checkpoint()

@@ -32,12 +32,14 @@ T = TypeVar("T")
 class Request(Call[T]):
     """A message to a server actor. A request task of the actor calls its `send` with the actor's session.
 
-    Nothing changes a request after it was sent. It is neither frozen nor an `abc.ABC` all the same, because every call
-    creates one: a frozen class takes three times as long for that, and an abstract one five times as long for a check
-    of its type.
+    Nothing but `session_refused` changes after a request was sent. It is neither frozen nor an `abc.ABC` all the same,
+    because every call creates one: a frozen class takes three times as long for that, and an abstract one five times as
+    long for a check of its type.
 
     Attributes:
         deadline: when the request times out. `Deadlines` enforces it; each progress notification renews it.
+        session_refused: whether the server has refused it as one of a session that it does not know. If it does so on
+            the next session, too, it is that request which the server refuses, and more sessions would not help.
     """
 
     of_the_session: ClassVar[bool] = False
@@ -47,6 +49,7 @@ class Request(Call[T]):
     """Whether the result may say that the server has refused it (``is_error``)."""
 
     deadline: Deadline | None = field(default=None, repr=False)
+    session_refused: bool = field(default=False, init=False, repr=False)
 
     @property
     @abstractmethod

@@ -3,8 +3,9 @@
 It speaks MCP in three dialects: streamable HTTP in the legacy era (with sessions) or the modern one, at ``/mcp``; and
 HTTP with SSE of 2024-11-05 at ``/sse``. Its tools: ``sleep`` does what it says; ``hold`` answers when the test lets it
 (`FaultyServer.release`); ``slowly`` answers byte by byte when the test lets it, or, over SSE, accepts the call only
-then; ``raw`` sends exactly the bytes that it was called with, with ``{id______}`` for the request's id
-(in as many characters), and then does to the connection what ``end`` says: ``"keep"``, ``"close"`` or ``"reset"``.
+then; ``raw`` sends exactly the bytes that it was called with, with ``{id______}`` for the request's id, or
+``{float_id__}`` for it as a float (in as many characters), and then does to the connection what ``end`` says:
+``"keep"``, ``"close"`` or ``"reset"``.
 """
 
 from __future__ import annotations
@@ -108,6 +109,7 @@ class FaultyServer:
         self._holding = threading.Semaphore(0)
         self._held = threading.Semaphore(0)
         self._generation = 1
+        self._asking: object = None
         self._connections: set[socket.socket] = set()
         self._threads: set[threading.Thread] = set()
         self._starting = threading.Lock()
@@ -220,9 +222,11 @@ class FaultyServer:
         if params.get("name") == "raw":
             scripted = Raw(**params["arguments"])
         if scripted is not None:
-            return self._send(
-                connection, scripted.text.replace("{id______}", f"{message.get('id')!s:10}"), scripted.end
-            )
+            self._asking = message.get("id", self._asking)  # a stream that is resumed has no message
+            text = scripted.text.replace("{id______}", f"{self._asking!s:10}")
+            if "{float_id__}" in text:
+                text = text.replace("{float_id__}", f"{float(str(self._asking))!s:12}")
+            return self._send(connection, text, scripted.end)
         if request.target.startswith(("/sse", "/messages")):
             return self._over_events(connection, request)
         if params.get("name") == "slowly":

@@ -142,8 +142,8 @@ async def test_an_error_of_the_sdk_is_not_mistaken_for_a_stub() -> None:
     assert replace_stub(error, copy_context()) is error
 
 
-async def test_a_response_belongs_to_the_request_whose_stream_it_came_in() -> None:
-    """The server may not know the id; the SDK does, and corrects the stub."""
+async def test_a_response_keeps_its_id_in_whatever_stream_it_came() -> None:
+    """C-02: the SDK gives a stub the id of the request that owns the stream."""
     for answer in (
         JSONRPCResponse(jsonrpc="2.0", id="?", result={}),
         JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="no")),
@@ -151,8 +151,9 @@ async def test_a_response_belongs_to_the_request_whose_stream_it_came_in() -> No
         stub = parse_message(make_stub(answer))
         assert isinstance(stub, JSONRPCResponse)
         stub.id = 7
+        kept = answer.id
         assert replace_stub(stub, copy_context()) is answer
-        assert answer.id == 7
+        assert answer.id == kept
 
 
 async def test_an_exception_of_the_callback_ends_the_stream() -> None:

@@ -8,10 +8,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
+from mcp_actors.servers.transports.stdio import _exit
 from mcp_actors.servers.transports.stdio._exit import has_successor, is_stopped, wait_exiting
 
 from ..groups import BOUND
@@ -54,6 +56,46 @@ async def test_without_pidfd_the_exit_is_not_reported(
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
     assert not await wait_exiting(child.pid)
+
+
+@linux
+@pytest.mark.parametrize("exits", [False, True])
+async def test_an_exit_is_noticed_although_there_were_too_many_open_files(
+    child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, exits: bool
+) -> None:
+    """C-03: it is looked for now and then, and reported as soon as a file can be opened."""
+    pidfd_open, refused = os.pidfd_open, list[int]()
+
+    def refuse_once(pid: int) -> int:
+        if refused and not exits:
+            child.terminate()
+            return pidfd_open(pid)
+        refused.append(pid)
+        if exits:
+            child.terminate()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse_once)
+    monkeypatch.setattr(_exit, "SHORTAGE_WAIT", 0.001)
+    with trio.fail_after(BOUND):
+        assert await wait_exiting(child.pid)
+    assert refused
+    assert child.returncode is None, "it was reaped"
+
+
+@linux
+def test_without_files_to_look_with_a_process_may_have_a_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C-03: a shortage of files ends no connection."""
+
+    def refuse(path: Path) -> str:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", refuse)
+        assert has_successor(0, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "iterdir", refuse)
+        assert has_successor(0, 0)
 
 
 @linux

@@ -13,12 +13,13 @@ from mcp import MCPError
 from mcp.types import JSONRPCError
 
 from mcp_actors import Http, Sse
-from mcp_actors.servers.basics import ConnectionOver
+from mcp_actors.servers.basics import ConnectionOver, Shortage
 from mcp_actors.servers.transports.http import _failures as _http_failures
 from mcp_actors.servers.transports.http._client import proxy_variable
 from mcp_actors.servers.transports.http._failures import (
     HttpFailures,
     NoAnswer,
+    WrongId,
     answer_in,
     describe,
     error_in,
@@ -176,6 +177,11 @@ def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> Non
     said("http connection broke during the request", str(FAILURES.broken(httpx2.ReadError("reset"))))
     said("http request failed before it was sent", str(FAILURES.not_sent(RuntimeError("hunter2"))))
     said("http response is not MCP", str(FAILURES.no_answer("it answered with 'text/html', which is not MCP")))
+    said(
+        "http response to another request", str(FAILURES.misdirected(WrongId("the response is to request 8, not to 7")))
+    )
+    files = Shortage("Too many open files", "raise the limit of open files (ulimit -n)")
+    said("http shortage", str(FAILURES.short(httpx2.ConnectError("no"), files)))
     said("http session not found", str(FAILURES.forgotten(None)))
     said("sse event stream ended", str(FAILURES.ended()))
     said("sse event stream broke", str(FAILURES.ended(httpx2.ReadError("reset"))))
@@ -198,8 +204,6 @@ def test_a_limit_that_cannot_be_raised_names_no_option(said: Said) -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b'{"jsonrpc": "2.0", "id": 8, "result": {}}', "the response is to request 8, not to 7"),
-        (b'{"jsonrpc": "2.0", "id": "7", "result": {}}', "the response is to request '7', not to 7"),
         (b'{"jsonrpc": "2.0", "method": "note"}', "the body is an MCP message, but not a response"),
         (b'{"jsonrpc": "2.0", "id": 7, "method": "ask"}', "the body is an MCP message, but not a response"),
         (b"[]", "the response is not an MCP message"),
@@ -213,12 +217,34 @@ def test_a_body_that_does_not_answer_the_request_is_refused(body: bytes, reason:
     assert str(caught.value) == reason
 
 
+@pytest.mark.parametrize("answered", [b"8", b'"8"', b"7.5e1", b'"seven"', b'"%s"' % (b"x" * 1000)])
+def test_a_body_that_answers_another_request_is_refused(answered: bytes) -> None:
+    """C-02: results and errors; the text is bounded, whatever the server sends."""
+    for member in (b'"result": {}', b'"error": {"code": 1, "message": "no"}'):
+        with pytest.raises(WrongId, match=r"the response is to request .*, not to 7") as caught:
+            answer_in(b'{"jsonrpc": "2.0", "id": %s, %s}' % (answered, member), 7)
+        assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize("answered", [b"7", b'"7"', b"7.0"])
+def test_a_body_answers_the_request_that_has_its_id(answered: bytes) -> None:
+    """C-02: compared as numbers."""
+    assert answer_in(b'{"jsonrpc": "2.0", "id": %s, "result": {}}' % answered, 7).id == 7
+
+
 def test_an_error_in_the_body_may_lack_the_id_of_the_request() -> None:
-    for request_id in (b"7", b"null"):
-        error = answer_in(b'{"jsonrpc": "2.0", "id": %s, "error": {"code": 1, "message": "no"}}' % request_id, 7)
+    """C-02, B-03."""
+    for request_id in (b'"id": 7, ', b'"id": null, ', b""):
+        error = answer_in(b'{"jsonrpc": "2.0", %s"error": {"code": 1, "message": "no"}}' % request_id, 7)
         assert isinstance(error, JSONRPCError)
         assert (error.id, error.error.message) == (7, "no")
-    assert answer_in(b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7).id == 7
+
+
+@pytest.mark.parametrize("request_id", [b'"id": null, ', b""])
+def test_a_result_without_the_id_answers_no_request(request_id: bytes) -> None:
+    """C-02."""
+    with pytest.raises(NoAnswer):
+        answer_in(b'{"jsonrpc": "2.0", %s"result": {}}' % request_id, 7)
 
 
 def test_an_mcp_error_in_a_body_is_found() -> None:

@@ -36,7 +36,7 @@ ANYTHING = st.recursive(
 ALMOST_A_MESSAGE = st.fixed_dictionaries(
     {"jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0", 2.0])},
     optional={
-        "id": st.integers(0, 3) | st.sampled_from(["1", 1.0, True, None]),
+        "id": st.integers(0, 3) | st.sampled_from(["1", 1.5, True, None]),
         "method": st.just("ping") | ANYTHING,
         "params": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
         "result": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
@@ -62,6 +62,15 @@ def by_us(line: bytes) -> JSONRPCMessage | None:
 @given((ALMOST_A_MESSAGE | ANYTHING).map(json.dumps).map(str.encode) | st.binary())
 def test_a_line_is_parsed_as_by_the_sdk(line: bytes) -> None:
     assert by_us(line) == by_the_sdk(line)
+
+
+def test_the_id_of_an_answer_may_be_an_integral_float() -> None:
+    """C-02: no other text is read as a message that the SDK refuses."""
+    for rest in (b'"result": {}', b'"error": {"code": -1, "message": "no"}'):
+        line = b'{"jsonrpc": "2.0", "id": %s, ' + rest + b"}"
+        assert by_us(line % b"1.0") == by_the_sdk(line % b"1") != by_the_sdk(line % b"1.0")
+    request = b'{"jsonrpc": "2.0", "id": 1.0, "method": "ping"}'
+    assert by_us(request) == by_the_sdk(request)
 
 
 async def test_malformed_lines_are_logged_and_skipped(caplog: pytest.LogCaptureFixture) -> None:

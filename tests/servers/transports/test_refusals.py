@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import httpx2
 import pytest
 import trio
+from attrs import evolve
 from mcp import MCPError
+from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Http, HttpStatusError, ServerConfig, open_servers
+from mcp_actors import (
+    Backoff,
+    Http,
+    HttpStatusError,
+    RestartPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Sse,
+    open_servers,
+)
 from mcp_actors.servers.transports.http._refusals import Refusals
 
-from ..faults.http_faults import Raw, faulty_server, response
+from ...messages import Said
+from ..answers import BY_SESSION
+from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response
 from ..fleet import calls
 from ..groups import AT_ONCE, BOUND
 from ..links import text_of
+from ..test_dispatch import PROTOCOLS
 
 WORDS: Final = "Bad Request: No valid session ID provided"
 
@@ -70,21 +84,144 @@ async def test_a_refusal_of_one_request_is_not_mistaken_for_a_refusal_of_the_ses
 
 
 @pytest.mark.parametrize(
-    ("status", "ping", "forgotten"),
+    ("status", "error"),
     [
-        (404, None, True),
-        (404, MCPError(-32601, "Method not found"), False),
-        (401, None, False),
-        (500, None, False),
+        (404, MCPError(-32601, "Method not found")),
+        (400, MCPError(-32601, "Method not found")),
+        (401, None),
+        (500, None),
     ],
 )
-async def test_other_statuses_need_no_ping(status: int, ping: MCPError | None, forgotten: bool) -> None:
-    """A-06."""
+async def test_other_refusals_need_no_ping(status: int, error: MCPError | None) -> None:
+    """C-01: they are not about a session."""
     asked = httpx2.Request("POST", "http://127.0.0.1/mcp", headers={"mcp-session-id": "1"})
     async with httpx2.AsyncClient(transport=httpx2.AsyncBaseTransport()) as client:
         refusals = Refusals(client)
-        assert await refusals.is_forgotten(httpx2.Response(status, request=asked), ping) is forgotten
-        assert refusals.forgotten is forgotten
+        assert not await refusals.is_forgotten(httpx2.Response(status, request=asked), error)
+        assert not refusals.forgotten
+
+
+async def test_requests_that_are_refused_together_share_one_ping() -> None:
+    """C-01, B-03: also if the session turns out to be alive."""
+    asked = httpx2.Request("POST", "http://127.0.0.1/mcp", headers={"mcp-session-id": "1"})
+    pings, go = list[httpx2.Request](), trio.Event()
+
+    async def handle(request: httpx2.Request) -> httpx2.Response:
+        pings.append(request)
+        await go.wait()
+        return httpx2.Response(200)
+
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(handle)) as client, trio.open_nursery() as nursery:
+        refusals = Refusals(client)
+        for _ in range(20):
+            nursery.start_soon(refusals.is_forgotten, httpx2.Response(404, request=asked), None)
+        await wait_all_tasks_blocked()
+        go.set()
+    assert len(pings) == 1
+    assert not refusals.forgotten
+
+
+NOT_FOUND: Final = {
+    "nothing": response(404),
+    "page": response(404, "<h1>repository not found</h1>", kind="text/html"),
+    "JSON": response(404, '{"message": "repository not found"}'),
+}
+"""How gateways refuse a request."""
+
+GATEWAYS: Final[dict[str, tuple[Era, type[Http | Sse]]]] = {
+    "legacy": ("legacy", Http),
+    "modern": ("modern", Http),
+    "sse": ("legacy", Sse),
+}
+
+
+def config_of(kind: str, server: FaultyServer, **options: Any) -> ServerConfig:
+    """Configure a faulty server."""
+    era, transport = GATEWAYS[kind]
+    path = "/sse" if transport is Sse else "/mcp"
+    return ServerConfig("web", transport(server.url(path)), protocol=PROTOCOLS[era], restart=AT_ONCE, **options)
+
+
+def sent(server: FaultyServer, name: str) -> int:
+    """Return how often a call of a tool was sent."""
+    return sum(request.message.get("params", {}).get("name") == name for request in server.requests)
+
+
+async def hear(*_: object) -> None:
+    """Take progress."""
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.own_way
+@pytest.mark.parametrize("options", [{}, {"progress": hear}, {"meta": BY_SESSION}], ids=["plain", "progress", "meta"])
+@pytest.mark.parametrize("body", NOT_FOUND)
+@pytest.mark.parametrize("kind", GATEWAYS)
+async def test_a_call_that_is_always_answered_with_404_fails_alone(
+    kind: str, body: str, options: dict[str, Any]
+) -> None:
+    """C-01: it is sent once, and calls at the same time and later notice nothing."""
+    with faulty_server(GATEWAYS[kind][0]) as server:
+        async with open_servers(config_of(kind, server)) as servers:
+            ref = servers["web"]
+            async with calls(10, ref.call_tool, "sleep", {"seconds": 0.01}) as others:
+                with pytest.raises(HttpStatusError) as caught:
+                    await ref.call_tool("raw", Raw(NOT_FOUND[body], "keep")._asdict(), **options)
+            assert [text_of(await each.result()) for each in others] == ["slept 0.01"] * 10
+            assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+            assert (ref.state, ref.statistics().incarnation) == ("ready", 1)
+        assert sent(server, "raw") == 1
+    assert caught.value.status == 404
+    assert str(caught.value).endswith(
+        "answered with 404 Not Found; it has answered other requests, so check the arguments of this one, and the "
+        "rules of any gateway before the server"
+    )
+
+
+@pytest.mark.own_way
+@pytest.mark.parametrize("status", [404, 400])
+@pytest.mark.parametrize("kind", ["legacy", "sse"])
+async def test_a_call_that_is_refused_with_its_session_twice_fails_alone(kind: str, status: int, said: Said) -> None:
+    """C-01: two sessions in a row, and no third, however often it is tried."""
+    with faulty_server("legacy") as server:
+        server.scripts["ping"] = Raw(response(status), "keep")
+        async with open_servers(config_of(kind, server)) as servers:
+            ref = servers["web"]
+            async with calls(10, ref.call_tool, "sleep", {"seconds": 0.01}) as others:
+                with pytest.raises(HttpStatusError) as caught:
+                    await ref.call_tool("raw", Raw(response(status), "keep")._asdict())
+            assert [text_of(await each.result()) for each in others] == ["slept 0.01"] * 10
+            assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+            assert (ref.state, ref.statistics().incarnation) == ("ready", 2)
+        assert sent(server, "raw") == 2
+        assert server.methods().count("initialize") == 2
+    assert caught.value.status == status
+    if status == 404:
+        said(
+            "http status 404 on two sessions in a row",
+            str(caught.value).replace(server.url(""), "https://example.com").replace("/sse", "/mcp"),
+        )
+
+
+@pytest.mark.parametrize("kind", ["legacy", "modern"])
+async def test_an_endpoint_that_is_not_found_for_a_while_comes_back(kind: str) -> None:
+    """C-01, B-08: 404 for everything, the ping included."""
+    restart = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=0.1)
+    with faulty_server(GATEWAYS[kind][0]) as server:
+        config = evolve(config_of(kind, server), restart=restart)
+        async with open_servers(config) as servers:
+            ref = servers["web"]
+            server.scripts |= dict.fromkeys(
+                ("tools/call", "ping", "initialize", "server/discover"), Raw(response(404), "keep")
+            )
+            with pytest.raises(HttpStatusError if kind == "modern" else ServerUnavailable):
+                await ref.call_tool("sleep")
+            assert (await ref.check_health()).status == "unhealthy"
+            assert ref.state == ("ready" if kind == "modern" else "failed")
+            server.scripts.clear()
+            with trio.fail_after(BOUND):
+                await ref.wait_state("ready")
+            assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+            assert (await ref.check_health()).status == "healthy"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
-from mcp_actors.servers.transports.wire import RequestTable
+from mcp_actors.servers.transports.wire import RequestTable, comparable_id
 from mcp_actors.servers.transports.wire._request_table import FIRST_ID, LAST_ID
 
 RESULT: dict[str, object] = {"content": []}
@@ -54,6 +54,28 @@ def test_a_second_answer_is_dropped(table: RequestTable, members: dict[str, obje
     assert len(request.answers) == 1
 
 
+@pytest.mark.parametrize(
+    ("sent", "compared"),
+    [
+        (7, 7),
+        ("7", 7),
+        (7.0, 7),
+        (1e3, 1000),
+        ("seven", "seven"),
+        ("7.0", "7.0"),
+        (7.5, None),
+        (float("inf"), None),
+        (True, None),
+        (None, None),
+        ([7], None),
+    ],
+)
+def test_ids_are_compared_as_numbers_where_they_are_numbers(sent: object, compared: object) -> None:
+    """C-02: one function for all transports."""
+    assert comparable_id(sent) == compared
+    assert type(comparable_id(sent)) is type(compared)
+
+
 def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable) -> None:
     request = Asked()
     request_id = table.add(request)
@@ -72,7 +94,7 @@ def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable)
         {"id": None},
         {"id": 7},
         {"id": True},
-        {"id": float(FIRST_ID)},
+        {"id": FIRST_ID + 0.5},
         {"id": FIRST_ID - 1},
         {"id": LAST_ID + 1},
         {"id": "seven"},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Final, Self
 
 import httpx2
@@ -246,6 +247,18 @@ async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]
     except (BodyTooLong, httpx2.HTTPError):
         return b"", None
     return body, error_in(body) if media_type(response) == "application/json" else None
+
+
+def hang_up(response: httpx2.Response) -> None:
+    """Let no other request use the connection of a response, because what is left on it may be a response too.
+
+    Over HTTP/2 each response has a stream of its own, and other requests use the same connection.
+    """
+    stream = response.extensions.get("network_stream")
+    sock = None if stream is None or response.http_version == "HTTP/2" else stream.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError):  # it is closed already
+            sock.shutdown(socket.SHUT_RDWR)  # the pool drops an idle connection that can be read
 
 
 def media_type(response: httpx2.Response) -> str:

@@ -17,7 +17,7 @@ import trio
 from .... import auth
 from ...._errors import ConnectFailed
 from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
-from ...basics import Certificates, shortage_of
+from ...basics import Certificates, own_shortage, shortage_of
 from ..credentials import Credentials, Masker, Renewal, resolve_credentials
 from ._bodies import note_refusal
 
@@ -66,7 +66,13 @@ async def make_client(
         client = _call_factory(config.name, transport.http_client)
     else:
         # In a thread, because reading the certificates takes about 25 ms.
-        client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
+        try:
+            client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if (shortage := own_shortage(error)) is None:
+                raise
+            reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
+            raise _failed(config.name, reason) from error
     client.headers.update(headers)
     client.event_hooks["response"].append(note_refusal)
     url = httpx2.URL(transport.url)
@@ -150,7 +156,8 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
         raise
     except Exception as error:
         if shortage := shortage_of(error):
-            raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); try again later") from error
+            remedy = _remedy_of(error)
+            raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); {remedy}") from error
         # Not the text of the error: it may contain the URL of a proxy with its password. That of an ImportError names
         # the package that a proxy needs.
         shown = f": {error}" if isinstance(error, ImportError) else ""
@@ -204,10 +211,15 @@ def _read_certificates(server: str, path: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
         if shortage := shortage_of(error):
-            raise _failed(server, f"verify={path!r} cannot be read ({shortage}); try again later") from error
+            raise _failed(server, f"verify={path!r} cannot be read ({shortage}); {_remedy_of(error)}") from error
         reason = error.strerror or type(error).__name__
         remedy = "set it to the path of a PEM file of CA certificates"
         raise _hopeless(server, f"verify={path!r} cannot be used ({reason}); {remedy}") from error
+
+
+def _remedy_of(error: Exception) -> str:
+    shortage = own_shortage(error)
+    return "try again later" if shortage is None else shortage.remedy
 
 
 def _hopeless(server: str, reason: str) -> ConnectFailed:

@@ -24,10 +24,10 @@ from pydantic_core import from_json
 from ...._collapse import caused_by
 from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ...._plain_text import plain_text
-from ...basics import ConnectionOver
+from ...basics import ConnectionOver, Shortage, own_shortage
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
-from ..wire import SHOWN, parse_message
+from ..wire import SHOWN, comparable_id, to_message
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
@@ -35,6 +35,9 @@ UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyErro
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
 error. With any other status an MCP error in the body is the server's response."""
+
+OF_A_REQUEST: Final = frozenset({400, 404})
+"""Statuses that concern one request, if its URL has answered others."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
@@ -56,6 +59,13 @@ _REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
     "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
+)
+_REMEDY_REQUEST: Final = (
+    "it has answered other requests, so check the arguments of this one, and the rules of any gateway before the server"
+)
+_REMEDY_TWO_SESSIONS: Final = (
+    "it refused this request, and a ping, on two sessions in a row; if it has several instances, turn on sticky "
+    "sessions at the load balancer, else check what this request does to its session"
 )
 _REMEDY_OTHER: Final = "check the documentation of the server for this status"
 
@@ -85,22 +95,45 @@ class NoAnswer(Exception):
     """A body is not the response to a request."""
 
 
+class WrongId(httpx2.SSEError):
+    """An answer is to another request, or to none. In a stream of events, it ends the stream."""
+
+
+def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
+    """Give an answer the id of its request, as it was sent.
+
+    A connection that carries a second response, or a proxy that mixes up responses, would give a caller the result of
+    another call, and only the id shows that.
+
+    Raises:
+        WrongId: the answer is not to this request. The text follows the URL of the server.
+    """
+    if answer.id is None:
+        raise WrongId(f"the response is an error without an id, so not to request {request!r}")
+    if comparable_id(answer.id) != comparable_id(request):
+        raise WrongId(f"the response is to request {plain_text(repr(answer.id), limit=SHOWN)}, not to {request!r}")
+    answer.id = request
+
+
 def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError:
     """Return the response in a body; an error without an id counts as the response to this request.
 
     Raises:
         NoAnswer: it is something else. The text follows the URL of the server.
+        WrongId: it is the response to another request.
     """
     try:
-        message = parse_message(body)
+        value = from_json(body)
+        if type(value) is dict and "error" in value:
+            value.setdefault("id", None)  # the server refused the request before it had parsed it
+        message = to_message(value)
     except ValueError:
         raise NoAnswer("the response is not an MCP message" if body.strip() else "the response is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id is None:
         message.id = request
-    if message.id != request:
-        raise NoAnswer(f"the response is to request {plain_text(repr(message.id), limit=SHOWN)}, not to {request!r}")
+    check_id(message, request)
     return message
 
 
@@ -111,10 +144,26 @@ def error_in(body: bytes) -> MCPError | None:
     """
     try:
         value = from_json(body)
-        message = JSONRPCError.model_validate({"id": None, **value} if isinstance(value, dict) else value)
+        message = to_message({"id": None, **value} if isinstance(value, dict) else value)
     except ValueError:
         return None
+    if not isinstance(message, JSONRPCError):
+        return None
     return MCPError(message.error.code, message.error.message, message.error.data)
+
+
+def check_refusal(body: bytes, request: RequestId) -> None:
+    """Check the id of an MCP error in the body of an error status.
+
+    A text, such as ``"server-error"``, counts as no id: older servers of the Python SDK send it in place of null, and
+    no request that could be mistaken for this one has such an id.
+
+    Raises:
+        WrongId: the error is the response to another request.
+    """
+    request_id = comparable_id(from_json(body).get("id"))
+    if isinstance(request_id, int) and request_id != comparable_id(request):
+        raise WrongId(f"the response is to request {request_id}, not to {request!r}")
 
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
@@ -146,14 +195,23 @@ class HttpFailures:
     credentials: str = ""
     proxy: str = ""
 
-    def status(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
-        """Return the error for a response with an error status; `body` is the MCP error in it, if any."""
+    def status(
+        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, *, remedy: str | None = None
+    ) -> HttpStatusError:
+        """Return the error for a response with an error status.
+
+        Args:
+            response: the response.
+            now: the current time, with its zone.
+            body: the MCP error in it, if any.
+            remedy: the remedy; None for the one that fits the status.
+        """
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
         reason = _title(status) + (f" ({plain_text(str(cause))})" if cause is not None else "")
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {reason}; {self._remedy(response, wait)}",
+            f"server {self.server!r}: {self.url} answered with {reason}; {remedy or self._remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
@@ -189,6 +247,10 @@ class HttpFailures:
         )
         return caused_by(lost, self._kept(cause))
 
+    def misdirected(self, reason: WrongId) -> ConnectionLost:
+        """Return the error for a response to another request."""
+        return self.lost(f"{self.masker(str(reason))}; {_REMEDY_SERVER}")
+
     def no_answer(self, what: str) -> ConnectionLost:
         """Return the error for a response that is not MCP."""
         return self.lost(f"{self.masker(what)}; {_REMEDY_URL}")
@@ -203,13 +265,26 @@ class HttpFailures:
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
+        if not sent and (shortage := own_shortage(error)) is not None:
+            return self.short(error, shortage)
         if isinstance(error, UNREACHED) and is_about(error, request) and not sent:
             return self.unreached(error)
         return self.broken(error) if sent else self.not_sent(error)
 
+    def short(self, cause: Exception, shortage: Shortage) -> ServerError:
+        """Return the error for a request that a shortage on this side has prevented. It says nothing about a server."""
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request was not sent, because of a shortage in this program "
+            f"({shortage.what}); {shortage.remedy}",
+            server=self.server,
+        )
+        return caused_by(error, self._kept(cause))
+
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
-        return self.lost(f"the connection broke during the request ({self._described(cause)}); {_REMEDY_SERVER}", cause)
+        shortage = own_shortage(cause)
+        remedy = _REMEDY_SERVER if shortage is None else shortage.remedy
+        return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
         """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
@@ -242,13 +317,29 @@ class HttpFailures:
         what = f"could not connect to {self.url}{way} ({self._described(cause)}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
-    def forgotten(self, cause: MCPError | None) -> ConnectionOver:
-        """Return the error for a session that the server does not know."""
+    def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+        """Like `status`, for a server that has answered other requests over this connection."""
+        remedy = _REMEDY_REQUEST if response.status_code in OF_A_REQUEST else None
+        return self.status(response, now, body, remedy=remedy)
+
+    def forgotten(
+        self, cause: MCPError | None, response: httpx2.Response | None = None, now: datetime | None = None
+    ) -> ConnectionOver:
+        """Return the error for a session that the server does not know.
+
+        Args:
+            cause: the MCP error in the refusal, if any.
+            response: the refusal of a request; None if it was not about a request.
+            now: the current time, with its zone.
+        """
         what = (
             f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
             "request to another instance; if this repeats, turn on sticky sessions there"
         )
-        return caused_by(ConnectionOver(what), self._kept(cause))
+        refusal = None
+        if response is not None and now is not None:
+            refusal = self.status(response, now, cause, remedy=_REMEDY_TWO_SESSIONS)
+        return caused_by(ConnectionOver(what, refusal=refusal), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""

@@ -15,7 +15,7 @@ import httpx2
 import trio
 from attrs import define, field
 
-from ...basics import Background
+from ...basics import Background, own_shortage
 from .._link import Lifeline
 from ._bodies import is_sent, is_unsent
 from ._failures import UNREACHED, HttpFailures, is_about
@@ -77,7 +77,8 @@ class Reach:
             options: further arguments of `httpx2.AsyncClient.send`.
 
         Raises:
-            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight.
+            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight; or
+                a shortage in this program has prevented it.
         """
         self._sent.add(request)
         give_up: float | None = None
@@ -86,6 +87,8 @@ class Reach:
             try:
                 response = await self._client.send(request, stream=True, follow_redirects=False, **options)
             except UNREACHED as error:
+                if own_shortage(error) is not None:
+                    raise  # it is not the server that refuses
                 now = trio.current_time()
                 give_up = now + RETRY_FOR if give_up is None else give_up
                 if not is_about(error, request) or is_sent(request) or now > give_up:
@@ -116,7 +119,7 @@ class Reach:
 
     def refused(self, error: Exception) -> None:
         """Note that a notification or a probe could not reach the server. Requests in flight notice that themselves."""
-        if not self._sent:
+        if not self._sent and own_shortage(error) is None:
             self._lifeline.lose(self._failures.unreached(error))
 
     def look(self) -> None:

@@ -37,7 +37,7 @@ from mcp.types import (
 from ...._errors import ServerError
 from ....auth import SignInRequired
 from ....config import Sse
-from ...basics import ConnectionOver, RequestTrace, current_trace
+from ...basics import ConnectionOver, RequestTrace, current_trace, own_shortage
 from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
@@ -150,6 +150,7 @@ class SseLink(HttpLink[Sse]):
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
         self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId, httpx2.Request] = {}
+        self._has_answered = False
         self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
         self.target = OpenStreams(_Reader(messages, self, self._lifeline), _Writer(self, self._lifeline))
         with self._inbox:
@@ -173,6 +174,8 @@ class SseLink(HttpLink[Sse]):
             return error
         if isinstance(error, TooMuch):
             return self._failures.too_large(self._limits.message_too_large(error.data.excess))
+        if isinstance(error, (*UNREACHED, RuntimeError)) and (shortage := own_shortage(error)) is not None:
+            return self._failures.short(error, shortage)
         return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
 
     # --- incoming ---------------------------------------------------------------------------------------------------
@@ -208,6 +211,7 @@ class SseLink(HttpLink[Sse]):
                 if message.id == PING_ID:
                     return
                 self._answered(message.id)
+                self._has_answered = True
             is_answer = self._requests.is_answer(message)
             await self._inbox.send(SessionMessage(message))
             if is_answer:
@@ -310,10 +314,11 @@ class SseLink(HttpLink[Sse]):
             await response.aclose()
             raise self._failures.redirected(response)
         _, error = await read_short(response)
-        refusal = self._failures.status(response, datetime.now(UTC), error)
+        describe = self._failures.of_request if self._has_answered else self._failures.status
+        refusal = describe(response, datetime.now(UTC), error)
         if request.method == "POST":
             if await self._refusals.is_forgotten(response, error):
-                raise self._failures.forgotten(error)
+                raise self._failures.forgotten(error, response, datetime.now(UTC))
             if await self._refusals.are_of_credentials(response, error):
                 self._lifeline.lose(refusal)
         raise refusal

@@ -18,7 +18,7 @@ from typing import Final
 
 from ...._errors import ConnectFailed
 from ....config.transports import INHERITED
-from ...basics import shortage_of
+from ...basics import own_shortage, shortage_of
 
 _REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
 
@@ -122,9 +122,9 @@ def _check_program(server: str, command: str, program: str) -> str:
     return program
 
 
-def explain_spawn_error(server: str, command: str, error: OSError | ValueError) -> ConnectFailed:
-    """Return the error for a program that was found but could not be started."""
-    reason = str(error) if isinstance(error, ValueError) else error.strerror or type(error).__name__
+def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
+    """Return the error for a program that could not be started, or not even looked for because there is no thread."""
+    reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
     remedy = "correct its args or env"
     match getattr(error, "errno", None):
         case errno.ENOENT:
@@ -133,12 +133,12 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError) 
             reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
         case errno.EACCES | errno.EPERM:
             reason, remedy = "permission denied", "check the permissions of the program and of its working directory"
-        case errno.EMFILE | errno.ENFILE:
-            remedy = "raise the limit of open files (ulimit -n)"
+        case _ if (shortage := own_shortage(error)) is not None:
+            remedy = shortage.remedy
         case _ if shortage_of(error) is not None:
             remedy = "try again later"
     failed = _hopeless(server, f"command {command!r} cannot be started ({reason}); {remedy}")
-    failed.hopeless = shortage_of(error) is None
+    failed.hopeless = shortage_of(error) is None and own_shortage(error) is None
     return failed
 
 

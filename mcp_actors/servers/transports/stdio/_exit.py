@@ -11,8 +11,14 @@ import os
 import select
 import sys
 from pathlib import Path
+from typing import Final
 
 import trio
+
+from ...basics import own_shortage
+
+SHORTAGE_WAIT: Final = 0.5
+"""Seconds between two looks at a process while this program cannot open the file that reports its exit."""
 
 
 async def wait_exiting(pid: int) -> bool:
@@ -30,7 +36,10 @@ if sys.platform == "linux":
 
     async def _wait_pidfd(pid: int) -> bool:
         try:
-            descriptor = os.pidfd_open(pid)
+            while (descriptor := _open_pidfd(pid)) is None:
+                await trio.sleep(SHORTAGE_WAIT)
+                if has_exited(pid):
+                    return True
         except OSError:  # a kernel before 5.3, or a sandbox that forbids it
             await trio.lowlevel.checkpoint()
             return False
@@ -39,6 +48,19 @@ if sys.platform == "linux":
         finally:
             os.close(descriptor)
         return True
+
+    def _open_pidfd(pid: int) -> int | None:
+        """Return a descriptor of a process; None if there are too many of them now."""
+        try:
+            return os.pidfd_open(pid)
+        except OSError as error:
+            if own_shortage(error) is None:
+                raise
+            return None
+
+    def has_exited(pid: int) -> bool:
+        """Return True if a child has exited, without reaping it."""
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 elif sys.platform == "darwin":
 
@@ -78,7 +100,10 @@ def has_successor(leader: int, written: int) -> bool:
     pipes: the server wrote all bytes that were read. Blocks, because it reads the status of every process.
     """
     if sys.platform == "linux":
-        return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())
+        try:
+            return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())
+        except OSError:
+            return True  # a shortage of files, for example
     else:
         return True
 
@@ -89,8 +114,9 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
         return int(session) == leader and state != "Z" and _written(process) >= written
     except PermissionError:
         return True  # a process of this session (see the line above) that belongs to another user
-    except OSError:
-        return False  # not a process, or one that has just exited
+    except OSError as error:
+        # Usually it is not a process, or one that has just exited. Without a file to look with, that is unknown.
+        return own_shortage(error) is not None
 
 
 def _written(process: Path) -> int:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ....config import resolve_env
-from ...basics import Background, open_background
+from ...basics import Background, open_background, own_shortage
 from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials
 from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable, ServerRequests
@@ -135,7 +135,12 @@ class StdioLink(Link):
     async def may_serve_on(self) -> bool:
         """Return True if a child of the exited process may be the server, or if the system does not report that."""
         received = self._reader.received
-        return await trio.to_thread.run_sync(self._process.has_successor, received, abandon_on_cancel=True)
+        try:
+            return await trio.to_thread.run_sync(self._process.has_successor, received, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if own_shortage(error) is None:
+                raise
+            return True  # there is no thread to look with
 
     def _look(self) -> None:
         """Note the exit code and the unread bytes of the process."""

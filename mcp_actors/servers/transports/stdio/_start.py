@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import trio
 from outcome import Outcome, capture
 
+from ...basics import own_shortage
 from ._command import explain_spawn_error, find_program
 from ._process import ServerProcess
 from ._sandbox import confined
@@ -51,6 +52,10 @@ async def start_process(server: str, transport: Stdio, environment: Mapping[str,
             raise
         with trio.CancelScope(shield=True):  # bounded by the spawn
             await start.spawned.wait()
+    except RuntimeError as error:
+        if own_shortage(error) is None:
+            raise
+        raise explain_spawn_error(server, transport.command, error) from error
     return start.process()
 
 

@@ -25,7 +25,12 @@ from ._pace import (
     Bucket as Bucket,
     ReadingPace as ReadingPace,
 )
-from ._request_table import FIRST_ID as FIRST_ID, LAST_ID as LAST_ID, RequestTable as RequestTable
+from ._request_table import (
+    FIRST_ID as FIRST_ID,
+    LAST_ID as LAST_ID,
+    RequestTable as RequestTable,
+    comparable_id as comparable_id,
+)
 from ._server_requests import (
     CANCELLED as CANCELLED,
     HELD_BYTES as HELD_BYTES,

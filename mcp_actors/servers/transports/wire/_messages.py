@@ -9,6 +9,8 @@ from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
+from ._request_table import comparable_id
+
 INITIALIZED: Final = "notifications/initialized"
 """Ends the handshake of the legacy era. The server accepts no other request before it."""
 
@@ -33,6 +35,9 @@ def to_message(parsed: object) -> JSONRPCMessage:
     Raises:
         ValueError: it is not a message.
     """
+    if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
+        # The SDK accepts no float as an id, but some servers know no other numbers.
+        parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
     return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Final, Protocol
 
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse
+from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 from pydantic_core import ValidationError
 
 FIRST_ID: Final = 2**30
@@ -18,6 +18,16 @@ FIRST_ID: Final = 2**30
 
 LAST_ID: Final = 2**31 - 1
 """The largest id that every server can keep: some use 32-bit integers. `FIRST_ID` follows it."""
+
+
+def comparable_id(request_id: object) -> RequestId | None:
+    """Return an id in the form in which ids are compared; None if it is not an id.
+
+    Some servers return "7" or 7.0 for 7. The SDK accepts the former, too.
+    """
+    if type(request_id) is float and request_id.is_integer():
+        return int(request_id)
+    return coerce_request_id(request_id) if type(request_id) is int or type(request_id) is str else None
 
 
 class WaitingRequest(Protocol):
@@ -84,8 +94,7 @@ class RequestTable:
     @staticmethod
     def _own(request_id: object) -> int | None:
         """Return an id of these requests as a number; None for any other value."""
-        if type(request_id) is str:
-            request_id = coerce_request_id(request_id)  # some servers return "7" for 7; the SDK accepts that too
+        request_id = comparable_id(request_id)
         return request_id if type(request_id) is int and FIRST_ID <= request_id <= LAST_ID else None
 
     def _succeed(self, request_id: int, result: dict[str, Any]) -> bool:

@@ -31,11 +31,11 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
 )
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from .....auth import SignInRequired
-from ....basics import Background, ConnectionOver, RequestTrace, current_trace
+from ....basics import Background, ConnectionOver, RequestTrace, current_trace, own_shortage
 from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
@@ -50,13 +50,14 @@ from .._bodies import (
     NotificationBody,
     WatchedRequestBody,
     WatchedResponseBody,
+    hang_up,
     is_small,
     media_type,
     read_body,
     read_short,
 )
 from .._events import TooMuch, read_events
-from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, answer_in
+from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, WrongId, answer_in, check_refusal
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
@@ -82,6 +83,9 @@ OF_THE_SESSION: Final = frozenset({"accept", "content-type", "mcp-session-id", "
 POSTS: Final = 8
 """Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
 many tasks answered them, the tasks of other servers would wait for all of them at each step."""
+
+SHORTAGE_WAIT: Final = 0.5
+"""Seconds between two attempts to open a stream while this program has too few files, threads or other resources."""
 
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for a message without a response. A server accepts it at once, or something is wrong."""
@@ -187,7 +191,7 @@ class ContainedClient(httpx2.AsyncClient):
     ) -> httpx2.Response:
         """Open an event stream, or end the session. The SDK tolerates failures of these."""
         try:
-            response = await self._inner.send(request, **options)
+            response = await self._send_past_shortage(request, options)
         except UNREACHED as exc:
             self._reach.refused(exc)
             raise
@@ -211,6 +215,20 @@ class ContainedClient(httpx2.AsyncClient):
             response = self._listen(response)
             self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
+
+    async def _send_past_shortage(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """Send a request; for a stream, wait until a shortage in this program has passed.
+
+        The SDK gives up the stream for the rest of the session if it cannot be opened twice.
+        """
+        while True:
+            try:
+                return await self._inner.send(request, **options)
+            except (*UNREACHED, RuntimeError) as exc:
+                if request.method != "GET" or own_shortage(exc) is None:
+                    raise
+                logger.debug("server %r: a stream could not be opened", self._failures.server, exc_info=exc)
+            await trio.sleep(SHORTAGE_WAIT)
 
     def _listen(self, response: httpx2.Response) -> httpx2.Response:
         """Let the SDK read the stream of notifications. An event that never ends loses the connection."""
@@ -262,7 +280,11 @@ class ContainedClient(httpx2.AsyncClient):
         answer, response = reply.answer, reply.response
         if response is None:
             return httpx2.Response(200, json=answer.model_dump(mode="json", exclude_none=True), request=request)
-        if isinstance(answer, JSONRPCResponse) and is_small(response):
+        if (
+            isinstance(answer, JSONRPCResponse)
+            and is_small(response)
+            and type(from_json(response.content)["id"]) is int
+        ):
             return response  # the SDK parses it once more, which costs less than a response with a stub
         return with_body(response, make_stub(answer))
 
@@ -339,6 +361,8 @@ class ContainedClient(httpx2.AsyncClient):
             trace.failure = self._failures.lost(ENDED)
         elif isinstance(error, TooMuch):
             trace.failure = self._too_large(error.data.excess)
+        elif isinstance(error, WrongId):
+            trace.failure = self._failures.misdirected(error)
         elif isinstance(error, NotMessage):
             trace.failure = self._failures.lost(str(error))
         else:
@@ -363,27 +387,31 @@ class ContainedClient(httpx2.AsyncClient):
                 raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
             small = is_small(response)
             body = await read_body(response, self._limits.bytes, max_values=self._limits.values, small=small)
+            return Answered(answer_in(body, message.id), response)
         except BodyTooLong:
             raise self._too_large("bytes") from None
         except TooManyValues:
             raise self._too_large("values") from None
-        finally:
-            await response.aclose()
-        try:
-            answer = answer_in(body, message.id)
         except NoAnswer as reason:
             raise self._failures.no_answer(str(reason)) from None
-        return Answered(answer, response)
+        except WrongId as reason:
+            hang_up(response)
+            raise self._failures.misdirected(reason) from None
+        finally:
+            await response.aclose()
 
     async def _refused(self, response: httpx2.Response, message: JSONRPCRequest) -> Answered:
         """Return the MCP error of a response with an error status, or raise an error for the status."""
-        _, error = await read_short(response)
+        body, error = await read_short(response)
+        if error is not None:
+            check_refusal(body, message.id)
         status = response.status_code
         if SESSION in response.request.headers and await self._refusals.is_forgotten(response, error):
-            raise self._failures.forgotten(error)
+            raise self._failures.forgotten(error, response, datetime.now(UTC))
         if error is not None and status not in OF_HTTP:
             return Answered(error_for(message, error.error))
-        refusal = self._failures.status(response, datetime.now(UTC), error)
+        describe = self._failures.of_request if self._negotiated else self._failures.status
+        refusal = describe(response, datetime.now(UTC), error)
         if self._negotiated and await self._refusals.are_of_credentials(response, error):
             self._lifeline.lose(refusal)
         raise refusal

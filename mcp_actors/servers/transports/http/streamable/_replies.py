@@ -18,6 +18,7 @@ from ....basics import RequestTrace
 from ...wire import parse_message
 from .._bodies import OF_THE_BODY
 from .._events import Event, TooMuch
+from .._failures import check_id
 
 Answer = JSONRPCResponse | JSONRPCError
 
@@ -62,13 +63,13 @@ class BegunResponse:
         """Return the answer if the first event holds it. Otherwise the iterator begins with that event.
 
         Raises:
-            TooMuch, NotMessage: the event has no valid message, or there is none.
+            TooMuch, NotMessage, WrongId: the event has no valid message, or there is none.
         """
         assert self.events is not None
         event = await anext(self.events, None)
         if event is None:
             raise NotMessage(ENDED)
-        message = read_event(event) if is_message(event) else None
+        message = self._read(event) if is_message(event) else None
         if isinstance(message, Answer):
             return message
         self._first, self._message = event, message
@@ -93,10 +94,16 @@ class BegunResponse:
         """Return the message in an event.
 
         Raises:
-            TooMuch, NotMessage: it has no valid message, which ends the stream.
+            TooMuch, NotMessage, WrongId: it has no valid message, which ends the stream.
         """
         message, self._message = self._message, None  # the SDK reads the first event first
-        return read_event(event) if message is None else message
+        return self._read(event) if message is None else message
+
+    def _read(self, event: Event) -> JSONRPCMessage:
+        message = read_event(event)
+        if isinstance(message, Answer):
+            check_id(message, self.message.id)
+        return message
 
     async def aclose(self) -> None:
         """Close the response."""

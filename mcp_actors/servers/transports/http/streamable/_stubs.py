@@ -48,11 +48,7 @@ def replace_stub(received: JSONRPCMessage, context: Context | None) -> JSONRPCMe
         context: the context in which it was sent.
     """
     message = context.get(_message) if context is not None else None
-    if message is None or isinstance(received, JSONRPCError):
-        return received
-    if isinstance(message, JSONRPCResponse | JSONRPCError) and isinstance(received, JSONRPCResponse):
-        message.id = received.id  # the SDK has set it to the id of the request that owns the stream
-    return message
+    return received if message is None or isinstance(received, JSONRPCError) else message
 
 
 class Events(Protocol):
