@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
+from ..._foreign import shown
 from .._circles import act_for, serving
 from ..ref import ActorRef, SupervisorRef
 from ._handlers import handler_for, handlers_of, may_answer_none, no_case, no_handler
@@ -368,10 +369,10 @@ def check_actor(owner: str, actor: object) -> None:
     if isinstance(actor, type) and issubclass(actor, Actor):
         raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):
-        raise TypeError(f"{owner}: {actor!r} is not an Actor; derive its class from mcp_actors.kernel.Actor")
+        raise TypeError(f"{owner}: {shown(actor)} is not an Actor; derive its class from mcp_actors.kernel.Actor")
     limit: object = actor.max_in_flight
     if not is_whole(limit, 1):
-        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")
+        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {shown(limit)}")
     shutdown: object = actor.default_shutdown
     if shutdown != "infinity" and not is_seconds(shutdown):
-        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shutdown!r}")
+        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shown(shutdown)}")

@@ -87,13 +87,15 @@ class OwnMessages:
     Attributes:
         record: that of the actor.
         nursery: runs the tasks of the incarnation.
+        crash: ends the incarnation with an exception.
         over: True once the end of the incarnation was decided.
         monitors: those that have not reported yet.
     """
 
     record: Record
     nursery: trio.Nursery
-    over: bool
+    crash: Callable[[BaseException], object]
+    over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
@@ -110,7 +112,11 @@ class OwnMessages:
         if self.record.mailbox.closed:
             return None
         envelope = OwnEnvelope(message, source)
-        self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
+        try:
+            self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
+        except BaseException as exc:
+            # Of the key function of a pool. This may be a step of the actor that is watched, which must be completed.
+            self.crash(exc)
         return envelope
 
     def watch(self, ref: ActorRef) -> OwnMonitor:

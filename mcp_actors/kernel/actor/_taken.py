@@ -26,16 +26,18 @@ scope around it). Once it has returned the `Later`, that has taken its place (`E
 
 from __future__ import annotations
 
+from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import outcome
 import trio
 
 from ..._errors import ActorError
+from ..._foreign import shown
 from .. import _events as events
 from .._circles import serving
 from ._actor import Actor
-from ._answers import Answers, logger
+from ._answers import Answers
 from ._later import Later
 
 if TYPE_CHECKING:
@@ -197,7 +199,7 @@ class Taken(Answers):
         try:
             self._actor.ending()
         except BaseException as exc:
-            logger.warning("actor %r: ending() raised", self.name, exc_info=exc)
+            self._record.hub.log(WARNING, "actor %r: ending() raised", self.name, error=exc)
             self._incarnation.end("crashed", exc)
 
     def _abandon(self, envelope: Envelope) -> None:
@@ -216,7 +218,8 @@ class Taken(Answers):
                 envelope.context.run(on_cancel, later)
             except BaseException as exc:
                 if self._interruption is not None:
-                    logger.warning("actor %r: on_cancel() raised while stopping", self.name, exc_info=exc)
+                    text = "actor %r: on_cancel() raised while stopping"
+                    self._record.hub.log(WARNING, text, self.name, error=exc)
                 self._incarnation.end("crashed", exc)
             if self._interruption is None:
                 return
@@ -297,4 +300,5 @@ def _elsewhere(name: str) -> str:
 
 
 def _no_bool(name: str, taken: object) -> str:
-    return f"actor {name!r}: take() returned {taken!r}; return True if it has taken the message, False for handle()"
+    remedy = "return True if it has taken the message, False for handle()"
+    return f"actor {name!r}: take() returned {shown(taken)}; {remedy}"

@@ -29,6 +29,7 @@ from attrs import define, field
 
 from ..._checks import is_whole
 from ..._errors import ActorError, MailboxFull
+from ..._foreign import shown
 from ._envelope import Envelope, Home
 from ._messages import Message
 
@@ -346,7 +347,7 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
 
 def _no_message(name: str, given: object) -> str:
     remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
-    return f"actor {name!r}: {given!r} is not a message; {remedy}"
+    return f"actor {name!r}: {shown(given)} is not a message; {remedy}"
 
 
 def _arrival(queued: tuple[Envelope, float]) -> int:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
 
 import outcome
 import trio
 from attrs import define, field
 
+from ..._foreign import Log, shown
+
 T = TypeVar("T")
+
+_log: Final = Log("mcp_actors.kernel")
 
 
 @define(eq=False, repr=False)
@@ -43,18 +48,18 @@ class Reply(Generic[T]):
         elif isinstance(waiter, trio.lowlevel.Task):
             trio.lowlevel.reschedule(waiter, answer)
         else:
-            waiter(answer)
+            _call(waiter, answer)
         return True
 
     def on_answer(self, fn: Callable[[outcome.Value[T] | outcome.Error], object]) -> None:
         """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
-        The function must not raise. It is called at once if there is an answer.
+        The function must not raise: what it raises is only logged. It is called at once if there is an answer.
         """
         if self.open:
             self._waiter = fn
         else:
-            fn(self._answer)
+            _call(fn, self._answer)
 
     def withdraw(self) -> None:
         """Leave without the answer; the slot accepts none from now on."""
@@ -85,3 +90,12 @@ class Reply(Generic[T]):
         It runs inside the canceller's own step, so it may only leave a mark and wake a task. Cancelling another scope
         from here would recurse through chains of waiting actors.
         """
+
+
+def _call(fn: Callable[[Any], object], answer: object) -> None:
+    """Call a function of a user in the step of an actor that answers, which must be completed."""
+    try:
+        fn(answer)
+    except BaseException:
+        with suppress(BaseException):  # there is no tree here that an exit out of a log handler could leave
+            _log.exception("the function %s that on_answer() got raised; the actor is not affected", shown(fn))

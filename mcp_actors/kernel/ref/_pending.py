@@ -33,7 +33,8 @@ class PendingCall(Protocol[T_co]):
     def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
         """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
-        For callers outside any Trio task. The function must not raise; it is called at once if there is an answer.
+        For callers outside any Trio task. The function must not raise: what it raises is only logged. It is called at
+        once if there is an answer.
         """
 
     def withdraw(self) -> None:

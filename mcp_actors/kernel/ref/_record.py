@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 import trio
 from attrs import define, field, frozen
 
-from ..._collapse import EXITS
 from .._events import DeadLetter, Stopped
 from ._end import failure_summary, stopped
 
@@ -214,10 +213,7 @@ class Record:
         """Emit an event about this actor, if there are observers."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
-            try:
-                self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
-            except EXITS as exc:
-                self.hub.leave(exc)
+            self.hub.note(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
 
     def note_stopped(self) -> None:
         """Emit `Stopped`."""

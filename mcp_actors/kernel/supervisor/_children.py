@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..._collapse import EXITS
+from ..._collapse import is_exit
 from .._circles import Node
 from ..actor import stop_within
 from ..ref import CUT_SHORT
@@ -300,7 +300,13 @@ class Children(Node, ABC):
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                await job()
+                try:
+                    await job()
+                except trio.Cancelled:
+                    raise
+                except BaseException as exc:  # out of a class that is derived from `Backoff`
+                    self._life.end("crashed", exc)
+                    return
                 del job  # it refers to an incarnation, and the next job may be hours away
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
@@ -325,8 +331,8 @@ class Children(Node, ABC):
         return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:
-        """End the supervisor if a child ended with a KeyboardInterrupt or SystemExit. Return True in that case."""
-        if not isinstance(end.error, EXITS):
+        """End the supervisor if a child ended with an exception that ends the program. Return True in that case."""
+        if not is_exit(end.error):
             return False
         self._life.end("crashed", end.error)
         return True
