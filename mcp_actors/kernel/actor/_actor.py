@@ -200,6 +200,8 @@ class Actor:
     def defer(self, message: Call[T], *, keep_slot: bool = True) -> Later[T]:
         """Return a `Later` for the message that is being handled. The handler returns it instead of an answer.
 
+        A handler that returns None instead has forgotten that: its caller gets a `TypeError`.
+
         Args:
             message: the argument of `handle`.
             keep_slot: False frees the slot when the handler returns (OTP's ``noreply``). By default, unanswered

@@ -230,6 +230,8 @@ class Taken(Answers):
     def _answer(self, envelope: Envelope, result: object) -> None:
         """Answer with the result of a handler, unless that is a `Later`."""
         if result is None:
+            if envelope.later is not None:
+                raise TypeError(_no_later(self.name, envelope))
             self._actor._check_handled(envelope.message)
         if isinstance(result, Later):
             self._keep(envelope, result)
@@ -260,6 +262,9 @@ class Taken(Answers):
 
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a message that was answered, put back or dropped, and take the next."""
+        if envelope.is_call and envelope.open and envelope.holder is self:
+            # Whatever has gone wrong, its caller must not wait forever.
+            envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
         scope = envelope.scope
         if not envelope.message.control and (scope.__class__ is not Later or scope.keep_slot):
             self.free += 1
@@ -297,6 +302,17 @@ def _has_slot(envelope: Envelope) -> bool:
 def _elsewhere(name: str) -> str:
     call = "trio.from_thread.run_sync(later.reply, value)"
     return f"actor {name!r}: a Later was settled outside its Trio run; in a thread call {call}"
+
+
+def _no_later(name: str, envelope: Envelope) -> str:
+    kind = type(envelope.message).__name__
+    return f"actor {name!r}: handling {kind} called defer() and returned None; return the Later that defer() returned"
+
+
+def _unanswered(name: str, envelope: Envelope) -> ActorError:
+    kind = type(envelope.message).__name__
+    what = f"actor {name!r}: handling {kind} ended without an answer, and its effect is unknown"
+    return ActorError(f"{what}; report this as a defect of mcp_actors", actor=name)
 
 
 def _no_bool(name: str, taken: object) -> str:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
-from ..._collapse import caused_by, is_exit
+from ..._collapse import caused_by, flattened, is_exit
 from ..._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, McpActorsError, RestartLimitReached
 from ..._foreign import shown, words_of
 from ..._plain_text import plain_text
@@ -46,12 +46,14 @@ def failure_text(failure: BaseException | None) -> str:
     The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
     every level of a tree, and so double its length each time.
     """
-    return words_of(failure) if isinstance(failure, ActorError) else shown(failure)
+    if isinstance(failure, ActorError):
+        return words_of(failure)
+    return shown(failure if failure is None else flattened(failure))
 
 
 def failure_summary(failure: BaseException) -> str:
     """Return the text of a failure as one short line, to be kept."""
-    text = words_of(failure) if isinstance(failure, McpActorsError) else shown(failure)
+    text = words_of(failure) if isinstance(failure, McpActorsError) else shown(flattened(failure))
     return plain_text(text, limit=SUMMARY)
 
 
