@@ -152,6 +152,7 @@ class Root(Incarnation):
         record.close("it failed" if failed else "it has ended")
         record.become("failed" if failed else "stopped")
         record.note_stopped()
+        record.leave()
         record.hub.close()
         if failed and self.started:
             self.block.cancel(f"actor {record.name!r} failed")

@@ -55,11 +55,16 @@ class Reply(Generic[T]):
         """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
         The function must not raise: what it raises is only logged. It is called at once if there is an answer.
+
+        Raises:
+            RuntimeError: a task waits, or has waited, for the answer already.
         """
+        if self._waiter is not None:
+            raise _awaited_already()
         if self.open:
             self._waiter = fn
         else:
-            _call(fn, self._answer)
+            _call(fn, self._taken())
 
     def withdraw(self) -> None:
         """Leave without the answer; the slot accepts none from now on."""
@@ -72,13 +77,27 @@ class Reply(Generic[T]):
         """Wait for the answer.
 
         **Cancellation**: the waiter leaves at once, and the slot accepts no answer from then on.
+
+        Raises:
+            RuntimeError: a task waits, or has waited, for the answer already.
         """
+        if self._waiter is not None:
+            raise _awaited_already()
         if not self.open:
+            answer = self._taken()
             await trio.lowlevel.cancel_shielded_checkpoint()
-            return self._answer.unwrap()
+            return answer.unwrap()
         self._waiter = trio.lowlevel.current_task()
         result: T = await trio.lowlevel.wait_task_rescheduled(self._abort)
         return result
+
+    def _taken(self) -> outcome.Value[T] | outcome.Error:
+        """Return the answer that was given before a task has waited for it."""
+        self._waiter = _nothing  # it is given once
+        answer: outcome.Value[T] | outcome.Error | None = getattr(self, "_answer", None)
+        if answer is None:
+            raise RuntimeError("this request was withdrawn and has no answer; send it again")
+        return answer
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
         self.withdraw()
@@ -90,6 +109,14 @@ class Reply(Generic[T]):
         It runs inside the canceller's own step, so it may only leave a mark and wake a task. Cancelling another scope
         from here would recurse through chains of waiting actors.
         """
+
+
+def _nothing(_: object) -> None:
+    """Stand for a task that has got the answer."""
+
+
+def _awaited_already() -> RuntimeError:
+    return RuntimeError("this answer is awaited already, and only one task gets it; send a request for each task")
 
 
 def _call(fn: Callable[[Any], object], answer: object) -> None:

@@ -25,7 +25,7 @@ class PendingCall(Protocol[T_co]):
         """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
 
     async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once.
+        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once; else it is a `RuntimeError`.
 
         **Cancellation**: as for `ActorRef.call`.
         """

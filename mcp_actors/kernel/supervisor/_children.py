@@ -96,6 +96,8 @@ class Children(Node, ABC):
             if record.name not in self.table and not has_ended(record):
                 record.close(why := f"supervisor {own.name!r} was started again without it")
                 note_ended([record, *close_below(record, why)])
+            if record.name not in self.table:
+                record.leave()
         return children
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
@@ -281,6 +283,7 @@ class Children(Node, ABC):
             child.close(why)  # for a supervisor, whose children have waited for its restart
             if self.table.get(child.spec.id) is child:
                 del self.table[child.spec.id], self._records[child.spec.id]
+            child.record.leave()
 
     # --- the manager ------------------------------------------------------------------------------------------------
 
