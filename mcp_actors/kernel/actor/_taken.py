@@ -129,6 +129,7 @@ class Taken(Answers):
         envelope.later = later
         return later
 
+    @trio.lowlevel.enable_ki_protection  # half of it would leave the actor without a slot for ever
     def take_again(self) -> None:
         """Take messages again after a `NotSent`."""
         if self._refuses:

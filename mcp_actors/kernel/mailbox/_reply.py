@@ -66,6 +66,7 @@ class Reply(Generic[T]):
         else:
             _call(fn, self._taken())
 
+    @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running for a caller that has left
     def withdraw(self) -> None:
         """Leave without the answer; the slot accepts none from now on."""
         if self.open:

@@ -175,6 +175,9 @@ class Pool(Supervisor):
     def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
         """Return the record of a member: with a new mailbox, or that of an earlier incarnation of the pool."""
         pool = self._life.record
+        if known is not None and isinstance(known.mailbox, Lane) is not (self._key is None):
+            known.forget(f"{pool.name!r} was started again as another kind of actor")
+            known = None
         if known is None:
             size, policy = spec.mailbox_size, spec.overflow
             lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
