@@ -132,8 +132,10 @@ class Root(Incarnation):
     ends: trio.Event = field(factory=trio.Event, init=False)
 
     def make(self) -> Actor:
-        """Return the actor that was given."""
-        return self._given
+        """Return the actor that was given, and refer to it no more."""
+        given = self._given
+        del self._given
+        return given
 
     def restarts_after(self, reason: EndReason) -> bool:
         """Return False: it runs once."""
@@ -200,11 +202,17 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     except BaseException as exc:
         escaped = exc
     verdict = _verdict(root, from_block, escaped, entered=entered)
+    root.forget_error()
+    record.hub.on_exit = _nothing
     try:
         if verdict is not None:
             raise verdict
     finally:
         del verdict, from_block, escaped  # whose tracebacks refer to this frame
+
+
+def _nothing() -> None:
+    """Stand for the end of a tree that has ended."""
 
 
 @trio.lowlevel.enable_ki_protection

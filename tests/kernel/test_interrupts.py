@@ -86,7 +86,7 @@ class InterruptsWithin:
 
 
 class Refuses(Actor):
-    """Takes nothing until it is told to."""
+    """Takes nothing until it is ready."""
 
     ready = False
 

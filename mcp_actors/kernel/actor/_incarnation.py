@@ -30,7 +30,7 @@ from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Literal
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from ..._collapse import blame, collapse, exit_in, is_exit
 from ..._errors import ActorError, ActorStartError
@@ -143,7 +143,25 @@ class Incarnation(Sender):
         self.record.mailbox.life = None
         self._change()
         self.record.end_run(self.final, comes_back=self.comes_back and (self.started or self.retried))
+        self._release()
         self.is_over(self.final)
+
+    def _release(self) -> None:
+        """Refer to nothing of the run any more, so that it is freed at once, and not by the garbage collector later.
+
+        The actor refers to this object, and a traceback refers to the actor and to the frames of the kernel. What an
+        actor holds (a connection, a buffer) must not wait for the collector, which a program may have switched off.
+        """
+        if self._requests is not None:
+            self._requests.release()
+        if self.actor is not None:
+            self.actor._requests = None
+        self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
+
+    def forget_error(self) -> None:
+        """Forget the failure that has ended it, once that was handled: its traceback refers to this object."""
+        if self.final is not None:
+            self.final = self.verdict = evolve(self.final, error=None)
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
     async def _live(self) -> BaseException | None:
@@ -152,10 +170,10 @@ class Incarnation(Sender):
         async with trio.open_nursery() as nursery:
             self.nursery, self._scope = nursery, nursery.cancel_scope
             try:
-                self.actor = actor = self._adopt(self.make())
-                async with actor.running():
+                self.actor = self._adopt(self.make())
+                async with self.actor.running():
                     await trio.lowlevel.checkpoint_if_cancelled()
-                    await self._loop(self._start(actor, nursery))
+                    await self._loop(self._start(self.actor, nursery))
             except BaseException as exc:
                 # Carried past the nursery. Trio calls the `repr` of an exception that leaves the body of one, and if
                 # that raises, the nursery is never closed, and the whole program ends with an internal error.

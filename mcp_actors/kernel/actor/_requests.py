@@ -89,6 +89,11 @@ class Requests(Taken):
         if needs_slot:
             self.free -= 1
 
+    def release(self) -> None:
+        """Refer to the actor and its nursery no more."""
+        super().release()
+        del self._handle, self._nursery
+
     def cancel_left(self) -> None:
         """Cancel the requests whose callers have left. Called by the owner."""
         while self._left:

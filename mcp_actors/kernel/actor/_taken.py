@@ -69,6 +69,10 @@ class Taken(Answers):
         self._refuses = False
         actor._requests = self
 
+    def release(self) -> None:
+        """Refer to the actor no more, because it has ended. A `Later` that it has kept refers to this object."""
+        del self._actor, self._take
+
     def works(self, sender: Sender) -> bool:
         """Return True if a message with a slot, other than the sender, has made no calls."""
         for envelope in self._in_flight:

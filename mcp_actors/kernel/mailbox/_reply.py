@@ -87,7 +87,10 @@ class Reply(Generic[T]):
         if not self.open:
             answer = self._taken()
             await trio.lowlevel.cancel_shielded_checkpoint()
-            return answer.unwrap()
+            try:
+                return answer.unwrap()
+            finally:
+                del answer  # whose exception has this frame in its traceback
         self._waiter = trio.lowlevel.current_task()
         result: T = await trio.lowlevel.wait_task_rescheduled(self._abort)
         return result
@@ -98,6 +101,7 @@ class Reply(Generic[T]):
         answer: outcome.Value[T] | outcome.Error | None = getattr(self, "_answer", None)
         if answer is None:
             raise RuntimeError("this request was withdrawn and has no answer; send it again")
+        del self._answer
         return answer
 
     def _abort(self, _: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:

@@ -183,7 +183,9 @@ class Children(Node, ABC):
             return None
         if run.fate is not None:
             return None if run.fate == "restarted" else CUT_SHORT
-        return run.verdict
+        end = run.verdict
+        run.forget_error()
+        return end
 
     def note_over(self, run: Run) -> None:
         """Let the manager handle the end of an incarnation."""

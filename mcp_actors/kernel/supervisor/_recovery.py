@@ -79,6 +79,7 @@ class Recovery(Children):
         """Handle the end of an incarnation that had started, or that was overdue."""
         child, end = run.child, run.final
         self.finish(run)
+        run.forget_error()
         if child.run is not run:
             return
         assert end is not None
