@@ -7,7 +7,6 @@ neither end a sign-in nor give it a code. The answer never redirects and quotes 
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -20,9 +19,10 @@ import h11
 import trio
 from attrs import define, field
 
+from .._foreign import Log
 from ._failures import Refused
 
-logger = logging.getLogger("mcp_actors.auth")
+logger = Log("mcp_actors.auth")
 
 PATIENCE: Final = 10.0
 """Seconds for one request."""

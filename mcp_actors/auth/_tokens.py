@@ -12,7 +12,6 @@ connection goes on with the token, and stores it as soon as it can: the old one 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -25,6 +24,7 @@ from attrs import define, field
 from mcp.client.auth.utils import extract_field_from_www_auth
 
 from .._errors import ConfigError, ConnectFailed
+from .._foreign import Log
 from .._plain_text import plain_text
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
@@ -36,7 +36,7 @@ from ._stores import FileTokenStore
 if TYPE_CHECKING:
     from ..config import OAuth, TokenStore
 
-logger = logging.getLogger("mcp_actors.auth")
+logger = Log("mcp_actors.auth")
 
 T = TypeVar("T")
 

@@ -656,6 +656,14 @@ def test_the_kernel_calls_the_logging_module_by_one_door() -> None:
                 assert path.name in doors, where
 
 
+def test_this_package_logs_by_one_door() -> None:
+    """C-30: a handler that raises must not end a healthy server either."""
+    filters = {"_quiet_flow.py", "_plain_logs.py", "_discretion.py", "_start.py"}
+    for path in python_files(PACKAGE):
+        if path.name != "_foreign.py" and path.name not in filters:
+            assert "getLogger" not in path.read_text(), path
+
+
 def test_the_kernel_shows_foreign_objects_by_one_door() -> None:
     """C-30: a `repr` or `str` of anything else could raise, or be longer than a screen."""
     for path in python_files(PACKAGE / "kernel"):

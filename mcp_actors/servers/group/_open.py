@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,6 +13,7 @@ from mcp.types import Implementation
 
 from ..._errors import ConfigError, ServerError
 from ..._flavor import check_flavor
+from ..._foreign import Log
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ...kernel import Event, Observer, SupervisorRef
     from ..sources import Given
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ of that stay as they are, and the error is reported.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -33,10 +32,11 @@ from attrs import define, field
 from ... import config as configuration
 from ..._collapse import caused_by
 from ..._errors import ConfigError
+from ..._foreign import Log
 from ...config import LoadedConfig, Rank, ServerConfig, Source
 from ._given import Configured, Given, Part, merge
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 T = TypeVar("T")
 

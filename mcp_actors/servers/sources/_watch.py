@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +9,7 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
+from ..._foreign import Log
 from ...kernel import Actor, Event
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._given import Given
     from ._reading import Sources
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 SETTLING: Final = 0.2
 """Seconds between two looks at a file that is being written."""

@@ -9,6 +9,8 @@ from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
+from ...._foreign import Log
+
 INITIALIZED: Final = "notifications/initialized"
 """Ends the handshake of the legacy era. The server accepts no other request before it."""
 
@@ -58,7 +60,7 @@ class SkippedMessages:
     """
 
     server: str
-    logger: logging.Logger
+    logger: Log
     count: int = field(default=0, init=False)
 
     def add(self, message: str) -> None:
