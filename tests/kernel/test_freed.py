@@ -1,4 +1,4 @@
-"""What an incarnation held is freed at its end, without the garbage collector."""
+"""An incarnation that has ended is freed without the garbage collector."""
 
 from __future__ import annotations
 

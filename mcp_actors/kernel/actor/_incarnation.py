@@ -82,7 +82,7 @@ class Incarnation(Sender):
     retried: bool = field(default=False, init=False)
     verdict: End | None = field(default=None, init=False)
     final: End | None = field(default=None, init=False)
-    awaits: frozenset[Incarnation] = field(default=frozenset(), init=False)
+    awaits: set[Incarnation] = field(factory=set, init=False)
     calls: Calls | None = field(default=None, init=False)
     _own: OwnMessages | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)

@@ -212,13 +212,6 @@ class Mailbox(Home):
             lane.pop(envelope, None)
         self._move_up()
 
-    def forget_withdrawn(self) -> None:
-        """Drop all queued envelopes that are not to be handled any more."""
-        for lane in (self._control, self._queue, self._entrance):
-            for envelope in [each for each in lane if each.withdrawn]:
-                del lane[envelope]
-        self._move_up()
-
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
@@ -273,7 +266,10 @@ class Mailbox(Home):
         return True
 
     def _restore_order(self) -> None:
-        """Sort the envelopes by the order of their arrival, after some have returned."""
+        """Sort the envelopes by the order of their arrival, if some have returned in another order."""
+        # A sort for each incarnation would make a crash loop take a time that grows with the square of the queue.
+        if self._in_order:
+            return
         self._in_order = True
         for lane in (self._control, self._queue):
             in_order = sorted(lane.items(), key=_arrival)

@@ -325,11 +325,11 @@ class Children(Node, ABC):
     @contextmanager
     def _awaiting(self, *runs: Run) -> Iterator[None]:
         """Record, for the detection of deadlocks, that the supervisor waits for these incarnations in the block."""
-        self._life.awaits |= {*runs}
+        self._life.awaits.update(runs)
         try:
             yield
         finally:
-            self._life.awaits -= {*runs}
+            self._life.awaits.difference_update(runs)
 
     def blockers(self) -> list[Incarnation]:
         """Return the nodes that a change waits for before the manager begins it; see ``_circles``."""
