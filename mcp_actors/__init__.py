@@ -7,6 +7,7 @@
 #   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _states   _plain_text _flavor         the words for states; foreign text as it may be shown; Trio or asyncio
+#   L0  _foreign                              logging, and texts of objects of users, that never raise
 #   L0  _suspend  _pickling                   a sleep that counts the time of a suspend; exceptions for pickle
 #   L0  _checks   _json_walk  _user_files     checks of numbers; a walk through JSON of any depth; private files
 #   L0  _answers                              the answers of users' functions, async or not

@@ -1,59 +1,135 @@
 """Reduce the exception groups of nurseries to one exception.
 
 Users should see the failure itself, not the groups that nurseries wrap around it.
+
+Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here calls itself, and
+nothing calls ``split`` or ``derive`` of a group, which do, and which a class may override.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import trio
 
 E = TypeVar("E", bound=BaseException)
 
 EXITS: Final = (KeyboardInterrupt, SystemExit)
-"""The exceptions that end the whole program. Any other that is not an `Exception` (asyncio's ``CancelledError``, a
-``GeneratorExit``) concerns only the task that raised it, and counts as a failure there."""
+"""The exceptions that outrank all others."""
+
+DEEPEST: Final = 10
+"""Nested groups that a traceback shows (`traceback.TracebackException`) before it cuts them."""
+
+_members: Final = vars(BaseExceptionGroup)["exceptions"].__get__
+"""Returns the members of a group, also if its class has an attribute of that name."""
+
+_message: Final = vars(BaseExceptionGroup)["message"].__get__
 
 
 def leaves(exc: BaseException | None) -> list[BaseException]:
     """List the exceptions in nested groups, left to right, without the groups."""
-    if not isinstance(exc, BaseExceptionGroup):
-        return [] if exc is None else [exc]
-    return [leaf for inner in exc.exceptions for leaf in leaves(inner)]
+    found: list[BaseException] = []
+    waiting = [] if exc is None else [exc]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(_members(each)))
+        else:
+            found.append(each)
+    return found
+
+
+def is_exit(exc: BaseException | None) -> bool:
+    """Return True for an exception that ends the program, or the test: it leaves as itself, after the clean-up.
+
+    That is a `KeyboardInterrupt`, a `SystemExit`, and any other that is neither an `Exception` nor a cancellation, such
+    as the one of ``pytest.fail()``. A `trio.Cancelled`, asyncio's ``CancelledError`` and a `GeneratorExit` say that the
+    code which raised them was ended, and nothing about the program.
+    """
+    if exc is None or isinstance(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
+        return False
+    # No exception is asyncio's before that is imported, which takes longer than the import of the kernel.
+    asyncio: Any = sys.modules.get("asyncio.exceptions")
+    return asyncio is None or not isinstance(exc, asyncio.CancelledError)
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
-    """Return the `KeyboardInterrupt` or `SystemExit` in a group, or the exception itself if it is one."""
-    return next((leaf for leaf in leaves(exc) if isinstance(leaf, EXITS)), None)
+    """Return the exception in a group, or the exception itself, that ends the program; see `is_exit`."""
+    if isinstance(exc, Exception):  # a group of exits is not one
+        return None
+    found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
+    return next((each for each in found if isinstance(each, EXITS)), found[0] if found else None)
 
 
 def is_failure(exc: BaseException) -> bool:
     """Return True if an exception is not a cancellation or exit and contains none."""
-    return not any(isinstance(leaf, (trio.Cancelled, *EXITS)) for leaf in leaves(exc))
+    return not any(isinstance(leaf, trio.Cancelled) or is_exit(leaf) for leaf in leaves(exc))
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:
     """Return an exception or group without the cancellations in it; None if it has nothing else."""
+    if not isinstance(exc, BaseExceptionGroup):
+        return None if isinstance(exc, trio.Cancelled) else exc
     if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves(exc)):
         return exc
-    return exc.split(trio.Cancelled)[1] if isinstance(exc, BaseExceptionGroup) else None
+    groups: list[BaseExceptionGroup[Any]] = [exc]
+    for each in groups:  # which grows
+        groups.extend(member for member in _members(each) if isinstance(member, BaseExceptionGroup))
+    kept: dict[int, BaseException | None] = {}
+    for each in reversed(groups):  # the inner ones first
+        found = [kept[id(member)] if isinstance(member, BaseExceptionGroup) else member for member in _members(each)]
+        members = [member for member in found if member is not None and not isinstance(member, trio.Cancelled)]
+        same = len(members) == len(found) and all(map(_is, members, _members(each)))
+        kept[id(each)] = each if same else _like(each, members) if members else None
+    return kept[id(exc)]
+
+
+def flattened(exc: BaseException) -> BaseException:
+    """Return an exception as it is, or one group of all leaves for groups that are nested too deep to be shown."""
+    level, depth = [exc], 0
+    while level and depth <= DEEPEST:
+        level = [member for each in level if isinstance(each, BaseExceptionGroup) for member in _members(each)]
+        depth += 1
+    return _like(exc, leaves(exc)) if level and isinstance(exc, BaseExceptionGroup) else exc
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
+    """Return a group with other members, and the rest as in this one."""
+    made: BaseExceptionGroup[Any] = BaseExceptionGroup(_message(group), members)
+    with suppress(Exception):  # a class may override any of these
+        made.__traceback__, made.__cause__, made.__context__ = group.__traceback__, group.__cause__, group.__context__
+        made.__suppress_context__ = group.__suppress_context__
+        made.__notes__ = [*group.__notes__]
+    return made
 
 
 def collapse(exc: BaseException) -> BaseException:
     """Return the only exception in a group, or the group if it has several.
 
     A `trio.Cancelled` next to another exception is only a consequence of that and is ignored; a group of cancellations
-    becomes one of them. A `KeyboardInterrupt` or `SystemExit` outranks everything.
+    becomes one of them. An exception that ends the program (`is_exit`) outranks everything.
     """
     failure = without_cancelled(exc)
     if failure is None:
         return leaves(exc)[0]
     bare = exit_in(failure)
-    while bare is None and isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-        failure = failure.exceptions[0]
+    while bare is None and isinstance(failure, BaseExceptionGroup) and len(_members(failure)) == 1:
+        failure = _members(failure)[0]
     return failure if bare is None else bare
+
+
+def blame(error: BaseException, cause: BaseException) -> None:
+    """Make an exception the cause of another one that has none."""
+    with suppress(Exception):  # a class may override the attribute
+        if error.__cause__ is None and error is not cause:
+            error.__cause__ = cause
 
 
 def first_of(failures: Iterable[E]) -> E:

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from ._collapse import flattened
+from ._foreign import words_of
+
 _CAUSE: Final = "__cause__"
 
 
@@ -55,13 +58,14 @@ class _Packed:
         error = self.error
         if isinstance(error, Portable):
             return _Packed, (error,)
+        error = flattened(error)  # pickle would recurse through nested groups
         if isinstance(error, BaseExceptionGroup):
             kind = BaseExceptionGroup  # its constructor chooses the plain class for plain exceptions
             made: tuple[Any, ...] = (kind, (error.message, [pack(each) for each in error.exceptions]))
         elif _survives(error):
             return _Packed, (error,), pack(error.__cause__)
         else:
-            made = (UnpicklableError, (f"{type(error).__module__}.{type(error).__qualname__}: {error}",))
+            made = (UnpicklableError, (f"{type(error).__module__}.{type(error).__qualname__}: {words_of(error)}",))
         return _unpacked, (*made, getattr(error, "__notes__", None)), pack(error.__cause__)
 
     def __setstate__(self, cause: object) -> None:

@@ -26,6 +26,7 @@ LAYERS: Final = {
     "_errors": 0,
     "_exports": 0,
     "_flavor": 0,
+    "_foreign": 0,
     "_json_walk": 0,
     "_misuse": 0,
     "_pickling": 0,

@@ -38,9 +38,10 @@ import trio
 from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
+from .._foreign import Log
 from ._failures import Refused
 
-logger = logging.getLogger("mcp_actors.auth")
+logger = Log("mcp_actors.auth")
 
 PATIENCE: Final = 10.0
 """Seconds for one request."""

@@ -16,7 +16,6 @@ connection goes on with the token, and stores it as soon as it can: the old one 
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
@@ -29,6 +28,7 @@ import trio
 from attrs import define, field
 
 from .._errors import ConfigError, ConnectFailed
+from .._foreign import Log
 from .._plain_text import plain_text
 from ._challenge import HEADER, Challenge, challenge_of
 from ._exchange import TIMEOUT, Exchange
@@ -41,7 +41,7 @@ from ._stores import FileTokenStore
 if TYPE_CHECKING:
     from ..config import OAuth, TokenStore
 
-logger = logging.getLogger("mcp_actors.auth")
+logger = Log("mcp_actors.auth")
 
 T = TypeVar("T")
 

@@ -6,7 +6,6 @@ it sees every event in order. A subscriber reads from a bounded stream at its ow
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from contextlib import asynccontextmanager
 from time import time as wall_time
@@ -16,14 +15,15 @@ import trio
 from attrs import define, field, fields, frozen
 
 from .._checks import is_whole
-from .._collapse import EXITS
+from .._collapse import is_exit
+from .._foreign import Log, shown
 from .._pickling import pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
     from datetime import datetime
 
-logger = logging.getLogger("mcp_actors.kernel")
+_log: Final = Log("mcp_actors.kernel")
 
 EVENT_BUFFER: Final = 1024
 """Default number of events that a subscriber may lag behind: a restart storm of a hundred actors fits."""
@@ -65,8 +65,8 @@ class Event:
         return tuple(getattr(self, each.name) for each in fields(type(self)) if each.eq)
 
     def __repr__(self) -> str:
-        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(type(self)) if each.repr)
-        return f"{type(self).__name__}({', '.join(shown)})"
+        values = (f"{each.name}={shown(getattr(self, each.name))}" for each in fields(type(self)) if each.repr)
+        return f"{type(self).__name__}({', '.join(values)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _loaded, (type(self), {each.alias: pack(getattr(self, each.name)) for each in fields(type(self))})
@@ -210,7 +210,8 @@ class MemberRemoved(Event):
 class Observer(Protocol):
     """A callable that receives every event, synchronously. An exception that it raises is logged and otherwise ignored.
 
-    `KeyboardInterrupt` and `SystemExit` end the tree and leave its block after the clean-up.
+    `KeyboardInterrupt`, `SystemExit` and others outside of `Exception` (as that of ``pytest.fail()``) end the tree and
+    leave its block after the clean-up.
 
     An observer may have an attribute ``wants_requests``. While it is false for all observers, `RequestStarted` and
     `RequestFinished` are not created, which saves about ten microseconds per call.
@@ -224,7 +225,7 @@ class EventHub:
     """Emits events to observers and subscribers; one per tree of actors.
 
     Attributes:
-        exit: the first `KeyboardInterrupt` or `SystemExit` raised within a step of the kernel; None until then.
+        exit: the first exception raised within a step of the kernel that ends the program; None until then.
         on_exit: called when `exit` is set. ``open_actor`` or ``open_supervisor`` sets it; it must not act within the
             same step.
     """
@@ -237,9 +238,12 @@ class EventHub:
     @property
     def wants_requests(self) -> bool:
         """True if an observer wants `RequestStarted` and `RequestFinished`, which is the default for an observer."""
-        for observer in self.observers:  # noqa: SIM110 - a generator costs more than all the rest
-            if getattr(observer, "wants_requests", True):
-                return True
+        try:
+            for observer in self.observers:
+                if getattr(observer, "wants_requests", True):
+                    return True
+        except Exception:  # a property, or its value, which is asked if it is true
+            return True
         return False
 
     @trio.lowlevel.enable_ki_protection
@@ -247,24 +251,46 @@ class EventHub:
         """Call all observers, in the order in which they were added.
 
         Raises:
-            KeyboardInterrupt, SystemExit: the first that an observer raised, after all have been called.
+            BaseException: the first that an observer raised and that ends the program, after all have been called.
         """
         wanted: BaseException | None = None
         for observer in self.observers:
             try:
-                observer(event)
-            except EXITS as exc:
-                wanted = wanted or exc
-            except BaseException:
-                logger.exception("observer %r raised on %r; the actor is not affected", observer, event)
-        if wanted is not None:
-            raise wanted
+                _notify(observer, event)
+            except BaseException as exc:
+                wanted = exc if wanted is None else wanted
+        try:
+            if wanted is not None:
+                raise wanted
+        finally:
+            del wanted  # whose traceback refers to this frame
+
+    def note(self, event: Event) -> None:
+        """Call all observers, within a step of the kernel: nothing leaves them into it."""
+        try:
+            self.emit(event)
+        except BaseException as exc:
+            self.leave(exc)
+
+    def log(self, level: int, text: str, *args: object, error: BaseException | None = None) -> None:
+        """Log a record. The only door of the kernel to the logging module: nothing leaves it into a step.
+
+        Args:
+            level: the level.
+            text: the text, with a ``%`` for each argument. Objects of users are shown by `shown`.
+            args: the arguments.
+            error: the exception to show with it.
+        """
+        try:
+            _log.log(level, text, *args, exc_info=error, stacklevel=2)
+        except BaseException as exc:  # a handler wants the program to exit
+            self.leave(exc)
 
     def leave(self, wanted: BaseException) -> None:
-        """Make a `KeyboardInterrupt` or `SystemExit` leave the outermost block of this tree.
+        """Make an exception that ends the program leave the outermost block of this tree.
 
-        An observer raises it within a step of the kernel (the end of an actor, a stop of several children), which must
-        be completed first: half of it would leave actors running that are never stopped.
+        An observer or a log handler raises it within a step of the kernel (the end of an actor, a stop of several
+        children), which must be completed first: half of it would leave actors running that are never stopped.
         """
         if self.exit is None:
             assert self.on_exit is not None  # open_actor() and open_supervisor() set it
@@ -302,6 +328,16 @@ class EventHub:
         for observer in self.observers:
             if isinstance(observer, EventStream):
                 observer.close()
+
+
+def _notify(observer: Observer, event: Event) -> None:
+    """Call an observer. Raise only what ends the program."""
+    try:
+        observer(event)
+    except BaseException as exc:
+        if is_exit(exc):
+            raise
+        _log.exception("observer %s raised on %s; the actor is not affected", shown(observer), shown(event))
 
 
 class EventStream:

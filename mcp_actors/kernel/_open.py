@@ -18,6 +18,7 @@ from attrs import define, field
 from .._collapse import collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
 from .._flavor import check_flavor
+from .._foreign import plain_name
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
 from .actor import Incarnation, Sweeper, check_actor, stop
@@ -72,7 +73,7 @@ async def open_actor(
         RuntimeError: the caller does not run on Trio.
     """
     check_flavor("open_actor()", "trio", f"on asyncio, {ON_ASYNCIO}, with ChildSpec({name!r}, ...)")
-    check_name(name)
+    name = checked_name(name)
     check_actor(f"actor {name!r}", actor)
     check_mailbox(f"actor {name!r}", mailbox_size, overflow)
     record = Record(name, Mailbox(name, size=mailbox_size, policy=overflow), EventHub(tuple(observers)))
@@ -109,7 +110,7 @@ async def open_supervisor(
         ValueError: an argument is invalid, or the arguments contradict each other.
     """
     check_flavor("open_supervisor()", "trio", f"on asyncio, {ON_ASYNCIO}")
-    check_name(name)
+    name = checked_name(name)
     supervisor = Supervisor(*specs, **options)
     record = Record(name, Mailbox(name), EventHub(tuple(observers)))
     async with _run(supervisor, record):
@@ -131,8 +132,10 @@ class Root(Incarnation):
     ends: trio.Event = field(factory=trio.Event, init=False)
 
     def make(self) -> Actor:
-        """Return the actor that was given."""
-        return self._given
+        """Return the actor that was given, and refer to it no more."""
+        given = self._given
+        del self._given
+        return given
 
     def restarts_after(self, reason: EndReason) -> bool:
         """Return False: it runs once."""
@@ -151,6 +154,7 @@ class Root(Incarnation):
         record.close("it failed" if failed else "it has ended")
         record.become("failed" if failed else "stopped")
         record.note_stopped()
+        record.leave()
         record.hub.close()
         if failed and self.started:
             self.block.cancel(f"actor {record.name!r} failed")
@@ -166,7 +170,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
     def exit_now() -> None:
         root.end("crashed", record.hub.exit)
-        root.block.cancel("an observer wants the program to exit")
+        root.block.cancel("the program is to exit")
 
     # Not at once: the exit is raised within a step of the kernel, and half of that step would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
@@ -192,18 +196,23 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                     try:
                         yield
                     except BaseException as exc:
-                        from_block = exc
-                        raise
+                        from_block = exc  # carried past the nursery, as in `Incarnation`
             finally:
                 root.ends.set()
     except BaseException as exc:
         escaped = exc
     verdict = _verdict(root, from_block, escaped, entered=entered)
+    root.forget_error()
+    record.hub.on_exit = _nothing
     try:
         if verdict is not None:
             raise verdict
     finally:
         del verdict, from_block, escaped  # whose tracebacks refer to this frame
+
+
+def _nothing() -> None:
+    """Stand for the end of a tree that has ended."""
 
 
 @trio.lowlevel.enable_ki_protection
@@ -235,7 +244,7 @@ def _verdict(
         # Our own scope has cancelled the block. The user must not see that Cancelled.
         from_block = without_cancelled(from_block)
     if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(from_block)):
-        return from_block  # an exit, or what asyncio cancels its tasks with
+        return from_block  # it ends the program, or is what asyncio cancels its tasks with
     interrupt = exit_in(escaped) or exit_in(failure) or root.record.hub.exit
     if interrupt is not None:
         return interrupt
@@ -252,15 +261,17 @@ def _verdict(
 
 def _echoes(from_block: BaseException, failure: BaseException) -> bool:
     """Return True if the block raised nothing but errors of calls that the failure of the actor has caused."""
-    causes = []
+    causes: set[int] = set()  # compared by identity, as their classes may define `==`
     cause = failure.__cause__
-    while cause is not None:
-        causes.append(cause)
+    while cause is not None and id(cause) not in causes:
+        causes.add(id(cause))
         cause = cause.__cause__
-    return all(isinstance(leaf, (ActorStopped, ActorCrashed)) or leaf in causes for leaf in leaves(from_block))
+    return all(isinstance(leaf, (ActorStopped, ActorCrashed)) or id(leaf) in causes for leaf in leaves(from_block))
 
 
-def check_name(name: object) -> None:
-    """Raise a `ValueError` if this is not a valid name of an actor."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"an actor's name must be a non-empty str, not {name!r}")
+def checked_name(name: str) -> str:
+    """Return the name of an actor as a plain str. Raise a `ValueError` if it is not valid."""
+    given: object = name
+    if not isinstance(given, str) or not given:
+        raise ValueError(f"an actor's name must be a non-empty str, not {given!r}")
+    return plain_name(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
+import pickle
 import random
 from typing import Any
 
@@ -11,8 +12,20 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
-from mcp_actors.kernel import Actor, ActorCrashed, ActorError, ActorRef, ActorStopped, Started, StopActor, open_actor
+from mcp_actors.kernel import (
+    Actor,
+    ActorCrashed,
+    ActorError,
+    ActorRef,
+    ActorStopped,
+    ChildSpec,
+    Started,
+    StopActor,
+    open_actor,
+    open_supervisor,
+)
 
+from ..messages import Said
 from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, leaving, open_child, raising
 
 Outcomes = dict[str, str]
@@ -270,3 +283,90 @@ async def test_in_a_storm_each_call_has_one_outcome_and_is_handled_once(
     kinds = {ends[0] for ends in outcomes.values()}
     assert kinds == {"value", "Boom", "Fatal", "ActorCrashed", "Cancelled"}
     assert all(served[number] for number, ends in outcomes.items() if ends != ["Cancelled"])
+
+
+# --- whatever goes wrong ----------------------------------------------------------------------------------------------
+
+
+def deep(depth: int) -> Exception:
+    error: Exception = Boom("at the bottom")
+    for _ in range(depth):
+        error = ExceptionGroup("level", [error])
+    return error
+
+
+@pytest.mark.parametrize("depth", [500, 20_000])
+async def test_a_group_of_any_depth_loses_no_call(depth: int, caplog: pytest.LogCaptureFixture) -> None:
+    """C-31: out of a handler with and without a caller; the actor goes on."""
+    error = deep(depth)
+    with trio.fail_after(60):
+        async with open_actor(Host(), name="host") as ref:
+            with pytest.raises(ExceptionGroup) as caught:
+                await ref.call(Do(raising(error)))
+            assert caught.value is error
+            await ref.tell(Do(raising(error)))
+            assert await ref.call(Get(1)) == 1
+    assert "at the bottom" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["start", "stop", "fail", "handle"])
+async def test_a_group_of_any_depth_ends_its_actor_like_any_failure(where: str) -> None:
+    """C-31: the text of the failure names the exception at the bottom."""
+    errors = [ExceptionGroup("two", [deep(20_000), Boom("another")])]
+
+    async def fail(_: Host) -> None:
+        if errors:
+            raise errors.pop()
+
+    host = Host(start=fail if where == "start" else None, stop=fail if where == "stop" else None)
+    with trio.fail_after(60):
+        spec = ChildSpec("child", lambda: host if errors else Host())
+        async with open_supervisor(spec, strict=False, max_restarts=3) as top:
+            child = top.child("child")
+            if where == "fail":
+                host.fail(errors.pop())
+            elif where == "stop":
+                await top.stop_child("child")
+                await top.restart_child("child")
+            elif where == "handle":
+                host.is_fatal = lambda exc: True  # type: ignore[method-assign]  # for this one
+                with pytest.raises(ExceptionGroup):
+                    await child.call(Do(raising(errors.pop())))
+            await settle()
+            assert await child.call(Get(1)) == 1
+            assert child.statistics().incarnation == 2
+            if where != "stop":
+                assert "at the bottom" in str(top.tree().children[0].last_error)
+
+
+async def test_an_exception_with_a_deep_group_as_its_cause_can_be_pickled() -> None:
+    """C-31: pickle would exceed the recursion limit."""
+    error = ActorCrashed("it crashed", actor="a")
+    error.__cause__ = deep(20_000)
+    loaded = pickle.loads(pickle.dumps(error)).__cause__
+    assert isinstance(loaded, ExceptionGroup)
+    assert [str(leaf) for leaf in loaded.exceptions] == ["at the bottom"]
+
+
+@pytest.mark.parametrize("kind", ["call", "tell"])
+async def test_a_handler_that_ends_without_an_answer_answers_with_an_error(
+    kind: str, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    """C-31: also because of a defect of the kernel; here, one that cannot tell what the exception means."""
+
+    def broken(_: BaseException) -> BaseException:
+        raise RecursionError
+
+    with trio.fail_after(60):
+        async with open_child() as top:
+            child = top.child("child")
+            monkeypatch.setattr("mcp_actors.kernel.actor._answers.collapse", broken)
+            if kind == "call":
+                with pytest.raises(ActorError) as caught:
+                    await child.call(Do(raising(Boom())))
+                said("handler without an answer", str(caught.value))
+            else:
+                await child.tell(Do(raising(Boom())))
+            monkeypatch.undo()
+            await settle()
+            assert await child.call(Get(1)) == 1

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import trio
 
-from mcp_actors._collapse import collapse, exit_in, is_failure, leaves, without_cancelled
+from mcp_actors._collapse import collapse, exit_in, flattened, is_failure, leaves, without_cancelled
 
 from .actors import make_cancelled
 
@@ -52,3 +53,58 @@ async def test_the_parts_of_a_group_can_be_distinguished() -> None:
     with pytest.raises(ExceptionGroup) as caught:
         raise without_cancelled(group(cancelled, boom)) or AssertionError
     assert caught.value.exceptions == (boom,)
+
+
+# --- groups of any depth ----------------------------------------------------------------------------------------------
+
+
+def nested(exc: BaseException, depth: int) -> BaseException:
+    for _ in range(depth):
+        exc = BaseExceptionGroup("level", [exc])
+    return exc
+
+
+DEEP = 10_000
+
+
+async def test_groups_of_any_depth_are_taken_apart() -> None:
+    """C-31: Python's own `split` would exceed the recursion limit."""
+    boom, cancelled, stop = ValueError("boom"), await make_cancelled(), KeyboardInterrupt()
+    assert leaves(nested(boom, DEEP)) == [boom]
+    assert collapse(nested(boom, DEEP)) is boom
+    assert collapse(group(nested(boom, DEEP), nested(cancelled, DEEP))) is boom
+    assert collapse(nested(group(boom, stop), DEEP)) is stop
+    assert without_cancelled(nested(cancelled, DEEP)) is None
+    both = nested(group(boom, cancelled, KeyError()), DEEP)
+    kept = without_cancelled(both)
+    assert isinstance(kept, ExceptionGroup)
+    assert [type(leaf) for leaf in leaves(kept)] == [ValueError, KeyError]
+
+
+def test_a_group_that_loses_a_member_keeps_the_rest() -> None:
+    """C-31: its text, traceback, cause and notes; groups within it that lose nothing stay the same objects."""
+    inner = ExceptionGroup("inner", [ValueError()])
+    outer = group(inner, GeneratorExit())
+    outer.add_note("a note")
+    outer.__cause__ = cause = OSError()
+    cancelled = trio.Cancelled._create(source="unknown")
+    kept = without_cancelled(group(outer, cancelled))
+    assert isinstance(kept, BaseExceptionGroup)
+    assert kept.exceptions == (outer,)
+    lost = group(inner, cancelled)
+    lost.add_note("a note")
+    lost.__cause__ = cause
+    kept = without_cancelled(lost)
+    assert isinstance(kept, ExceptionGroup)
+    assert (kept.exceptions, kept.message, kept.__cause__, kept.__notes__) == ((inner,), "group", cause, ["a note"])
+
+
+def test_only_groups_that_are_too_deep_are_flattened() -> None:
+    """C-31: a traceback shows ten levels."""
+    boom = ValueError("boom")
+    shallow = nested(boom, 10)
+    assert flattened(shallow) is shallow
+    assert flattened(boom) is boom
+    flat = flattened(nested(boom, 1000))
+    assert isinstance(flat, ExceptionGroup)
+    assert (flat.message, flat.exceptions) == ("level", (boom,))

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gc
+import logging
 import math
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import Actor, Backoff, ChildSpec, GaveUp, Restarting, RestartLimitReached, open_supervisor
 
+from .actors import Do, Fatal, Host, Put, raising
 from .workers import Boom, Echo, Yard, door_raises
 
 BUDGET = 200
@@ -88,3 +94,99 @@ async def test_a_crash_loop_ends_an_ordinary_supervisor_at_once(reset_after: flo
         async with open_supervisor(yard.spec("healthy"), ChildSpec("broken", Flash), reset_after=reset_after):
             await trio.sleep_forever()
     assert yard.running == []
+
+
+# --- the cost of many -------------------------------------------------------------------------------------------------
+
+
+def calls_of(main: Callable[[int], Coroutine[Any, Any, None]], size: int) -> int:
+    """Return the number of function calls that a program makes, which does not depend on the machine."""
+    count = 0
+
+    def profile(frame: FrameType, event: str, arg: Any) -> None:
+        nonlocal count
+        count += 1
+
+    gc.disable()  # finalizers would run now and then
+    sys.setprofile(profile)
+    try:
+        trio.run(main, size)
+    finally:
+        sys.setprofile(None)
+        gc.enable()
+    return count
+
+
+async def starts_and_stops(size: int) -> None:
+    async with open_supervisor(*(ChildSpec(str(number), Host) for number in range(size))):
+        pass
+
+
+async def starts_and_stops_at_once(size: int) -> None:
+    specs = (ChildSpec(str(number), Host) for number in range(size))
+    async with open_supervisor(*specs, start_order="parallel", stop_order="concurrent"):
+        pass
+
+
+async def changes(size: int) -> None:
+    async with open_supervisor() as top:
+        for number in range(size):
+            await top.start_child(ChildSpec(str(number), Host))
+        for number in range(size):
+            await top.stop_child(str(number))
+            await top.delete_child(str(number))
+
+
+async def crashes_with_a_queue(size: int, make: Callable[[], Actor] = Host) -> None:
+    spec = ChildSpec("child", make, mailbox_size=size)
+    async with open_supervisor(spec, max_restarts=2 * size, window=math.inf) as top, trio.open_nursery() as nursery:
+
+        async def ask() -> None:
+            with pytest.raises(Fatal):
+                await top.child("child").call(Do(raising(Fatal())))
+
+        for _ in range(size):
+            nursery.start_soon(ask)
+
+
+class Ticks(Host):
+    """Has a message of its own in the mailbox, or could have one."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.every(100, Put("tick"))
+        yield
+
+
+async def crashes_with_a_queue_and_a_timer(size: int) -> None:
+    await crashes_with_a_queue(size, Ticks)
+
+
+async def crashes_of_all(size: int) -> None:
+    specs = (ChildSpec(str(number), Host) for number in range(size))
+    async with open_supervisor(*specs, max_restarts=2 * size, window=math.inf) as top:
+        for number in range(size):
+            await top.child(str(number)).tell(Do(raising(Fatal())))
+        await settle()
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        starts_and_stops,
+        starts_and_stops_at_once,
+        changes,
+        crashes_with_a_queue,
+        crashes_with_a_queue_and_a_timer,
+        crashes_of_all,
+    ],
+)
+def test_twice_as_many_take_twice_the_steps(main: Callable[[int], Coroutine[Any, Any, None]]) -> None:
+    """C-34: of children, of messages in the queue, of restarts; counted in calls of functions."""
+    logging.disable()
+    try:
+        calls_of(main, 2)  # what is done once in a process
+        few, more, most = (calls_of(main, size) for size in (100, 200, 400))
+    finally:
+        logging.disable(logging.NOTSET)
+    assert most - more < 1.05 * 2 * (more - few)

@@ -166,6 +166,22 @@ async def test_a_handler_may_defer_and_answer_nevertheless() -> None:
         assert counts(calls.ref) == (0, 0)
 
 
+async def test_a_handler_that_does_not_return_its_later_is_refused(said: Said) -> None:
+    """C-31: its caller would get None, although the answer comes later."""
+
+    class Forgets(Deferring):
+        async def handle(self, message: Any) -> Any:
+            self.laters.append(self.defer(message))
+
+    actor = Forgets()
+    async with taking(actor) as calls:
+        with pytest.raises(TypeError) as caught:
+            await calls.ref.call(Defer(1))
+        said("defer() without its Later", str(caught.value))
+        assert not actor.laters[0].reply(1)
+        assert counts(calls.ref) == (0, 0)
+
+
 async def test_a_caller_that_leaves_cancels_the_handler_and_later_the_later() -> None:
     cancelled: list[Later[int]] = []
     left: list[int] = []

@@ -1,9 +1,12 @@
-"""A `BaseException` that is neither an exit nor a cancellation is a crash like any other, wherever it is raised."""
+"""A `BaseException` ends the program, unless it only says that the code which raised it was ended."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
@@ -15,21 +18,29 @@ from mcp_actors.kernel import (
     ChildSpec,
     Crashed,
     Event,
+    Later,
+    Pool,
     StartFailed,
     StopFailed,
+    Supervisor,
+    SupervisorRef,
     open_actor,
     open_supervisor,
 )
 
 from .actors import Boom, Do, Get, Hook, Host, hook, leaving, of, open_child, raising
-from .workers import Yard
+from .workers import Yard, crash
 
 
 class Strange(BaseException):
     """Derived from `BaseException` in order to pass every ``except Exception``."""
 
 
-FOREIGN = [asyncio.CancelledError, GeneratorExit, Strange]
+FOREIGN = [asyncio.CancelledError, GeneratorExit]
+"""Statements about the task or the generator that raises them."""
+
+LEAVING = [Strange, pytest.fail.Exception, pytest.skip.Exception, SystemExit, KeyboardInterrupt]
+"""Statements about the program, or the test."""
 
 
 @pytest.mark.parametrize("kind", FOREIGN)
@@ -169,3 +180,144 @@ async def test_a_foreign_exception_in_the_users_block_is_raised_unchanged(crashe
                 host.fail(Boom())
             raise error
     assert caught.value is error
+
+
+# --- those that leave -------------------------------------------------------------------------------------------------
+
+
+class Raises(Host):
+    """Raises an exception at a place, in its second life if it is restarted."""
+
+    where: str
+    error: BaseException
+
+    def at(self, where: str) -> None:
+        if where == self.where:
+            raise self.error
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        self.at("start")
+        async with super().running():
+            yield
+        self.at("stop")
+
+    async def handle(self, message: Any) -> Any:
+        if isinstance(message, Get):
+            self.at("handle")
+        return await super().handle(message)
+
+    def take(self, later: Later[Any]) -> bool:
+        if isinstance(later.message, Get):
+            self.at("take")
+        return False
+
+    def ending(self) -> None:
+        self.at("ending")
+
+    def is_fatal(self, exc: Exception) -> bool:
+        self.at("is_fatal")
+        return True
+
+    def is_hopeless(self, exc: BaseException) -> bool:
+        self.at("is_hopeless")
+        return False
+
+
+def raising_at(where: str, error: BaseException) -> Raises:
+    if where == "factory":
+        raise error
+    made = Raises()
+    made.where, made.error = where, error
+    return made
+
+
+PLACES = ["factory", "start", "handle", "take", "is_fatal", "is_hopeless", "ending", "stop"]
+
+
+@pytest.mark.parametrize("kind", LEAVING)
+@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("depth", [0, 2])
+async def test_an_exception_that_ends_the_program_leaves_as_itself(
+    where: str, kind: type[BaseException], depth: int
+) -> None:
+    """C-41, K5: from wherever it is raised and however deep, bare, after the clean-up of everything."""
+    error, yard = kind("why"), Yard()
+
+    def spec(depth: int) -> ChildSpec:
+        if not depth:
+            return ChildSpec("child", lambda: raising_at(where, error))
+        return ChildSpec(f"level {depth}", lambda: Supervisor(yard.spec("sibling"), spec(depth - 1)))
+
+    with leaving(kind) as caught, trio.fail_after(60):
+        async with open_supervisor(yard.spec("a"), max_restarts=5) as ref:
+            await ref.start_child(spec(depth))
+            for level in range(depth, 0, -1):
+                ref = ref.child(f"level {level}", SupervisorRef)
+            if where in ("stop", "ending"):
+                await ref.stop_child("child")
+            elif where in ("is_fatal", "is_hopeless"):
+                await ref.child("child").tell(Do(raising(Boom())))
+            else:
+                await ref.child("child").call(Get(1))
+            await trio.sleep_forever()
+    assert caught.value is error
+    assert yard.running == []
+    assert yard.log[-1] == "a down"
+
+
+@pytest.mark.parametrize("kind", [Strange, pytest.fail.Exception])
+@pytest.mark.parametrize("where", ["start", "handle", "take", "is_fatal", "is_hopeless", "ending", "stop"])
+async def test_it_leaves_an_unsupervised_actor_too(where: str, kind: type[BaseException]) -> None:
+    """C-41: and never as the cause of another exception."""
+    error = kind("why")
+    with leaving(kind) as caught, trio.fail_after(60):
+        async with open_actor(raising_at(where, error), name="a") as ref:
+            if where in ("is_fatal", "is_hopeless"):
+                await ref.tell(Do(raising(Boom())))
+            elif where in ("handle", "take"):
+                await ref.call(Get(1))
+            if where not in ("ending", "stop"):
+                await trio.sleep_forever()
+    assert caught.value is error
+
+
+async def test_a_group_with_an_exception_that_ends_the_program_leaves_as_that() -> None:
+    """C-41: a background task of ``running()`` fails the test, and a nursery wraps it; a Ctrl-C outranks it."""
+    failed, interrupt = Strange("why"), KeyboardInterrupt()
+    for error in [BaseExceptionGroup("g", [Boom(), failed]), BaseExceptionGroup("g", [failed, interrupt])]:
+        host = Host()
+        expected = failed if interrupt not in error.exceptions else interrupt
+        with leaving(type(expected)) as caught:
+            async with open_actor(host, name="host"):
+                host.fail(error)
+                await trio.sleep_forever()
+        assert caught.value is expected
+
+
+@pytest.mark.parametrize("kind", [Strange, pytest.fail.Exception])
+async def test_an_observer_that_fails_the_test_fails_it(kind: type[BaseException]) -> None:
+    """C-41: as one that exits ends the program."""
+    error, yard = kind("why"), Yard()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, Crashed):
+            raise error
+
+    with leaving(kind) as caught:
+        async with open_supervisor(yard.spec("a"), yard.spec("b"), observers=[observe]) as top:
+            await crash(top.child("b"))
+            await trio.sleep_forever()
+    assert caught.value is error
+    assert yard.running == []
+
+
+async def test_a_key_function_that_fails_the_test_fails_its_sender() -> None:
+    """C-41: in whose step it runs."""
+
+    def key(_: object) -> int:
+        pytest.fail("no key")
+
+    with leaving(pytest.fail.Exception, match="no key"):
+        async with open_actor(Pool(Host, 2, key=key), name="pool") as ref:
+            await ref.call(Get(1))

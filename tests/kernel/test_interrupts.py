@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import Final
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any, Final
 
 import pytest
 import trio
+import trio.lowlevel
+import trio.testing
 
-from mcp_actors.kernel import ChildSpec, Supervisor, open_supervisor
+from mcp_actors.kernel import Actor, ChildSpec, Later, NotSent, Supervisor, open_actor, open_supervisor
 
 from ..interrupter import run_interrupted_at
-from .actors import Get, Host
+from .actors import Do, Gate, Get, Host, Put
 
 EVERY = 97
 """Lines between two places that are tried: a prime, so that a loop is hit in different places."""
@@ -57,3 +63,104 @@ def test_a_ctrl_c_never_comes_between_a_resource_and_its_block(path: str) -> Non
     for at in range(random.randint(1, STEP), lines, STEP):
         end = run_interrupted_at(at, live, path, below=OWNER)[1]
         assert (at, end) == (at, KeyboardInterrupt)
+
+
+class InterruptsWithin:
+    """Presses Ctrl-C at a line of the functions with a name, wherever they are in the kernel."""
+
+    def __init__(self, name: str, at: int) -> None:
+        self.name = name
+        self.at = at
+        self.lines = 0
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        code = frame.f_code
+        return self.line if code.co_name == self.name and KERNEL in code.co_filename else None
+
+    def line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.at:
+                signal.raise_signal(signal.SIGINT)
+        return self.line
+
+
+class Refuses(Actor):
+    """Takes nothing until it is ready."""
+
+    ready = False
+
+    def take(self, later: Later[Any]) -> bool:
+        if not self.ready:
+            raise NotSent
+        return False
+
+    async def handle(self, message: Get | Put) -> int | None:
+        return message.number if isinstance(message, Get) else None
+
+
+async def takes_again() -> None:
+    """Take messages again, and once more if that was interrupted."""
+    actor = Refuses()
+    async with open_actor(actor, name="actor") as ref:
+        call = ref.send_request(Get(1))
+        actor.ready = True
+        try:
+            actor.take_again()
+            await trio.lowlevel.checkpoint()
+        except KeyboardInterrupt:
+            actor.take_again()
+        with trio.fail_after(1):
+            assert await call.wait() == 1
+
+
+async def sets_a_timer() -> None:
+    """Set a timer, and once more if that was interrupted."""
+    host = Host()
+    async with open_actor(host, name="host"):
+        try:
+            host.after(0, Put("timer"))
+            await trio.lowlevel.checkpoint()
+        except KeyboardInterrupt:
+            host.after(0, Put("timer"))
+        with trio.fail_after(1):
+            while "timer" not in host.seen:
+                await trio.lowlevel.checkpoint()
+
+
+async def withdraws() -> None:
+    """Withdraw a request, whose handler is cancelled even if that was interrupted."""
+    gate = Gate()
+    async with open_actor(Host(), name="host") as ref:
+        call = ref.send_request(Do(gate))
+        await trio.testing.wait_all_tasks_blocked()
+        try:
+            call.withdraw()
+            await trio.lowlevel.checkpoint()
+        except KeyboardInterrupt:
+            call.withdraw()
+        with trio.fail_after(1):
+            while not gate.left:
+                await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("main", "name"), [(takes_again, "take_again"), (sets_a_timer, "set"), (withdraws, "withdraw")]
+)
+def test_a_ctrl_c_between_two_statements_leaves_no_half_of_a_step(
+    main: Callable[[], Coroutine[Any, Any, None]], name: str
+) -> None:
+    """C-36: a program that goes on after it can still take messages, and its timers and withdrawals work."""
+    before, at = sys.gettrace(), 0
+    interrupter = InterruptsWithin(name, 0)
+    while interrupter.lines >= at:
+        at += 1
+        interrupter = InterruptsWithin(name, at)
+        sys.settrace(interrupter)
+        try:
+            trio.run(main)
+        except KeyboardInterrupt:
+            pass  # it came at the end of the program
+        finally:
+            sys.settrace(before)
+    assert at > 2

@@ -209,7 +209,7 @@ class Nasty(Exception):
     [
         (Boom("a\nb\x1b[31mred"), "Boom('a\\nb\\x1b[31mred')"),
         (Boom("x" * 1000), "Boom('" + "x" * 193 + "…"),
-        (Nasty(), "Nasty"),
+        (Nasty(), "Nasty (its repr() raises)"),
     ],
     ids=["control characters", "long", "without a text"],
 )

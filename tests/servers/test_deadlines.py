@@ -24,6 +24,11 @@ from .groups import BOUND, LATER, NEVER, Events, Fault, expire_once, has_lines, 
 from .links import MARGIN, text_of, wait_for_line
 from .processes import state_of
 
+
+class Strange(BaseException):
+    """Ends the program, and is not an `Exception`."""
+
+
 STOP = 0.5
 """A stop time-out that tests can wait for."""
 
@@ -216,11 +221,11 @@ async def test_a_base_exception_that_is_not_an_exit_is_a_failed_connect(required
 
 
 @pytest.mark.parametrize("required", [True, False])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, pytest.fail.Exception, Strange])
 async def test_an_exit_never_becomes_a_failed_connect(
     kind: type[BaseException], required: bool, tmp_path: Path
 ) -> None:
-    """S1-07: it ends the start of the group, as itself, and after a complete clean-up."""
+    """S1-07, C-41: it ends the start of the group, as itself, and after a complete clean-up."""
     fault, pids = Fault(), tmp_path / "pids"
     fault.on_enter = kind("from the depth")  # type: ignore[assignment]  # worse than what the fault is made for
     with pytest.raises(kind, match="from the depth"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -13,6 +12,7 @@ from attrs import frozen
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 
+from ..._foreign import Log
 from ...config import Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
 from ._extensions import extension_from_loop
 from ._functions import ServerAsker, on_loop
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...kernel import Event, Observer
     from .._bridge import Bridge
 
-logger = logging.getLogger("mcp_actors.bridge")
+logger = Log("mcp_actors.bridge")
 
 
 def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:

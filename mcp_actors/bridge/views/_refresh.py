@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from mcp import MCPError
 
 from ..._errors import McpActorsError
+from ..._foreign import Log
 from ...servers.basics import problem_of
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from ._views import AsyncioServerRef
 
-logger = logging.getLogger("mcp_actors.bridge")
+logger = Log("mcp_actors.bridge")
 
 
 async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:

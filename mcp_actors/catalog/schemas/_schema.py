@@ -7,18 +7,18 @@ another document is a broken reference.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
 from pydantic_core import to_json
 
+from ..._foreign import Log
 from ..._plain_text import plain_text
 from ._dialects import BoundedDialect, TakesTooLong
 from ._violations import Violation, violation_of
 
-logger = logging.getLogger("mcp_actors.catalog")
+logger = Log("mcp_actors.catalog")
 
 _ENOUGH: Final = 50  # errors to collect; the most relevant one is reported, with their number
 _REASON: Final = 200  # characters of the reason why a schema cannot be used

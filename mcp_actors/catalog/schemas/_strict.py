@@ -11,17 +11,17 @@ server refuses, as it may without a schema. A schema whose meaning would change 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
 
+from ..._foreign import Log
 from ..._plain_text import plain_text
 from ..values import thaw
 from ._violations import Path, dotted
 
-logger = logging.getLogger("mcp_actors.catalog")
+logger = Log("mcp_actors.catalog")
 
 _NULL: Final = {"type": "null"}
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pydantic_core
 
 from ..._errors import InvalidArguments, InvalidResult
+from ..._foreign import Log
 from ._schema import Schema, required_of
 from ._violations import Violation, dotted, kind_of, listed
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from .._tools import ListedTool
 
-logger = logging.getLogger("mcp_actors.catalog")
+logger = Log("mcp_actors.catalog")
 
 Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""

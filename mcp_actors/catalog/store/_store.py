@@ -14,7 +14,6 @@ All functions block; call them from a worker thread.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import stat
@@ -27,10 +26,11 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
+from ..._foreign import Log
 from ..._user_files import UNFINISHED, replace_file, user_directory
 from .._pins import Pins
 
-logger = logging.getLogger("mcp_actors.catalog")
+logger = Log("mcp_actors.catalog")
 
 FORMAT: Final = "mcp-actors catalog"
 VERSION: Final = 1

@@ -5,18 +5,18 @@ Unlike the files of other programs, these are written for programs like this one
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from ..._checks import is_number, is_seconds, is_whole
 from ..._errors import ConfigError
+from ..._foreign import Log
 from ..._plain_text import plain_text
 from ..formats import WITH_EFFECT, Entry, bad, child, did_you_mean, found, nearest
 from ._intervals import seconds_of
 from ._yaml import Document
 
-logger = logging.getLogger("mcp_actors.config")
+logger = Log("mcp_actors.config")
 
 KIND: Final = "MCPServer"
 

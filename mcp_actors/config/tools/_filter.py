@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fnmatch
 import inspect
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -17,10 +16,11 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 import attrs
 
 from ..._errors import ConfigError
+from ..._foreign import Log
 from ..._misuse import explained
 from .. import _validators as check
 
-logger = logging.getLogger("mcp_actors.config")
+logger = Log("mcp_actors.config")
 
 _NAMED: Final = 8  # tools that one log line names
 GLOB: Final = re.compile(r"[*?\[]")

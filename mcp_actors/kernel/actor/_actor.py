@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 from ..._checks import is_seconds, is_whole
 from ..._collapse import without_cancelled
+from ..._foreign import shown
 from .._circles import act_for, serving
 from ..mailbox import M_contra, Receives
 from ..ref import ActorRef
@@ -214,6 +215,8 @@ class Actor(Receives[M_contra]):
     def defer(self, message: Call[T], *, keep_slot: bool = True) -> Later[T]:
         """Return a `Later` for the message that is being handled. The handler returns it instead of an answer.
 
+        A handler that returns None instead has forgotten that: its caller gets a `TypeError`.
+
         Args:
             message: the argument of `handle`.
             keep_slot: False frees the slot when the handler returns (OTP's ``noreply``). By default, unanswered
@@ -396,10 +399,10 @@ def check_actor(owner: str, actor: object) -> None:
     if isinstance(actor, type) and issubclass(actor, Actor):
         raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):
-        raise TypeError(f"{owner}: {actor!r} is not an Actor; derive its class from mcp_actors.kernel.Actor")
+        raise TypeError(f"{owner}: {shown(actor)} is not an Actor; derive its class from mcp_actors.kernel.Actor")
     limit: object = actor.max_in_flight
     if not is_whole(limit, 1):
-        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {limit!r}")
+        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {shown(limit)}")
     shutdown: object = actor.default_shutdown
     if shutdown != "infinity" and not is_seconds(shutdown):
-        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shutdown!r}")
+        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shown(shutdown)}")

@@ -6,7 +6,7 @@ this file makes answers of exceptions: a `trio.Cancelled` must not leave its tas
 
 from __future__ import annotations
 
-import logging
+from logging import ERROR
 from typing import TYPE_CHECKING, Final
 
 import outcome
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from ..mailbox import Envelope
     from ._actor import Actor, Life
-
-logger = logging.getLogger("mcp_actors.kernel")
 
 NOT_SENT_PATIENCE: Final = 1.0
 """Seconds from a `NotSent` until the end of the incarnation must be decided. A task that reads from a connection
@@ -69,8 +67,8 @@ class Answers(Holder):
         elif isinstance(verdict, trio.Cancelled):
             self._was_cancelled(envelope)
         else:
-            # KeyboardInterrupt or SystemExit leaves the outermost block of the tree, after clean-up. Any other
-            # BaseException (such as asyncio's CancelledError) must not be raised in the caller's task and end that.
+            # One that ends the program leaves the outermost block of the tree, after clean-up. No other one (such as
+            # asyncio's CancelledError) must be raised in the caller's task and end that.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
         return False
@@ -133,9 +131,8 @@ class Answers(Holder):
     def _unhandled(self, envelope: Envelope, exc: Exception) -> None:
         message = type(envelope.message).__name__
         if self._interruption is None:
-            logger.error(
-                "actor %r: handling %s failed, and no caller gets the error", self._record.name, message, exc_info=exc
-            )
+            text = "actor %r: handling %s failed, and no caller gets the error"
+            self._record.hub.log(ERROR, text, self.name, message, error=exc)
         self._record.note(events.Unhandled, message=message, error=exc)
 
     def _note_finished(self, kind: str, began: float, failure: BaseException | None) -> None:

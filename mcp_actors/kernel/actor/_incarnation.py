@@ -23,15 +23,16 @@ shields itself in the same step in which it starts, after checking that no cance
 
 from __future__ import annotations
 
-import logging
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from functools import partial
+from logging import ERROR, WARNING
+from typing import TYPE_CHECKING, Literal
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
-from ..._collapse import EXITS, collapse, exit_in
+from ..._collapse import blame, collapse, exit_in, is_exit
 from ..._errors import ActorError, ActorStartError
 from .. import _events as events
 from .._circles import Sender, effective_deadline, places, serving
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
     from ..ref import EndReason, Record
     from ._actor import Actor
 
-logger = logging.getLogger("mcp_actors.kernel")
-
 
 @define(eq=False, repr=False)
 class Incarnation(Sender):
@@ -63,6 +62,7 @@ class Incarnation(Sender):
         started: True once it serves.
         started_at: the Trio time of its start.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
+        default_shutdown: the actor's; read once, because it may be a property that raises.
         killed: True once it was killed. A start that is interrupted does not count.
         retried: True if another attempt follows should its start fail.
         comes_back: True if another incarnation follows; until the end is decided, what its supervisor expects.
@@ -78,13 +78,14 @@ class Incarnation(Sender):
     actor: Actor | None = field(default=None, init=False)
     started: bool = field(default=False, init=False)
     started_at: float = field(default=0.0, init=False)
+    default_shutdown: float | Literal["infinity"] = field(default=0.0, init=False)
     overdue: bool = field(default=False, init=False)
     killed: bool = field(default=False, init=False)
     comes_back: bool = field(default=False, init=False)
     retried: bool = field(default=False, init=False)
     verdict: End | None = field(default=None, init=False)
     final: End | None = field(default=None, init=False)
-    awaits: frozenset[Incarnation] = field(default=frozenset(), init=False)
+    awaits: set[Incarnation] = field(factory=set, init=False)
     calls: Calls | None = field(default=None, init=False)
     pass_on_stop: Callable[[], None] | None = field(default=None, init=False)
     _own: OwnMessages | None = field(default=None, init=False)
@@ -134,30 +135,60 @@ class Incarnation(Sender):
             self.record.become("starting")
             self.record.note(events.Starting)
             if self.verdict is None:  # else it is to make nothing, which it would have no time to clean up
-                await self._live()
+                late = await self._live()
         except BaseException as exc:
+            late = exc
+        try:
             # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
-            late = collapse(exc)
-        self.final = self.verdict = self._conclude(late)
+            self.final = self.verdict = self._conclude(None if late is None else collapse(late))
+        finally:
+            del late  # whose traceback refers to this frame
         self._end_own()
         self.record.mailbox.life = None
         self._change()
         self.record.end_run(self.final, comes_back=self.comes_back and (self.started or self.retried))
+        self._release()
         self.is_over(self.final)
 
+    def _release(self) -> None:
+        """Refer to nothing of the run any more, so that it is freed at once, and not by the garbage collector later.
+
+        The actor refers to this object, and a traceback refers to the actor and to the frames of the kernel. What an
+        actor holds (a connection, a buffer) must not wait for the collector, which a program may have switched off.
+        """
+        if self._requests is not None:
+            self._requests.release()
+        if self.actor is not None:
+            self.actor._requests = None
+        self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
+
+    def forget_error(self) -> None:
+        """Forget the failure that has ended it, once that was handled: its traceback refers to this object."""
+        if self.final is not None:
+            self.final = self.verdict = evolve(self.final, error=None)
+
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
-    async def _live(self) -> None:
-        """Enter the resource, loop, and leave it."""
+    async def _live(self) -> BaseException | None:
+        """Enter the resource, loop, and leave it. Return the exception that this raised."""
+        late: BaseException | None = None
         async with trio.open_nursery() as nursery:
             self.nursery, self._scope = nursery, nursery.cancel_scope
             try:
-                self.actor = actor = self._adopt(self.make())
-                async with actor.running():
+                self.actor = self._adopt(self.make())
+                async with self.actor.running():
                     await trio.lowlevel.checkpoint_if_cancelled()
-                    await self._loop(self._start(actor, nursery))
+                    await self._loop(self._start(self.actor, nursery))
+            except BaseException as exc:
+                # Carried past the nursery. Trio calls the `repr` of an exception that leaves the body of one, and if
+                # that raises, the nursery is never closed, and the whole program ends with an internal error.
+                late = exc
             finally:
                 # The tasks of idle slots sleep forever, so the nursery would never be joined.
                 self._scope.cancel("the incarnation has ended")
+        try:
+            return late
+        finally:
+            del late  # the traceback refers to this frame
 
     def _adopt(self, actor: Actor) -> Actor:
         name = self.record.name
@@ -169,6 +200,7 @@ class Incarnation(Sender):
                 actor=name,
             )
         actor._incarnation = self
+        self.default_shutdown = actor.default_shutdown
         self.record.adopt(type(actor), actor._accepts, has_children=actor.kind == "supervisor")
         return actor
 
@@ -211,7 +243,7 @@ class Incarnation(Sender):
     def own(self) -> OwnMessages:
         """Its messages to itself."""
         if self._own is None:
-            self._own = OwnMessages(self.record, self.nursery, over=self.ending)
+            self._own = OwnMessages(self.record, self.nursery, partial(self.end, "crashed"), over=self.ending)
         return self._own
 
     @property
@@ -274,7 +306,7 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
-        """Decide the end, in one synchronous step. The first decision counts, unless a `KeyboardInterrupt` comes later.
+        """Decide the end, in one synchronous step. The first decision counts, unless one to end the program follows.
 
         A starting incarnation has no loop that could end: it is cancelled.
 
@@ -285,11 +317,15 @@ class Incarnation(Sender):
                 `restarts_after` decides, queued messages are answered if no incarnation follows, and `ends_by_itself`
                 is called. A caller that gives True or False does all of this itself.
         """
+        leaves = exit_in(exc)
         if self.verdict is not None:
-            if exit_in(exc) is not None:
-                self.verdict = End("crashed", exc)
+            if leaves is not None:
+                self.verdict = End("crashed", leaves)
             return
-        self.verdict = End(reason, exc, self._is_hopeless(exc))
+        exc = exc if leaves is None else leaves
+        self.verdict = end = End(reason, exc)
+        if self._is_hopeless(exc) and self.verdict is end:
+            self.verdict = End(reason, exc, hopeless=True)
         # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self.restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
@@ -375,14 +411,13 @@ class Incarnation(Sender):
             failure = self._without_reason() if late is None else late
             end = End("crashed", failure, self._is_hopeless(failure))
         if late is not None and late is not end.error:
-            if isinstance(late, EXITS):
+            if is_exit(late):
                 end = End("crashed", late)
             elif end.error is not None and not self.started:
-                end.error.__cause__ = end.error.__cause__ or late
+                blame(end.error, late)
             else:
-                logger.warning(
-                    "actor %r: running() raised an exception while stopping", self.record.name, exc_info=late
-                )
+                text = "actor %r: running() raised an exception while stopping"
+                self.record.hub.log(WARNING, text, self.record.name, error=late)
                 self.record.note(events.StopFailed, error=late)
         if end.crashed and not self.started:
             self.record.note(events.StartFailed, error=end.error)
@@ -397,9 +432,11 @@ class Incarnation(Sender):
         if exc is None or self.actor is None:
             return False
         try:
-            return self.actor.is_hopeless(exc)
-        except EXITS as exc:
-            self.record.hub.leave(exc)
-        except BaseException:
-            logger.exception("actor %r: is_hopeless() raised, which counts as False", self.record.name)
+            return bool(self.actor.is_hopeless(exc))
+        except BaseException as broken:
+            if is_exit(broken):
+                self.record.hub.leave(broken)
+            else:
+                text = "actor %r: is_hopeless() raised, which counts as False"
+                self.record.hub.log(ERROR, text, self.record.name, error=broken)
         return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextvars import Context
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+from ..._foreign import shown
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,7 +51,7 @@ class Later(Generic[T]):
         self._began: float | None = None
 
     def __repr__(self) -> str:
-        return f"<Later {'open' if self.open else 'closed'}: {self.message!r}>"
+        return f"<Later {'open' if self.open else 'closed'}: {shown(self.message)}>"
 
     @property
     def message(self) -> Message:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
 from attrs import define, field
 
@@ -87,14 +88,18 @@ class OwnMessages:
     Attributes:
         record: that of the actor.
         nursery: runs the tasks of the incarnation.
+        crash: ends the incarnation with an exception.
         over: True once the end of the incarnation was decided.
         monitors: those that have not reported yet.
     """
 
     record: Record
     nursery: trio.Nursery
-    over: bool
+    crash: Callable[[BaseException], object]
+    over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
+    # A walk through a long queue would make each end slow. Weak, because it must keep no message alive.
+    _sent: WeakSet[OwnEnvelope] = field(factory=WeakSet, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
         """Run a function in a task that ends with the incarnation."""
@@ -110,7 +115,12 @@ class OwnMessages:
         if self.record.mailbox.closed:
             return None
         envelope = OwnEnvelope(message, source)
-        self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
+        self._sent.add(envelope)
+        try:
+            self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
+        except BaseException as exc:
+            # Of the key function of a pool. This may be a step of the actor that is watched, which must be completed.
+            self.crash(exc)
         return envelope
 
     def watch(self, ref: ActorRef) -> OwnMonitor:
@@ -136,7 +146,7 @@ class OwnMessages:
 
     def forget(self, envelope: OwnEnvelope) -> None:
         """Remove an envelope from the mailbox if it waits there."""
-        if envelope.holder is self.record.mailbox:
+        if getattr(envelope, "holder", None) is self.record.mailbox:  # else it was not queued, or was taken
             self.record.mailbox.forget(envelope)
 
     def close(self) -> None:
@@ -144,4 +154,5 @@ class OwnMessages:
         self.over = True
         for monitor in tuple(self.monitors):
             monitor.cancel()
-        self.record.mailbox.forget_withdrawn()
+        for envelope in tuple(self._sent):
+            self.forget(envelope)

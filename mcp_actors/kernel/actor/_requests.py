@@ -21,7 +21,6 @@ one idle slot, and after a minute without requests none, because a slot is half 
 from __future__ import annotations
 
 import contextvars
-import logging
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -41,9 +40,6 @@ if TYPE_CHECKING:
     from ..mailbox import Envelope, Message
     from ..ref import Sweeps
     from ._actor import Life
-
-logger = logging.getLogger("mcp_actors.kernel")
-
 
 SWEEP_PERIOD: Final = 30.0
 """Seconds between two sweeps. A slot that is idle is closed after one or two. To open it again costs half a call."""
@@ -94,6 +90,11 @@ class Requests(Plain):
         # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
         if needs_slot:
             self.free -= 1
+
+    def release(self) -> None:
+        """Refer to the actor and its nursery no more."""
+        super().release()
+        del self._handle, self._nursery
 
     def cancel_left(self) -> None:
         """Cancel the requests whose callers have left. Called by the owner."""

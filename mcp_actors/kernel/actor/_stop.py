@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from logging import WARNING
 from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 
 if TYPE_CHECKING:
     from ._incarnation import Incarnation
-
-logger = logging.getLogger("mcp_actors.kernel")
 
 Shutdown = float | Literal["brutal_kill", "infinity"]
 
@@ -59,7 +57,8 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
 
 def _kill(incarnation: Incarnation, seconds: float) -> None:
     if incarnation.actor is not None and not incarnation.killed:
-        logger.warning(
+        incarnation.record.hub.log(
+            WARNING,
             "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown "
             "time, or find out what running() waits for while stopping",
             incarnation.record.name,
@@ -71,5 +70,5 @@ def _kill(incarnation: Incarnation, seconds: float) -> None:
 def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:
     if shutdown is None:
         # Without an actor there is no clean-up to wait for.
-        shutdown = incarnation.actor.default_shutdown if incarnation.actor is not None else 0.0
+        shutdown = incarnation.default_shutdown if incarnation.actor is not None else 0.0
     return math.inf if shutdown == "infinity" else float(shutdown)

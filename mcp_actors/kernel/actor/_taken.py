@@ -27,16 +27,18 @@ scope around it). Once it has returned the `Later`, that has taken its place (`E
 from __future__ import annotations
 
 from contextlib import contextmanager
+from logging import WARNING
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import outcome
 import trio
 
 from ..._errors import ActorError
+from ..._foreign import shown
 from .. import _events as events
 from .._circles import serving
 from ._actor import Actor
-from ._answers import Answers, logger
+from ._answers import Answers
 from ._later import Later
 
 if TYPE_CHECKING:
@@ -67,6 +69,10 @@ class Taken(Answers):
         self._offered: Later[Any] | None = None
         self._refuses = False
         actor._requests = self
+
+    def release(self) -> None:
+        """Refer to the actor no more, because it has ended. A `Later` that it has kept refers to this object."""
+        del self._actor, self._take
 
     def works(self, sender: Sender) -> bool:
         """Return True if a message with a slot, other than the sender, has made no calls."""
@@ -128,6 +134,7 @@ class Taken(Answers):
         envelope.later = later
         return later
 
+    @trio.lowlevel.enable_ki_protection  # half of it would leave the actor without a slot for ever
     def take_again(self) -> None:
         """Take messages again after a `NotSent`."""
         if self._refuses:
@@ -203,7 +210,7 @@ class Taken(Answers):
         try:
             self._actor.ending()
         except BaseException as exc:
-            logger.warning("actor %r: ending() raised", self.name, exc_info=exc)
+            self._record.hub.log(WARNING, "actor %r: ending() raised", self.name, error=exc)
             self._incarnation.end("crashed", exc)
 
     def _abandon(self, envelope: Envelope) -> None:
@@ -222,7 +229,8 @@ class Taken(Answers):
                 envelope.context.run(on_cancel, later)
             except BaseException as exc:
                 if self._interruption is not None:
-                    logger.warning("actor %r: on_cancel() raised while stopping", self.name, exc_info=exc)
+                    text = "actor %r: on_cancel() raised while stopping"
+                    self._record.hub.log(WARNING, text, self.name, error=exc)
                 self._incarnation.end("crashed", exc)
             if self._interruption is None:
                 return
@@ -233,6 +241,8 @@ class Taken(Answers):
     def _answer(self, envelope: Envelope, result: object) -> None:
         """Answer with the result of a handler, unless that is a `Later`."""
         if result is None:
+            if envelope.later is not None:
+                raise TypeError(_no_later(self.name, envelope))
             self._actor._check_handled(envelope.message)
         if isinstance(result, Later):
             self._keep(envelope, result)
@@ -263,6 +273,9 @@ class Taken(Answers):
 
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a message that was answered, put back or dropped, and take the next."""
+        if envelope.is_call and envelope.open and envelope.holder is self:
+            # Whatever has gone wrong, its caller must not wait forever.
+            envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
         scope = envelope.scope
         if not envelope.message.control and (scope.__class__ is not Later or scope.keep_slot):
             self.free += 1
@@ -329,5 +342,17 @@ def _elsewhere(name: str) -> str:
     return f"actor {name!r}: a Later was settled outside its Trio run; in a thread call {call}"
 
 
+def _no_later(name: str, envelope: Envelope) -> str:
+    kind = type(envelope.message).__name__
+    return f"actor {name!r}: handling {kind} called defer() and returned None; return the Later that defer() returned"
+
+
+def _unanswered(name: str, envelope: Envelope) -> ActorError:
+    kind = type(envelope.message).__name__
+    what = f"actor {name!r}: handling {kind} ended without an answer, and its effect is unknown"
+    return ActorError(f"{what}; report this as a defect of mcp_actors", actor=name)
+
+
 def _no_bool(name: str, taken: object) -> str:
-    return f"actor {name!r}: take() returned {taken!r}; return True if it has taken the message, False for handle()"
+    remedy = "return True if it has taken the message, False for handle()"
+    return f"actor {name!r}: take() returned {shown(taken)}; {remedy}"

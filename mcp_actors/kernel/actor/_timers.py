@@ -103,6 +103,7 @@ class Timers:
     _canceled: int = field(default=0, init=False)
     _alarm: trio.CancelScope | None = field(default=None, init=False)
 
+    @trio.lowlevel.enable_ki_protection  # half of it would leave timers without the task that serves them
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer. It does nothing if the end of the incarnation was decided."""
         _check(self.own.record.name, seconds, repeats=repeats)

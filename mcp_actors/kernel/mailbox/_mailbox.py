@@ -29,6 +29,7 @@ from attrs import define, field
 
 from ..._checks import is_whole
 from ..._errors import ActorError, MailboxFull
+from ..._foreign import shown
 from ._envelope import Envelope, Home
 from ._messages import Message
 
@@ -211,13 +212,6 @@ class Mailbox(Home):
             lane.pop(envelope, None)
         self._move_up()
 
-    def forget_withdrawn(self) -> None:
-        """Drop all queued envelopes that are not to be handled any more."""
-        for lane in (self._control, self._queue, self._entrance):
-            for envelope in [each for each in lane if each.withdrawn]:
-                del lane[envelope]
-        self._move_up()
-
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
@@ -272,7 +266,10 @@ class Mailbox(Home):
         return True
 
     def _restore_order(self) -> None:
-        """Sort the envelopes by the order of their arrival, after some have returned."""
+        """Sort the envelopes by the order of their arrival, if some have returned in another order."""
+        # A sort for each incarnation would make a crash loop take a time that grows with the square of the queue.
+        if self._in_order:
+            return
         self._in_order = True
         for lane in (self._control, self._queue):
             in_order = sorted(lane.items(), key=_arrival)
@@ -346,7 +343,7 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
 
 def _no_message(name: str, given: object) -> str:
     remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
-    return f"actor {name!r}: {given!r} is not a message; {remedy}"
+    return f"actor {name!r}: {shown(given)} is not a message; {remedy}"
 
 
 def _arrival(queued: tuple[Envelope, float]) -> int:

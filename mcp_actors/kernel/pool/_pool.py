@@ -13,9 +13,10 @@ Who owns what:
 
 from __future__ import annotations
 
-import logging
 import math
-from contextlib import asynccontextmanager
+from collections import deque
+from contextlib import asynccontextmanager, suppress
+from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import outcome
@@ -39,8 +40,6 @@ if TYPE_CHECKING:
     from ..mailbox import Message
     from ..supervisor import Child, ParkRetry, Run
 
-
-logger = logging.getLogger("mcp_actors.kernel")
 
 GROW_AGAIN: Final = 1.0
 """Seconds until a member is added again after the start of an added member has failed: a database that refuses another
@@ -176,6 +175,9 @@ class Pool(Supervisor[M_contra]):
     def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
         """Return the record of a member: with a new mailbox, or that of an earlier incarnation of the pool."""
         pool = self._life.record
+        if known is not None and isinstance(known.mailbox, Lane) is not (self._key is None):
+            known.forget(f"{pool.name!r} was started again as another kind of actor")
+            known = None
         if known is None:
             size, policy = spec.mailbox_size, spec.overflow
             lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
@@ -205,14 +207,21 @@ class Pool(Supervisor[M_contra]):
         def route(message: Message) -> Mailbox:
             return lanes[self._place(message) % len(lanes)]
 
-        for envelope in record.mailbox.drain():
+        waiting = deque(record.mailbox.drain())
+        while waiting:
+            envelope = waiting.popleft()
             try:
                 lane = envelope.context.run(route, envelope.message)
             except Exception as exc:
                 if not (envelope.settle(outcome.Error(exc)) and envelope.awaited):
                     message = type(envelope.message).__name__
-                    logger.error("actor %r: no key for %s, and no caller gets the error", record.name, message)
+                    text = "actor %r: no key for %s, and no caller gets the error"
+                    record.hub.log(ERROR, text, record.name, message, error=exc)
                     record.note(events.Unhandled, message=message, error=exc)
+            except BaseException:  # the pool does not start: they wait for its next start, or are answered at its end
+                for each in (envelope, *waiting):
+                    record.mailbox.put_back(each)
+                raise
             else:
                 lane.adopt(envelope)
         record.mailbox.route = route
@@ -224,7 +233,8 @@ class Pool(Supervisor[M_contra]):
         try:
             key = self._key(message)
         except Exception as exc:
-            exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
+            with suppress(Exception):  # its class may define `add_note`
+                exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
             raise
         try:
             return hash((key,))  # a tuple, which mixes: the hash of an int is the int, and all may be even
@@ -272,7 +282,8 @@ class Pool(Supervisor[M_contra]):
             return
         self._resume_at = trio.current_time() + GROW_AGAIN
         if end.error is not None:
-            logger.warning(
+            self._life.record.hub.log(
+                WARNING,
                 "actor %r: member %r, added because messages wait, did not start: %s; the pool goes on with fewer",
                 self._life.record.name,
                 run.child.spec.id,

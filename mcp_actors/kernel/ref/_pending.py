@@ -25,7 +25,7 @@ class PendingCall(Protocol[T_co]):
         """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
 
     async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once.
+        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once; else it is a `RuntimeError`.
 
         **Cancellation**: as for `ActorRef.call`.
         """
@@ -33,7 +33,8 @@ class PendingCall(Protocol[T_co]):
     def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
         """Call a function with the answer, in the step in which it is given, instead of waiting for it.
 
-        For callers outside any Trio task. The function must not raise; it is called at once if there is an answer.
+        For callers outside any Trio task. The function must not raise: what it raises is only logged. It is called at
+        once if there is an answer.
         """
 
     def withdraw(self) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 import trio
 from attrs import define, field, frozen
 
-from ..._collapse import EXITS
 from .._events import DeadLetter, Stopped
 from ._end import failure_summary, stopped
 
@@ -100,6 +99,7 @@ class Record:
     Attributes:
         killed: True if its latest incarnation was killed.
         gave_up: True from the moment its supervisor stops restarting it until it is started again.
+        gone: True once it never starts again: it was deleted, or the tree has ended. Its state is final then.
         reentrant: True if its handlers may call it; see `Actor.reentrant`. Set by each incarnation.
         in_flight: the envelopes that are being handled; empty between incarnations.
         is_pool: True if its children share its work, as the members of a pool do.
@@ -120,6 +120,7 @@ class Record:
     incarnation: int = field(default=0, init=False)
     killed: bool = field(default=False, init=False)
     gave_up: bool = field(default=False, init=False)
+    gone: bool = field(default=False, init=False)
     reentrant: bool = field(default=False, init=False)
     in_flight: set[Envelope] = field(factory=set, init=False)
     is_pool: bool = field(default=False, init=False)
@@ -160,6 +161,19 @@ class Record:
         self.change()
         if self._watchers and self._stays_down:
             self._report("not_running", None, False)
+
+    def leave(self) -> None:
+        """Note that it never starts again, nor do the actors below it, which have ended."""
+        for record in self.walk():
+            record.gone = True
+            record.change()
+
+    def walk(self) -> Iterator[Record]:
+        """Yield this record and all below it, parents first."""
+        found = [self]
+        for record in found:  # which grows: a tree may have more levels than Python allows calls
+            yield record
+            found.extend((record.children or {}).values())
 
     # --- monitors ---------------------------------------------------------------------------------------------------
 
@@ -207,9 +221,14 @@ class Record:
         """Forget the actors that an earlier incarnation, a supervisor, expected to start again."""
         children, self.children = self.children or {}, None
         for child in children.values():
-            child._end_children(why)
-            child.close(why)
-            child.become("stopped")
+            child.forget(why)
+
+    def forget(self, why: str) -> None:
+        """End an actor that was expected to start again, and those below it, for good."""
+        for record in reversed(tuple(self.walk())):
+            record.close(why)
+            record.become("stopped")
+        self.leave()
 
     def runs(self, actor_class: type) -> bool:
         """Return False if it, or the members of a pool, are known to be actors of another class."""
@@ -222,10 +241,7 @@ class Record:
         """Emit an event about this actor, if there are observers."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
-            try:
-                self.hub.emit(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
-            except EXITS as exc:
-                self.hub.leave(exc)
+            self.hub.note(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
 
     def note_stopped(self) -> None:
         """Emit `Stopped`."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast, overload
 
 import trio
 from attrs import define, field, frozen
 
-from ..._errors import ActorError, ChildError
+from ..._errors import ActorError, ActorStopped, ChildError
 from ..._states import check_states
 from .._circles import current_sender, expect, explain, find_circle, is_bounded
 from .._events import EVENT_BUFFER
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R", bound="ActorRef[Any]")
+
+ENDED: Final = frozenset[str](("stopped", "failed"))
+"""The states after the end of an actor."""
 
 
 @frozen(kw_only=True)
@@ -105,7 +108,10 @@ class Monitor:
 
         Raises:
             RuntimeError: the monitor was canceled.
+            ActorError: code of the actor that is watched, or of one below it, waits for its end without a deadline.
         """
+        if self._down is None:
+            check_not_within(self.ref._record)
         await trio.lowlevel.checkpoint()
         while self._down is None:
             if self.canceled:
@@ -273,7 +279,7 @@ class ActorRef(Receives[M_contra]):
         **Cancellation**: only ends the waiting.
 
         Raises:
-            RuntimeError: as for `call`.
+            ActorError, RuntimeError: as for `wait_state`.
         """
         await self.wait_state("stopped", "failed")
 
@@ -301,15 +307,26 @@ class ActorRef(Receives[M_contra]):
         **Cancellation**: only ends the waiting.
 
         Raises:
+            ActorStopped: the actor is in another state, and stays there: it was deleted, or its tree has ended.
+            ActorError: code of this actor, or of one below it, waits for its end without a deadline: it would wait for
+                itself.
             ValueError: a state is unknown, or none was given.
             RuntimeError: as for `call`.
         """
         check_states(f"actor {self.name!r}", states, STATES)
-        if self._record.state not in states and not self._record.lives_here:
-            raise elsewhere(self.name)
+        record = self._record
+        if record.state not in states:
+            if not record.lives_here:
+                raise elsewhere(self.name)
+            if set(states) <= ENDED:
+                check_not_within(record)
         await trio.lowlevel.checkpoint()
-        await self._record.change.until(lambda: self._record.state in states)
-        return self._record.state
+        await record.change.until(lambda: record.state in states or record.gone)
+        if record.state not in states:
+            what = f"actor {self.name!r}: is {record.state} and will never be {' or '.join(states)}"
+            why = "it was deleted, or its tree has ended"
+            raise ActorStopped(f"{what}, because {why}; start another one and use its reference", actor=self.name)
+        return record.state
 
     def _check_run(self) -> None:
         """Raise an error if the caller is outside the actor's Trio run."""
@@ -331,6 +348,23 @@ class ActorRef(Receives[M_contra]):
             "raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call it later",
             actor=self.name,
         )
+
+
+def check_not_within(record: Record) -> None:
+    """Raise an error if code of an actor, or of one below it, is about to wait for the end of that actor.
+
+    The end waits for that code: a handler is only ever cancelled then, and `running` is left first.
+    """
+    sender = current_sender()
+    if sender is None or is_bounded(sender):
+        return
+    for each in record.walk():
+        if sender in each.in_flight or sender is each.mailbox.life:
+            raise ActorError(
+                f"actor {record.name!r}: {each.name!r} waits for its end, which waits for {each.name!r}; call "
+                "self.stop() to end an actor from within, or wait in a task outside of it",
+                actor=record.name,
+            )
 
 
 def _circle(sender: Sender, envelope: Envelope) -> list[str]:

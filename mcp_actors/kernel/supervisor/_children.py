@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ..._collapse import EXITS
+from ..._collapse import is_exit
 from .._circles import Node
 from ..actor import stop_within
 from ..ref import CUT_SHORT
@@ -96,6 +96,8 @@ class Children(Node, ABC):
             if record.name not in self.table and not has_ended(record):
                 record.close(why := f"supervisor {own.name!r} was started again without it")
                 note_ended([record, *close_below(record, why)])
+            if record.name not in self.table:
+                record.leave()
         return children
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
@@ -181,7 +183,9 @@ class Children(Node, ABC):
             return None
         if run.fate is not None:
             return None if run.fate == "restarted" else CUT_SHORT
-        return run.verdict
+        end = run.verdict
+        run.forget_error()
+        return end
 
     def note_over(self, run: Run) -> None:
         """Let the manager handle the end of an incarnation."""
@@ -290,6 +294,7 @@ class Children(Node, ABC):
             child.close(why)  # for a supervisor, whose children have waited for its restart
             if self.table.get(child.spec.id) is child:
                 del self.table[child.spec.id], self._records[child.spec.id]
+            child.record.leave()
 
     # --- the manager ------------------------------------------------------------------------------------------------
 
@@ -309,7 +314,13 @@ class Children(Node, ABC):
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                await job()
+                try:
+                    await job()
+                except trio.Cancelled:
+                    raise
+                except BaseException as exc:  # out of a class that is derived from `Backoff`
+                    self._life.end("crashed", exc)
+                    return
                 del job  # it refers to an incarnation, and the next job may be hours away
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
@@ -323,19 +334,19 @@ class Children(Node, ABC):
     @contextmanager
     def _awaiting(self, *runs: Run) -> Iterator[None]:
         """Record, for the detection of deadlocks, that the supervisor waits for these incarnations in the block."""
-        self._life.awaits |= {*runs}
+        self._life.awaits.update(runs)
         try:
             yield
         finally:
-            self._life.awaits -= {*runs}
+            self._life.awaits.difference_update(runs)
 
     def blockers(self) -> list[Incarnation]:
         """Return the nodes that a change waits for before the manager begins it; see ``_circles``."""
         return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:
-        """End the supervisor if a child ended with a KeyboardInterrupt or SystemExit. Return True in that case."""
-        if not isinstance(end.error, EXITS):
+        """End the supervisor if a child ended with an exception that ends the program. Return True in that case."""
+        if not is_exit(end.error):
             return False
         self._life.end("crashed", end.error)
         return True

@@ -39,5 +39,7 @@ class DormantSupervisor(Actor):
         own.children = {spec.id: record_of(spec, own, known) for spec in self._specs}
         for record in own.children.values():
             record.become("stopped")
+        for id in known.keys() - own.children.keys():
+            known[id].forget(f"{own.name!r} was started again without it")
         raise IgnoreStart(keep_mailbox=True)
         yield  # type: ignore[unreachable]  # makes this a generator, which a context manager is made of

@@ -15,12 +15,15 @@ from __future__ import annotations
 import math
 import random
 from functools import partial
+from logging import ERROR
 from typing import TYPE_CHECKING
 
 import trio
 
-from ..._collapse import caused_by
+from ..._checks import is_number
+from ..._collapse import caused_by, is_exit
 from ..._errors import RestartLimitReached
+from ..._foreign import shown
 from ..._suspend import sleep_through_suspend
 from .. import _events as events
 from ..ref import CUT_SHORT, failure_text
@@ -76,6 +79,7 @@ class Recovery(Children):
         """Handle the end of an incarnation that had started, or that was overdue."""
         child, end = run.child, run.final
         self.finish(run)
+        run.forget_error()
         if child.run is not run:
             return
         assert end is not None
@@ -264,7 +268,7 @@ class Recovery(Children):
             comes_back: True if its supervisor ends too and both are restarted, so that its messages keep waiting.
         """
         self.leave(child)
-        retry_in = self._policy.park_retry(error) if self._policy.park_retry is not None else None
+        retry_in = self._retry_in(child, error)
         child.record.note(events.GaveUp, error=error, retry_in=retry_in)
         child.record.gave_up = True
         child.record.become("backoff" if comes_back else "failed")
@@ -275,6 +279,21 @@ class Recovery(Children):
             child.probation = trio.CancelScope()
             sleep, job = partial(sleep_through_suspend, retry_in), partial(self._try_once_more, child, child.probation)
             self._nursery.start_soon(self._alarm, child.probation, sleep, job, name=f"{child.spec.id}:parked")
+
+    def _retry_in(self, child: Child, error: BaseException | None) -> float | None:
+        """Return the seconds until a parked child is tried once more; None if it is not."""
+        park_retry = self._policy.park_retry
+        try:
+            seconds = None if park_retry is None else park_retry(error)
+            if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
+                raise ValueError(f"park_retry returned {shown(seconds)}; return seconds, 0 or more, or None")
+        except BaseException as exc:
+            if is_exit(exc):
+                self._life.record.hub.leave(exc)
+            text = "supervisor %r: park_retry raised for child %r, which counts as None"
+            self._life.record.hub.log(ERROR, text, self._life.record.name, child.spec.id, error=exc)
+            return None
+        return seconds
 
     async def _try_once_more(self, child: Child, probation: trio.CancelScope) -> None:
         """Start a parked child, unless it was started, stopped or deleted meanwhile."""

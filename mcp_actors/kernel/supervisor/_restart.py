@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 from attrs import define, field, frozen
 
 from ..._checks import is_seconds
+from ..._foreign import plain_name
 from ..actor import Shutdown
 from ..mailbox import MAILBOX_SIZE, M_contra, OverflowPolicy, check_mailbox
 from ..ref import RestartType, Spec
@@ -41,7 +42,7 @@ class ChildSpec(Spec[M_contra]):
         overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
     """
 
-    id: str
+    id: str = field(converter=plain_name)
     factory: Callable[[], Actor[M_contra]]
     restart: RestartType = field(default="permanent", kw_only=True)
     start_timeout: float | None = field(default=None, kw_only=True)

@@ -19,6 +19,7 @@ import trio
 
 from ..._collapse import first_of
 from ..._errors import ActorStartError
+from ..._foreign import shown, words_of
 from .._circles import find_circle, serving
 from ..actor import Actor
 from ..mailbox import Envelope, M_contra, Reply
@@ -232,7 +233,7 @@ class Supervisor(Actor[M_contra]):
             case DeleteChild(id):
                 return await self._in_turn(partial(self._delete_child, id), self._children.wait_finished)
         raise TypeError(
-            f"supervisor {self._life.record.name!r}: does not understand {message!r}; use SupervisorRef's methods"
+            f"supervisor {self._life.record.name!r}: does not understand {shown(message)}; use SupervisorRef's methods"
         )
 
     async def _in_turn(self, begin: Callable[[], Run | None], rest: Callable[[Run], Awaitable[T]]) -> T | None:
@@ -316,10 +317,10 @@ class Supervisor(Actor[M_contra]):
         return ref_to(run.child.record)
 
     def _undo_start(self, child: Child, exc: ActorStartError) -> None:
-        self._children.remove(child, str(exc))
+        self._children.remove(child, words_of(exc))
 
     def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
-        self._children.give_up(child, exc.__cause__, str(exc))
+        self._children.give_up(child, exc.__cause__, words_of(exc))
 
     async def _stop_child(self, id: str, fate: Fate) -> None:
         child = self._children.table.get(id)

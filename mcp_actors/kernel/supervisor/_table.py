@@ -227,6 +227,10 @@ def make_record(spec: ChildSpec, parent: Record) -> Record:
 def record_of(spec: ChildSpec, parent: Record, known: Mapping[str, Record]) -> Record:
     """Return the record of a child: the one that it had in an earlier incarnation of its supervisor, or a new one."""
     record = known.get(spec.id)
+    if record is not None and type(record.mailbox) is not Mailbox and not parent.is_pool:
+        # It was a member of a pool, and shares the messages of that.
+        record.forget(f"{parent.name!r} was started again as another kind of actor")
+        record = None
     if record is None:
         return make_record(spec, parent)
     record.mailbox.set_limits(spec.mailbox_size, spec.overflow)  # the factory may have given it other limits this time

@@ -17,6 +17,7 @@ import trio
 from ..._backoff import Backoff
 from ..._collapse import caused_by, collapse
 from ..._errors import ConfigError, McpActorsError
+from ..._foreign import Log
 from ._problems import problem_of
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0)
 """The delays after failures in a row: a shortage may be over in a second, or last for hours."""

@@ -24,7 +24,6 @@ input and carries on from there.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -36,6 +35,7 @@ from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
 from ..._errors import ServerError
+from ..._foreign import Log
 from ...kernel import NotSent
 from ..policy import is_modern
 from ..requests import PlainRequest, is_traced
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ..transports import DirectPipe
     from ._drain import Drain
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 @define(eq=False, repr=False)

@@ -14,7 +14,6 @@ requests then go through the session.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from mcp.shared.direct_dispatcher import DirectDispatcher
 from mcp.types import HEADER_MISMATCH, INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
 from pydantic_core import ValidationError, from_json
 
+from ..._foreign import Log
 from ...config import Http
 from ..policy import is_modern
 from ..requests import ListRequest, PlainRequest, Probe, is_traced
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     Dispatch = Callable[[str, Json], Awaitable[Json]]
     Stamp = Callable[[Json, CallOptions], None]
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 class DispatchedRequests:

@@ -15,7 +15,6 @@ that takes longer than 10 s.
 
 from __future__ import annotations
 
-import logging
 import signal
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -49,6 +48,7 @@ from mcp.types.version import (
 )
 from pydantic_core import ValidationError
 
+from ..._foreign import Log
 from ...config import AdaptedExtension
 from ..policy import (
     ASK,
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from ..transports import Link
     from ._patience import Patience
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 # It receives the messages of a session. A KeyboardInterrupt raised in the middle of one would be lost with that
 # message; with this protection Trio raises it in the main task instead.

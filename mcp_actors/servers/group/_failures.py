@@ -44,13 +44,14 @@ def translate(roster: Roster) -> Iterator[Phase]:
         records = roster.records.values()
         failure = (_unavailable(records) or exc) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
-        ours, others = group.split(lambda exc: isinstance(exc, RestartLimitReached) and exc.actor == GROUP)
+        # Not `group.split`, which recurses through the groups that the block has raised.
+        others = [exc for exc in group.exceptions if not (isinstance(exc, RestartLimitReached) and exc.actor == GROUP)]
         unavailable = _unavailable(roster.records.values())
-        if ours is None or others is None or unavailable is None:
+        if not others or len(others) == len(group.exceptions) or unavailable is None:
             raise
         failure = unavailable
-        if not _is_echo(others, unavailable):
-            failure = BaseExceptionGroup(group.message, [failure, *others.exceptions])
+        if not all(_is_echo(each, unavailable) for each in others):
+            failure = BaseExceptionGroup(group.message, [failure, *others])
     else:
         return
     # Not `from exc`: the kernel's account of its actors would only bury the server's own cause in the traceback.

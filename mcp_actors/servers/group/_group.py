@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from operator import is_
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
 from ..._flavor import check_trio, outside_trio
+from ..._foreign import Log
 from ..._misuse import CALL, explained_methods, unknown_argument
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 @frozen(eq=False)

@@ -17,7 +17,6 @@ requests. They wait until the block is cancelled, as soon as all accepted reques
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import asynccontextmanager
 from functools import partial
@@ -26,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._checks import is_number
+from ..._foreign import Log
 from ..basics import Signals, bad_option, name_of, open_background
 from ..record import ACTIVE, Drained
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._roster import Roster
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 DRAIN_TIMEOUT: Final = 30.0
 """Default of ``drain_timeout``: what service managers wait before they kill a program, less the time for the stop."""

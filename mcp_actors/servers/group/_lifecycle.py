@@ -17,7 +17,6 @@ is *held*: its actor has nothing to run. At last it is started as by `ServerRef.
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,6 +25,7 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
+from ..._foreign import Log
 from ...kernel import Actor, Call
 from ..basics import fan_out
 from ..record import ACTIVE, CONNECTED, ConfigChanged, ServerAdded, ServerRemoved
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 ADDED: Final = "add()"
 """Names the source of servers that `ServerGroup.add` has added."""

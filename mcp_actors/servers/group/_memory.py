@@ -17,7 +17,6 @@ Remembered tools are shown until the server has listed its tools in this run, an
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import groupby, islice
@@ -28,6 +27,7 @@ from attrs import frozen
 from mcp.types import Tool
 from pydantic_core import ValidationError
 
+from ..._foreign import Log
 from ...catalog import Pins
 from ...catalog.store import RememberedCatalog
 from ...catalog.values import freeze
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -14,6 +13,7 @@ from mcp.types import Implementation
 
 from ..._errors import ConfigError, ServerError
 from ..._flavor import check_flavor
+from ..._foreign import Log
 from ..._misuse import opens_block
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ..sources import Given
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 @opens_block

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 from attrs import define, field, frozen
 
+from ..._foreign import Log
 from ..basics import problem_of
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ._roster import Roster
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 MOST_REASONS: Final = 10
 """Maximum of different warnings per outage. A server may print the time of day in each of its errors."""

@@ -12,6 +12,7 @@ import trio
 from attrs import define, field
 
 from ..._errors import ServerUnavailable
+from ..._foreign import Log
 from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
 from ..basics import problem_of
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ._health import ServerHealth
     from ._state import Departure
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 E = TypeVar("E", bound=Event)
 

@@ -24,12 +24,12 @@ for an answer of the same burst. A listener must not depend on either order.
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from attrs import define, field, frozen
 
+from ..._foreign import Log
 from ..basics import open_background
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 class ClientCallbacks(TypedDict, total=False):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 from attrs import define
 
+from ..._foreign import Log
 from ..tools import Reporter
 from ._events import LimitReached, ToolsChanged, ToolsDiffer
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ..tools import Difference
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 @define

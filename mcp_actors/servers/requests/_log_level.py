@@ -6,7 +6,6 @@ has no such state, and every request carries the level in its ``_meta``.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, ClassVar, Final, cast, get_args
 
 from attrs import define
@@ -14,6 +13,7 @@ from mcp import MCPError
 from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
 
 from ..._errors import ActorCrashed, ActorStopped, NotSupported
+from ..._foreign import Log
 from ...catalog.schemas import kind_of
 from ..basics import problem_of
 from ..policy import is_modern
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ..record import ServerRecord
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 

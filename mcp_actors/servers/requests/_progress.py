@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from ..._answers import answer_of
+from ..._foreign import Log
 from ..basics import Feed
 
 if TYPE_CHECKING:
     from ...config import ProgressCallback
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 MAX_CHARACTERS: Final = 1024 * 1024
 """Characters of the messages that may wait for a slow callback. The label of a progress bar is at most a line."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from pydantic_core import to_json
 
 from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
+from ..._foreign import Log
 from ..._plain_text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
 from ..basics import TimeSlice, nearest, open_background
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ..tools import KnownTool
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 LAST_NOTICES: Final = 1.0
 """Seconds that an answer waits for the caller's progress callback to handle the notifications before it."""

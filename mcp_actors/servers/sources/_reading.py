@@ -23,7 +23,6 @@ something, is a reason to read again (`Sources.is_due`).
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -37,11 +36,12 @@ from attrs import define, field
 from ... import config as configuration
 from ..._collapse import caused_by
 from ..._errors import ConfigError
+from ..._foreign import Log
 from ...config import LoadedConfig, Rank, ServerConfig, Source
 from ..basics import NoThread, run_in_thread
 from ._given import OF_CODE, Configured, Given, Part, Reading, merge
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 T = TypeVar("T")
 

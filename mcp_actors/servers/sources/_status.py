@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ... import config
+from ..._foreign import Log
 from ...kernel import Actor
 from ..basics import NoThread
 from ..record import ServerAdded, ServerRemoved, StateChanged
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..basics import Upkeep
     from ._reading import Sources
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 BATCH: Final = 0.2
 """Seconds in which changes are collected: a start of many servers is one transaction."""

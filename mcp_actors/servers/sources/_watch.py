@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import asynccontextmanager
 from functools import partial
@@ -12,6 +11,7 @@ import trio
 from attrs import define, frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
+from ..._foreign import Log
 from ...kernel import Actor, Event
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._given import Configured, Given
     from ._reading import Sources
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 SETTLING: Final = 0.2
 """Seconds between two looks at a file that is being written."""

@@ -276,12 +276,15 @@ async def test_an_exception_of_a_cancelled_callback_is_logged(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_callback_that_raises_system_exit_ends_the_program(era: Era, caplog: pytest.LogCaptureFixture) -> None:
-    """S1-07: an exit is not a failure of the server or the callback."""
+@pytest.mark.parametrize("kind", [SystemExit, pytest.fail.Exception])
+async def test_a_callback_that_raises_an_exit_ends_the_program(
+    era: Era, kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """S1-07, C-41: it is not a failure of the server or the callback."""
 
     async def leave(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         await trio.lowlevel.checkpoint()
-        raise SystemExit(3)
+        raise kind("3")
 
     async def program() -> None:
         async with open_servers(asking(era, callbacks=Callbacks(elicitation=leave))) as servers:
@@ -289,7 +292,7 @@ async def test_a_callback_that_raises_system_exit_ends_the_program(era: Era, cap
                 await ask(servers["a"], ELICIT)
             await trio.sleep_forever()
 
-    with caplog.at_level(logging.WARNING, "mcp_actors"), pytest.raises(SystemExit), trio.fail_after(BOUND):
+    with caplog.at_level(logging.WARNING, "mcp_actors"), pytest.raises(kind), trio.fail_after(BOUND):
         await program()
     assert [message for message in caplog.messages if "timed out" in message] == []
 

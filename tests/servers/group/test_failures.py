@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -290,3 +292,33 @@ def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseExcepti
     with pytest.raises(type(defect)) as caught:
         fail()
     assert caught.value is defect
+
+
+class Full(logging.Handler):
+    """A handler that raises, like one whose disk is full."""
+
+    records = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records += 1
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+
+async def test_a_log_handler_that_raises_hurts_no_server() -> None:
+    """C-30: a server whose lines cannot be logged is connected again, and its neighbor is not disturbed."""
+    full, logger = Full(), logging.getLogger("mcp_actors")
+    level = logger.level
+    logger.addHandler(full)
+    logger.setLevel(logging.DEBUG)
+    try:
+        with trio.fail_after(BOUND):
+            async with open_servers(server("a"), server("b")) as servers:
+                kill(servers["a"])
+                await servers["a"].wait_state("backoff", "connecting")
+                await servers["a"].wait_state("ready")
+                assert text_of(await servers["b"].call_tool("echo", {"text": "hello"})) == "hello"
+                assert servers["b"].statistics().incarnation == 1
+    finally:
+        logger.removeHandler(full)
+        logger.setLevel(level)
+    assert full.records > 1

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import httpx2
 import pytest
 import trio
 
-from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerGroup, Sse, open_servers
+from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerError, ServerGroup, Sse, open_servers
 from mcp_actors.servers.transports.credentials._renewal import named_credentials
 from tests.idle_clock import IdleClock
 
@@ -185,3 +185,29 @@ def test_the_names_of_credentials_show_no_value() -> None:
     assert named_credentials(Http("http://127.0.0.1/", auth=httpx2.Auth())) == "auth"
     assert named_credentials(Http("http://127.0.0.1/", auth=lambda: "s3cret")) == "auth (a function)"
     assert named_credentials(Http("http://127.0.0.1/")) == ""
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("kind", [pytest.fail.Exception, SystemExit])
+@pytest.mark.parametrize("when", ["start", "renewal"])
+async def test_a_credential_function_that_ends_the_program_ends_it(
+    variant: str, kind: type[BaseException], when: str
+) -> None:
+    """C-41, S1-07: its exception leaves as itself, and is not a failed connect or request."""
+    tokens, error = Tokens(), kind("no token here")
+
+    def leave() -> None:
+        raise error
+
+    async def program() -> None:
+        if when == "start":
+            tokens.on_ask = leave
+        async with connected(variant, auth=tokens) as (server, servers):
+            tokens.on_ask, server.token = leave, "new-t0ken"
+            with suppress(ServerError):
+                await servers["web"].call_tool("sleep", {"seconds": 0})
+            await trio.sleep_forever()
+
+    with pytest.raises(kind) as caught, trio.fail_after(BOUND):
+        await program()
+    assert caught.value is error

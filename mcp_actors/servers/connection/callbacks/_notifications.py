@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,6 +9,7 @@ import trio
 from mcp.types import LoggingMessageNotification
 
 from ...._answers import answer_of
+from ...._foreign import Log
 from ...._json_walk import measured
 from ....config import CallbackContext
 from ...basics import MAX_WAITING, Feed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...record import ServerRecord
     from ._tasks import CallbackTasks
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 LAST_NOTIFICATIONS: Final = 1.0
 """Seconds to wait for the delivery of earlier notifications when a connection ends. They may say why a server died."""

@@ -23,6 +23,7 @@ from mcp.types import (
 from ...._answers import answer_of
 from ...._collapse import caused_by
 from ...._errors import LimitExceeded, ServerError
+from ...._foreign import Log
 from ....config import CallbackContext
 from ...basics import current_trace
 from ._tasks import TookTooLong
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 MAX_QUESTIONS: Final = 64
 """Maximum of open questions of one server: the default of ``max_in_flight``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -12,6 +11,7 @@ import trio
 from attrs import define, field, frozen
 
 from ...._collapse import caused_by, collapse
+from ...._foreign import Log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 class TookTooLong(Exception):

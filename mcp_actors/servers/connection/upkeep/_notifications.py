@@ -23,6 +23,7 @@ from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from ...._backoff import Backoff
 from ...._errors import HttpStatusError
+from ...._foreign import Log
 from ...basics import ConnectionOver, open_trace, problem_of
 from ...policy import is_modern, is_transient
 from ...record import Incoming, NotificationsMissed
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from mcp import Client
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 HEAD_START: Final = 0.25
 """Seconds that a connect waits for the stream before it lists the tools, so that no change between the two is missed.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from ...._errors import ActorCrashed, ActorStopped
+from ...._foreign import Log
 from ...policy import asked_to_wait
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from ...._backoff import Backoff
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 async def keep_trying(

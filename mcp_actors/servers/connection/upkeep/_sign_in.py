@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import trio
@@ -10,6 +9,7 @@ import trio
 from .... import auth
 from ...._collapse import caused_by
 from ...._errors import ConfigError, ConnectFailed
+from ...._foreign import Log
 from ....auth import SignInFailed, SignInRequired
 from ....config import Http, OAuth, Sse
 from ...transports import open_exchange
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...record import ServerRecord
 
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 
 async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required: object = None) -> None:

@@ -11,7 +11,6 @@ state of the server.
 
 from __future__ import annotations
 
-import logging
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
@@ -28,6 +27,7 @@ from mcp.types import (
 
 from ...._backoff import Backoff
 from ...._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, NotSupported
+from ...._foreign import Log
 from ....config import mask_url
 from ...basics import problem_of
 from ...policy import is_modern, is_transient
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 Args = TypeVarTuple("Args")
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 RESUBSCRIBE_BACKOFF: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed attempt, or from the end of a stream that was short, to the next attempt."""

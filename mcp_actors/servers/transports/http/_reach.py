@@ -8,19 +8,19 @@ the server, so that its end is noticed without further traffic.
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Final
 
 import httpx2
 import trio
 from attrs import define, field
 
+from ...._foreign import Log
 from ...basics import Background, own_shortage
 from .._link import Lifeline
 from ._bodies import is_sent, is_unsent
 from ._failures import UNREACHED, HttpFailures, is_about
 
-logger = logging.getLogger("mcp_actors.servers.http")
+logger = Log("mcp_actors.servers.http")
 
 RETRY: Final = 0.25
 """Seconds between attempts to connect to a server that refuses connections while other requests are in flight."""

@@ -9,7 +9,6 @@ A message that cannot be posted fails alone. The connection ends when the event 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime
@@ -35,6 +34,7 @@ from mcp.types import (
 )
 
 from ...._errors import ServerError
+from ...._foreign import Log
 from ....auth import SignInRequired
 from ....config import Sse
 from ...basics import ConnectionOver, RequestTrace, current_trace, own_shortage
@@ -61,7 +61,7 @@ from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
 
-logger = logging.getLogger("mcp_actors.servers.http")
+logger = Log("mcp_actors.servers.http")
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""

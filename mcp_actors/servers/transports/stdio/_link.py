@@ -14,7 +14,6 @@ of a wrapper that exited. It triggers a health check (see `_probing`), and a ser
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ...._foreign import Log
 from ....config import resolve_env
 from ...basics import Background, open_background, own_shortage
 from .._link import Lifeline, Link, Obituary
@@ -38,7 +38,7 @@ from ._writer import PipeWriter
 if TYPE_CHECKING:
     from ....config import ServerConfig, Stdio
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 EXIT_WAIT: Final = 0.5
 """Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error

@@ -7,7 +7,6 @@ the cost of a small request. In return a reader that always finds data must let 
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import sys
 import termios
@@ -27,6 +26,7 @@ from mcp.types import (
 from pydantic_core import from_json
 
 from ...._errors import LimitExceeded
+from ...._foreign import Log
 from ...basics import work_clock
 from ..credentials import Masker
 from ..wire import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 WaitExit: TypeAlias = Callable[[], Awaitable[None]]
 """Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended."""
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 READ_BYTES: Final = 64 * 1024
 """Bytes per read: the capacity of a Linux pipe."""

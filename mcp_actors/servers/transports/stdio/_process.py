@@ -11,7 +11,6 @@ A process that leaves the group by calling ``setsid`` has declared itself a daem
 
 from __future__ import annotations
 
-import logging
 import os
 import select
 import signal
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ...._foreign import Log
 from ._exit import has_successor, is_stopped, wait_exiting
 
 if TYPE_CHECKING:
     from ...basics import Background
 
-logger = logging.getLogger("mcp_actors.servers")
+logger = Log("mcp_actors.servers")
 
 EOF_SHARE: Final = 0.4
 """Share of ``stop_timeout`` in which a server should exit after its stdin is closed: 2 s of the default 5 s, as in the

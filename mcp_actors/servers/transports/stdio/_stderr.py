@@ -8,11 +8,12 @@ from typing import Final
 
 import trio
 
+from ...._foreign import Log
 from ...._plain_text import plain_text
 from ...basics import TimeSlice
 from ..credentials import Masker
 
-logger = logging.getLogger("mcp_actors.servers.stderr")
+logger = Log("mcp_actors.servers.stderr")
 """One logger for all servers: each record names its server in the text and, for filters, in ``record.mcp_server``. A
 logger per server would be a global that is never freed."""
 
@@ -56,7 +57,7 @@ class StderrReader:
             while data := await self._read():
                 self._tail += data
                 del self._tail[: -TAIL_BYTES - self._margin]
-                if logger.isEnabledFor(logging.INFO):
+                if logger.is_enabled_for(logging.INFO):
                     await self._take(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             pass

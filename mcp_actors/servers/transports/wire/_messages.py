@@ -9,6 +9,7 @@ from attrs import define, field
 from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
 from pydantic_core import from_json
 
+from ...._foreign import Log
 from ._request_table import comparable_id
 
 INITIALIZED: Final = "notifications/initialized"
@@ -63,7 +64,7 @@ class SkippedMessages:
     """
 
     server: str
-    logger: logging.Logger
+    logger: Log
     count: int = field(default=0, init=False)
 
     def add(self, message: str) -> None:

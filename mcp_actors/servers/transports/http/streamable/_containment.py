@@ -13,7 +13,6 @@ Three things pass unchanged:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -34,6 +33,7 @@ from mcp.types import (
 from pydantic_core import from_json, to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
+from ....._foreign import Log
 from .....auth import SignInRequired
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace, own_shortage
 from ..._link import Lifeline
@@ -64,7 +64,7 @@ from ._notification_stream import NotificationStream
 from ._replies import ENDED, Answered, BegunResponse, NotMessage, bare, error_for, with_body
 from ._stubs import make_stub, with_stubs
 
-logger = logging.getLogger("mcp_actors.servers.http")
+logger = Log("mcp_actors.servers.http")
 
 posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=None)
 """The message that an HTTP request carries. The SDK posts a message in the context in which it was written."""

@@ -8,7 +8,6 @@ when the next stream is open. They are lost before the first stream, too, which 
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -19,12 +18,13 @@ import trio
 from mcp.types import JSONRPCMessage
 
 from ....._backoff import Backoff
+from ....._foreign import Log
 from ....basics import Background
 from ..._link import Lifeline
 from ...wire import MessageLimits, SkippedMessages, parse_message
 from .._events import Event
 
-logger = logging.getLogger("mcp_actors.servers.http")
+logger = Log("mcp_actors.servers.http")
 
 LASTING: Final = 30.0
 """Seconds after which a stream counts as stable, so the delay of `GAP_BACKOFF` starts from its beginning again."""
