@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._misuse import explained
 from .. import _validators as check
 from ..values import system_problem
 
@@ -54,6 +55,7 @@ def _to_tcp(value: object) -> tuple[int, ...] | None:
     return ports
 
 
+@explained
 @attrs.frozen(kw_only=True, repr=False)
 class Sandbox:
     """The files and TCP ports that a server process and its children may use, on Linux with Landlock.
