@@ -16,7 +16,8 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.shared.message import SessionMessage
+from mcp.types import ErrorData, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
@@ -36,7 +37,7 @@ ANYTHING = st.recursive(
 ALMOST_A_MESSAGE = st.fixed_dictionaries(
     {"jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0", 2.0])},
     optional={
-        "id": st.integers(0, 3) | st.sampled_from(["1", 1.0, True, None]),
+        "id": st.integers(0, 3) | st.sampled_from(["1", 1.5, True, None]),
         "method": st.just("ping") | ANYTHING,
         "params": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
         "result": st.dictionaries(st.text(), ANYTHING, max_size=2) | ANYTHING,
@@ -123,9 +124,10 @@ async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
 async def test_a_last_message_without_a_newline_is_received(end: str) -> None:
     """B-17."""
     message, lost = '{"jsonrpc":"2.0","id":7,"result":{}}', trio.Event()
-    async with open_link(shell(f"printf '{message}{end}'"), on_lost=lost.set) as link:
-        reader, _ = await streams_of(link)
+    async with open_link(shell(f"read line; printf '{message}{end}'"), on_lost=lost.set) as link:
+        reader, writer = await streams_of(link)
         with trio.fail_after(BOUND):
+            await writer.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
             item = await reader.receive()
             assert isinstance(item.message, JSONRPCResponse)
             assert not lost.is_set()
@@ -278,6 +280,8 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
     rounds, settled = Rounds(), Counter[int]()
 
     class Waiting:
+        sent = True
+
         def succeeded(self, result: dict[str, Any]) -> None:
             settled[rounds.number] += 1
 

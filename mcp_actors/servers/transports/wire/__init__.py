@@ -12,9 +12,11 @@ from ._lines import (
     PartialMessage as PartialMessage,
 )
 from ._messages import (
+    BYTE_ORDER_MARK as BYTE_ORDER_MARK,
     INITIALIZED as INITIALIZED,
     LOGGED as LOGGED,
     SkippedMessages as SkippedMessages,
+    parse_json as parse_json,
     parse_message as parse_message,
     to_message as to_message,
     with_result_type as with_result_type,
@@ -25,7 +27,12 @@ from ._pace import (
     Bucket as Bucket,
     ReadingPace as ReadingPace,
 )
-from ._request_table import FIRST_ID as FIRST_ID, LAST_ID as LAST_ID, RequestTable as RequestTable
+from ._request_table import (
+    FIRST_ID as FIRST_ID,
+    LAST_ID as LAST_ID,
+    RequestTable as RequestTable,
+    comparable_id as comparable_id,
+)
 from ._server_requests import (
     CANCELLED as CANCELLED,
     HELD_BYTES as HELD_BYTES,
