@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,12 +12,22 @@ import trio
 from mcp.types import CallToolResult
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, ConnectionLost, ServerConfig, ServerRef, Stdio, open_servers
+from mcp_actors import (
+    Callbacks,
+    ConnectionLost,
+    HealthPolicy,
+    ServerConfig,
+    ServerRef,
+    Stdio,
+    open_servers,
+)
+from mcp_actors.servers.transports.stdio._link import INPUT_WAIT
+from tests.idle_clock import IdleClock
 
 from . import wire_server
 from .answers import BY_SESSION
-from .fleet import calls
-from .groups import BOUND
+from .fleet import PROMPT, calls
+from .groups import BOUND, NEVER
 from .links import text_of
 from .processes import eventually
 
@@ -61,7 +72,7 @@ def config(log: Path, **options: Any) -> ServerConfig:
 
 async def raw(ref: ServerRef, text: str, meta: dict[str, Any] | None, **more: Any) -> CallToolResult:
     """Call a tool that writes a text."""
-    with trio.fail_after(BOUND):
+    with trio.fail_after(PROMPT):
         return await ref.call_tool("raw", {"text": text, **more}, meta=meta)
 
 
@@ -138,6 +149,39 @@ async def test_an_answer_that_was_written_before_its_request_is_dropped(
                 await noticed.wait()
             (tmp_path / "noticed").touch()
         assert all(text_of(each.value).startswith("[") for each in outcomes)
+
+
+@WAYS
+async def test_calls_that_lie_unread_end_when_the_server_closes_its_stdin(
+    meta: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    """C-05: nothing is sent meanwhile."""
+    gate = tmp_path / "gate"
+    quiet = config(tmp_path / "log", health=HealthPolicy(interval=None), restart=NEVER, stop_timeout=0.1)
+    async with open_servers(quiet) as servers:
+        await servers["a"].call_tool("stall", {"until": str(gate)})
+        with trio.fail_after(PROMPT):
+            async with calls(3, lambda: servers["a"].call_tool("echo", meta=meta)) as outcomes:
+                await wait_all_tasks_blocked()
+                gate.touch()
+        for outcome in outcomes:
+            assert isinstance(outcome.error, ConnectionLost)
+            assert "its process closed its stdin" in str(outcome.error)
+            assert outcome.error.outcome == "unknown"
+
+
+async def test_a_call_that_was_read_is_answered_after_the_server_has_closed_its_stdin(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
+    """C-05: only what it has not read can never be answered."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    async with open_servers(config(tmp_path / "log", stop_timeout=0.1)) as servers:
+        async with calls(1, servers["a"].call_tool, "finish", {"when": str(fifo)}) as outcomes:
+            await trio.sleep(10 * INPUT_WAIT)
+            assert not outcomes[0].over
+            os.close(os.open(fifo, os.O_WRONLY))
+        assert text_of(outcomes[0].value) == "finished"
 
 
 @pytest.mark.parametrize("line", ["\n", "\r\n", " \n", "\t \r\n"])

@@ -150,6 +150,17 @@ class Server:
             case "guess":
                 self.reply(request, text("guessed"))
                 self.guess(request, arguments)
+            case "stall":
+                self.reply(request, text("stalled"))
+                wait_for(arguments["until"])
+                os.close(sys.stdin.fileno())
+                time.sleep(600)
+            case "finish":
+                os.close(sys.stdin.fileno())
+                with open(arguments["when"]) as fifo:
+                    fifo.read()
+                self.reply(request, text("finished"))
+                time.sleep(600)
             case "deaf":
                 os.close(sys.stdin.fileno())
                 self.reply(request, text("deaf"))

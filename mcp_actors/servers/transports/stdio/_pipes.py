@@ -9,12 +9,13 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import select
 import sys
 import termios
 from array import array
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import trio
@@ -64,6 +65,12 @@ BURST: Final = 16
 """Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
 sixteen small messages delay other tasks by less than a millisecond."""
 
+INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
+"""The reason of a loss, unless the process has exited."""
+
+LOOK_EVERY: Final = 0.5
+"""Seconds between two checks whether a server has closed its stdin, on systems that do not report it."""
+
 SHOWN_BYTES: Final = 80
 """Bytes of a malformed line that are logged: enough to recognize a banner."""
 
@@ -98,6 +105,34 @@ def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
     count = array("i", [0])
     fcntl.ioctl(stream.fileno(), termios.FIONREAD, count)
     return count[0]
+
+
+def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
+    """Return True if every process has closed the other end of a pipe that is written to; False if that is unknown."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+
+
+async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
+    """Wait until every process has closed the other end of a pipe that is written to.
+
+    Trio waits until a pipe can be written, and it nearly always can be. An epoll of its own for no event at all reports
+    errors only, and is itself something that Trio waits for: it costs nothing while the pipe is used.
+
+    Returns too if our end was closed before this began.
+    """
+    try:
+        watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
+    except (AttributeError, OSError):  # or there is no file descriptor left
+        while stream.fileno() != -1 and not has_no_reader(stream):  # noqa: ASYNC110 - the system has no event for it
+            await trio.sleep(LOOK_EVERY)
+        return
+    with watch:
+        if stream.fileno() == -1:
+            return
+        watch.register(stream.fileno(), 0)
+        await trio.lowlevel.wait_readable(watch.fileno())
 
 
 @define(eq=False, repr=False)

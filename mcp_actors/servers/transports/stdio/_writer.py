@@ -31,8 +31,9 @@ from mcp.types import (
 )
 from pydantic_core import to_json
 
+from ...basics import ConnectionOver
 from ..wire import CANCELLED, RequestTable, ServerRequests, Stream
-from ._pipes import READ_BYTES, PipeReader, WaitExit
+from ._pipes import INPUT_CLOSED, READ_BYTES, PipeReader, WaitExit
 
 if TYPE_CHECKING:
     from .._link import Lifeline, OutgoingLine
@@ -252,7 +253,7 @@ class PipeWriter(Stream):
         try:
             await self._wait_exit()
         finally:
-            self._lifeline.lose()
+            self._lifeline.lose(None if self._lifeline.exited else ConnectionOver(INPUT_CLOSED))
             self._waiting.unpark_all()
         raise anyio.BrokenResourceError from error
 
