@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, LoadedConfig, ServerGroup, open_servers
 from mcp_actors.config import Rank
@@ -325,6 +325,34 @@ async def test_a_source_that_hangs_is_reported_and_delays_the_others_once(clock:
         await trio.sleep(40)
         assert [*group] == ["u", "c"]
         assert not group.errors
+
+
+async def test_a_source_that_answers_again_is_waited_for_again(clock: MockClock) -> None:
+    """While it is busy, a reload waits for it, as for one that was never silent."""
+    looking = trio.Event()
+
+    class Noticed(Written):
+        def look(self) -> Hashable:
+            looking.set()
+            return super().look()
+
+    table, over = Noticed("table", (absent("t", connect="lazy"),)), [trio.Event(), trio.Event()]
+    async with open_servers(table, watch=True) as group:
+        table.error = Hangs(over[0])
+        await trio.sleep(A_WHILE)
+        over[0].set()
+        table.write(absent("u", connect="lazy"))
+        await trio.sleep(A_WHILE)
+        assert [*group] == ["u"]
+        table.error = Hangs(over[1])
+        looking = trio.Event()
+        await looking.wait()
+        table.write(absent("v", connect="lazy"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(group.reload, table)
+            await wait_all_tasks_blocked()
+            over[1].set()
+        assert [*group] == ["v"]
 
 
 async def test_all_sources_are_read_at_the_same_time(clock: MockClock) -> None:
