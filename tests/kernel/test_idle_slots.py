@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
@@ -62,6 +65,27 @@ async def test_no_deadline_wakes_a_tree_that_is_idle(mock_clock: MockClock) -> N
             assert trio.lowlevel.current_statistics().seconds_to_next_deadline == SWEEP_PERIOD
             await pass_time(mock_clock, SWEEP_PERIOD)
         assert trio.lowlevel.current_statistics().seconds_to_next_deadline > 1e6
+
+
+async def test_an_incarnation_that_has_ended_is_not_kept_for_the_next_sweep(mock_clock: MockClock) -> None:
+    hosts: list[weakref.ref[Host]] = []
+
+    def make() -> Host:
+        host = Host()
+        hosts.append(weakref.ref(host))
+        return host
+
+    async with open_supervisor(ChildSpec("child", make)) as supervisor:
+        ref = supervisor.child("child")
+        await ref.call(Get(1))
+        first = hosts[0]()
+        assert first is not None
+        first.fail(Boom())
+        del first
+        await settle()
+        assert await ref.call(Get(2)) == 2
+        gc.collect()
+        assert [each() is None for each in hosts] == [True, False]
 
 
 async def test_one_sweeper_serves_a_tree_also_across_restarts(mock_clock: MockClock) -> None:

@@ -454,6 +454,8 @@ async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_nex
 class Waiting:
     """A request that notes its answer."""
 
+    sent = True
+
     def __init__(self) -> None:
         self.answers: list[Any] = []
 

@@ -17,7 +17,7 @@ from tests.idle_clock import IdleClock
 from .fleet import calls, http_config, http_server, kill, pid_of
 from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, reach, server, shell, state
 from .links import text_of
-from .processes import eventually, freeze, state_of
+from .processes import eventually, freeze, state_of, wait_ended
 from .scripted_server import command
 
 QUICK: Final = HealthPolicy(interval=10, timeout=10, silence=3600)
@@ -96,6 +96,39 @@ async def test_a_wrapper_that_exits_while_its_server_serves_on_is_not_mistaken()
         assert events.states("a") == ["connecting", "ready"]
     # It is not a child of this process, so stopping cannot wait for its end.
     await eventually(lambda: state_of(serving) != "running", within=BOUND)
+
+
+@pytest.mark.parametrize("evidence", ["check", "call"])
+async def test_a_server_that_dies_after_its_wrapper_is_noticed_at_the_first_evidence(
+    evidence: str, idle_clock: IdleClock
+) -> None:
+    """C-06: a helper holds the pipes, so neither the exit of the server nor the end of its stdout is reported."""
+    config = shell(
+        "a",
+        f"exec 3<&0; sleep 600 <&3 & {command_with()} <&3 & wait",
+        health=HealthPolicy(interval=600),
+        restart=AT_ONCE,
+        request_timeout=30,
+        stop_timeout=STOP,
+    )
+    async with open_servers(config) as servers:
+        wrapper, serving = pid_of(servers["a"]), int(text_of(await servers["a"].call_tool("pid")))
+        os.kill(wrapper, signal.SIGKILL)
+        await eventually(lambda: servers["a"].statistics().health.last_check is not None)
+        await servers["a"].wait_ready()
+        assert int(text_of(await servers["a"].call_tool("pid"))) == serving
+        os.kill(serving, signal.SIGKILL)
+        await wait_ended([serving])
+        if evidence == "call":
+            with pytest.raises((ConnectionLost, RequestTimedOut)):
+                await servers["a"].call_tool("echo", {"text": "?"})
+        else:
+            assert (await servers["a"].check_health()).status == "unhealthy"
+        known_at = trio.current_time()
+        await reach(servers, "a", "backoff", "connecting")
+        assert trio.current_time() - known_at < 15
+        with trio.fail_after(BOUND):
+            await servers["a"].wait_ready()
 
 
 async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_once(idle_clock: IdleClock) -> None:

@@ -128,15 +128,6 @@ class Server:
         match params["name"]:
             case "say":
                 self.put("".join(filled(request, line) + "\n" for line in arguments["lines"]).encode())
-            case "deaf":
-                os.close(sys.stdin.fileno())
-                self.reply(request, text("deaf"))
-                time.sleep(60)  # it goes on, and reads nothing more
-            case "slowly":
-                whole = json.dumps({"jsonrpc": "2.0", "id": request, "result": text("slow")}) + "\n"
-                for byte in whole.encode():
-                    self.put(bytes([byte]))
-                    time.sleep(0.0005)
             case "ask":
                 self.ask(request, params)
             case "echo":
@@ -147,6 +138,52 @@ class Server:
                 self.require_roots(request)
             case "task":
                 self.refuse(request, params)
+            case _:
+                self.misbehave(request, params["name"], arguments)
+
+    def misbehave(self, request: Any, tool: str, arguments: Json) -> None:
+        """Call a tool that does what a process can do wrong."""
+        match tool:
+            case "raw":
+                self.put(arguments.get("before", "").encode() * arguments.get("times", 1))
+                self.put(filled(request, arguments["text"]).encode())
+            case "guess":
+                self.reply(request, text("guessed"))
+                self.guess(request, arguments)
+            case "stall":
+                self.reply(request, text("stalled"))
+                wait_for(arguments["until"])
+                os.close(sys.stdin.fileno())
+                time.sleep(600)
+            case "finish":
+                os.close(sys.stdin.fileno())
+                with open(arguments["when"]) as fifo:
+                    fifo.read()
+                self.reply(request, text("finished"))
+                time.sleep(600)
+            case "deaf":
+                os.close(sys.stdin.fileno())
+                self.reply(request, text("deaf"))
+                time.sleep(60)  # it goes on, and reads nothing more
+            case "slowly":
+                whole = json.dumps({"jsonrpc": "2.0", "id": request, "result": text("slow")}) + "\n"
+                for byte in whole.encode():
+                    self.put(bytes([byte]))
+                    time.sleep(0.0005)
+
+    def guess(self, request: Any, arguments: Json) -> None:
+        """Answer what may be asked next, before it is read; say so, and read on once that was noticed."""
+        wait_for(arguments["asked"])
+        for number in [*range(1, 50), *range(request + 1, request + 5)]:
+            self.reply(number, text("a guess"))
+        self.send({"method": "notifications/message", "params": {"level": "info", "data": "guessed"}})
+        wait_for(arguments["noticed"])
+
+
+def wait_for(path: str) -> None:
+    """Wait until there is a file."""
+    while not os.path.exists(path):
+        time.sleep(0.001)
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ class Limits:
         max_schema_bytes: bytes of JSON of each other part of a listed item, such as a tool's input schema, output
             schema, annotations, icons or meta. Default 262144 (256 KiB).
         max_schema_depth: nesting depth of objects and arrays in each of these parts, 1 to 200. Default 64.
-        max_message_values: JSON values in one message, approximately (commas, brackets and braces outside of strings
-            are counted). A response that has more fails its request; over stdio and HTTP with SSE, any other message
-            that has more ends the connection. Default 250000.
+        max_message_values: JSON values in one message, approximately (commas, colons, opening brackets and braces
+            outside of strings are counted, so a key is a value too). A response that has more fails its request; over
+            stdio and HTTP with SSE, any other message that has more ends the connection. Default 250000.
         max_notifications: notifications accepted per second. A server that sends more than six times as many is read
             no faster than that, nor faster than 12 KiB a second for each. Default 500.
         max_requests: requests of its own (sampling, elicitation, roots, pings) that may be unanswered, and that it may

@@ -206,6 +206,7 @@ class ServerActor(Actor):
         disable_result_validation(self._client.session)
         watch_input_requests(self._client, self._name)
         self._dispatched = DispatchedRequests(self._client, self._record, link.posts)
+        self._record.session.past = self._dispatched.dispatch
         self._phase = Phase.LISTING
         await self._listen(link, incoming)
         self._record.listeners.tell(NotificationsMissed())

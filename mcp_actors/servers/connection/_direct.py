@@ -154,13 +154,13 @@ class DirectRequests:
 class SentRequest:
     """A plain request on its way: the line that is sent, and the answer that is awaited."""
 
-    __slots__ = ("_begun", "_direct", "_later", "_request", "id", "line")
+    __slots__ = ("_direct", "_later", "_request", "id", "line", "sent")
 
     def __init__(self, direct: DirectRequests, request: PlainRequest[Any], later: Later[Any], members: bytes) -> None:
         self._direct = direct
         self._request = request
         self._later = later
-        self._begun = False
+        self.sent: bool | None = None
         self.id: int = direct.pipe.table.add(self)
         self.line: bytes = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}\n' % (
             self.id,
@@ -170,7 +170,6 @@ class SentRequest:
 
     def written(self) -> None:
         """Note that the server may have read the request."""
-        self._begun = True
         self._direct.pipe.count_request()
 
     def withdrawn(self) -> None:
@@ -208,7 +207,7 @@ class SentRequest:
     def cancel(self, later: Later[Any]) -> None:
         """Withdraw the request, or ask the server to cancel it."""
         self._direct.pipe.table.remove(self.id)
-        if not self._begun:
+        if self.sent is None:
             self._direct.pipe.withdraw(self)
             later.reply(None)  # it frees the slot; its caller has left
         else:
@@ -220,10 +219,11 @@ class SentRequest:
 class CancelNotice:
     """Asks the server to cancel a request; the slot of the request is free once it is written."""
 
-    __slots__ = ("_later", "line")
+    __slots__ = ("_later", "line", "sent")
 
     def __init__(self, request_id: int, later: Later[Any]) -> None:
         self._later = later
+        self.sent: bool | None = None
         params = {"requestId": request_id, "reason": "caller cancelled"}
         self.line: bytes = to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}) + b"\n"
 

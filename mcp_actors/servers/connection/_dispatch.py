@@ -50,6 +50,9 @@ logger = Log("mcp_actors.servers")
 class DispatchedRequests:
     """The requests of one connection that have a task.
 
+    Attributes:
+        dispatch: sends a request past the session; None if the SDK has other names.
+
     Args:
         client: the SDK's client for the connection.
         record: the record of the server.
@@ -60,7 +63,7 @@ class DispatchedRequests:
         self._client = client
         self._record = record
         self._version = client.protocol_version
-        self._dispatch = _way_past(client, record.config.name, posts)
+        self.dispatch = _way_past(client, record.config.name, posts)
         self._http = isinstance(record.config.transport, Http)
 
     async def send(self, message: Request[Any]) -> Any:
@@ -75,10 +78,10 @@ class DispatchedRequests:
         """
         if isinstance(message, ListRequest | Probe):
             return await message.send_past(self._client, self._record, self.past(message.operation))
-        if self._dispatch is None or not isinstance(message, PlainRequest) or (params := self._params(message)) is None:
+        if self.dispatch is None or not isinstance(message, PlainRequest) or (params := self._params(message)) is None:
             return await message.send(self._client, self._record)
         try:
-            result = await self._dispatch(message.method, params)
+            result = await self.dispatch(message.method, params)
         except MCPError as exc:
             if exc.code == HEADER_MISMATCH:
                 return await message.send(self._client, self._record)  # which lists the tools again if that may help
@@ -109,7 +112,7 @@ class DispatchedRequests:
         The session notes from its pages of tools which arguments are headers over HTTP, since 2026-07-28.
         """
         noted = self._http and is_modern(self._version)
-        return None if method == "tools/list" and noted else self._dispatch
+        return None if method == "tools/list" and noted else self.dispatch
 
     def past_at_first(self, method: str) -> PastSession | None:
         """Return the same for the first request of a connection, which goes through the session over HTTP.

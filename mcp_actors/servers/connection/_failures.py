@@ -16,6 +16,7 @@ from ..._plain_text import indented, plain_text
 from ...auth import SignInRequired
 from ..basics import ConnectionOver, own_shortage, problem_of
 from ..policy import incompatibility
+from ..requests import first_problem
 from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
@@ -190,12 +191,7 @@ def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLo
 
 
 def _invalid_response(exc: ValidationError, masker: Masker) -> str:
-    """Describe where a response violates the protocol, without quoting its data."""
-    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in first["loc"]) or "top level"
-    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
-    what = plain_text(masker(f"at {where}: {first['msg'].lower()}"), limit=STDERR_IN_MESSAGE)
-    return f"invalid response ({what}{more})"
+    return f"invalid response ({first_problem(exc, masker)})"
 
 
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:

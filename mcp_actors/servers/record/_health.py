@@ -15,7 +15,9 @@ requests do not count: they cannot be the reason for the silence.
 
 A process may exit while another process holds its pipes: a wrapper with its server as a child, or a server with a
 helper. It is checked once, and without an answer the connection is lost at once. A request that was sent before
-protects it only if another process of the same session may be the server.
+protects it only if another process of the same session may be the server. If there is an answer, such a process is the
+server from then on, and nothing reports its exit. So it is looked for at each later failure, and if it is gone, the
+connection is lost at once, too.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ class ServerHealth:
     _nap: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     # The process has exited, its pipes are open, and there was no answer since.
     _left_alone: bool = field(default=False, init=False)
+    # The process has exited, and another one was found that may be the server.
+    _succeeded: bool = field(default=False, init=False)
 
     @property
     def connected(self) -> bool:
@@ -145,7 +149,7 @@ class ServerHealth:
         link.hear_of_exit(self._exited)
         interval = self.policy.timeout if self.failing else self.policy.interval or math.inf
         self._due = math.inf if self.policy.interval is None else trio.current_time() + interval
-        self._left_alone = False
+        self._left_alone = self._succeeded = False
         if link.exited:
             self._exited()
 
@@ -176,8 +180,13 @@ class ServerHealth:
         """Return the step to take now, or None. See the theory of operation at the top of the file."""
         assert self._link is not None
         due = self.ladder.verdict(self.policy)
-        if self._left_alone and self.ladder.here and self._link.heard_at <= self.ladder.since:
-            return None if self._is_busy() and await self._link.may_serve_on() else "restart"
+        if self._link.exited and not self.ladder.here:
+            self._succeeded = self._succeeded or await self._link.may_serve_on()
+        elif self._link.exited and self._link.heard_at <= self.ladder.since:
+            if self._left_alone:
+                return None if self._is_busy() and await self._link.may_serve_on() else "restart"
+            if self._succeeded and not await self._link.may_serve_on():
+                return "restart"
         if due is None or self._link.suspended:
             return due
         silence, silent = self.policy.silence, trio.current_time() - self._link.heard_at

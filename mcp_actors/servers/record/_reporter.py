@@ -74,6 +74,10 @@ class CatalogReporter(Reporter):
         """Report that the server lists its tools again."""
         self.recover()
 
+    def invalid(self, problem: str) -> None:
+        """Report that an item is left out because it is not valid."""
+        logger.warning("server %r: %s", self.config.name, self.mask(problem))
+
     def over_limit(self, error: LimitExceeded) -> None:
         """Report that a limit was exceeded."""
         error.args = (self.mask(str(error)),)  # it quotes names of the server

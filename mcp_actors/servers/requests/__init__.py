@@ -14,7 +14,12 @@ from ._health_checks import (
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
 from ._pages import Kind as Kind, ListAll as ListAll, ListRequest as ListRequest, PastSession as PastSession
-from ._plain import PlainRequest as PlainRequest, is_traced as is_traced, members_of as members_of
+from ._plain import (
+    PlainRequest as PlainRequest,
+    first_problem as first_problem,
+    is_traced as is_traced,
+    members_of as members_of,
+)
 from ._request import (
     Request as Request,
     meta_for as meta_for,

@@ -1,4 +1,4 @@
-"""Leave out the items of a list that exceed its limits.
+"""Leave out items of a list that are too large or invalid.
 
 The items are unchecked, so they are measured by a walk that does not recurse and that ends early (``_json_walk``).
 """
@@ -25,6 +25,7 @@ class ListMeter:
 
     Attributes:
         left_out: one error for each item that exceeds a limit, with the limit and a remedy.
+        invalid: one phrase for each item that is not valid.
 
     Args:
         server: the configured name of the server.
@@ -36,6 +37,7 @@ class ListMeter:
     what: str
     limits: Limits
     left_out: list[LimitExceeded] = attrs.field(factory=list, init=False)
+    invalid: list[str] = attrs.field(factory=list, init=False)
     _number: int = attrs.field(default=0, init=False)
     _size: int = attrs.field(default=0, init=False)
 
@@ -66,9 +68,17 @@ class ListMeter:
             raise self._refused(_over(found, limit, "max_list_bytes"))
         if excess is None:
             return True
-        name = plain_text(str(members.get("name")), limit=80)
-        self.left_out.append(self._refused(f"{self.what[:-1]} {name!r} is left out: {excess}"))
+        self.left_out.append(self._refused(f"{self._left_out(members.get('name'))}: {excess}"))
         return False
+
+    def refuse(self, item: object, reason: str) -> None:
+        """Add an item that is not valid to `invalid`."""
+        name = item.get("name") if isinstance(item, dict) else None
+        self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
+
+    def _left_out(self, name: str | None) -> str:
+        shown = "without a name" if name is None else repr(plain_text(name, limit=80))
+        return f"{self.what[:-1]} {shown} is left out"
 
     def follow(self, cursor: str) -> None:
         """Check the cursor to the next page.

@@ -15,7 +15,7 @@ from pydantic_core import ValidationError
 from ..._errors import LimitExceeded
 from ..basics import TimeSlice
 from ._list_meter import ListMeter
-from ._plain import parse_result, without_later_fields
+from ._plain import first_problem, parse_result, without_later_fields
 from ._request import Request, meta_for, needs_meta
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class ListAll(ListRequest[tuple[T, ...]]):
 async def all_pages(
     client: Client, record: ServerRecord, past: PastSession | None, kind: Kind[Page, T]
 ) -> tuple[T, ...]:
-    """Fetch a list page by page; leave out items over a limit, and report them.
+    """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
 
     Args:
         client: the client of the connection.
@@ -115,17 +115,18 @@ async def all_pages(
     Raises:
         LimitExceeded: the list is too large, has too many pages, or repeats a cursor.
         mcp.MCPError: as for `Request.send`.
-        pydantic_core.ValidationError: a page does not conform to the protocol.
+        pydantic_core.ValidationError: a page does not conform to the protocol, apart from its items.
     """
     if kind.capability(client.server_capabilities) is None:
         return ()
     meter = ListMeter(record.config.name, kind.what, record.config.limits)
     try:
-        found = await _collected(_Pages(client, record, past, kind), meter)
+        found = await _collected(_Pages(client, record, past, kind, meter), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(kind.what, [exc])
         raise
     record.catalog.note_over_limit(kind.what, meter.left_out)
+    record.catalog.note_invalid(kind.what, meter.invalid)
     return found
 
 
@@ -161,31 +162,55 @@ class _Pages(Generic[Page, T]):
     record: ServerRecord
     past: PastSession | None
     kind: Kind[Page, T]
+    meter: ListMeter
 
     async def fetch(self, cursor: str | None) -> tuple[int, Iterator[Page]]:
         """Request a page. Return the number of its items, and its parts, which are validated one by one."""
-        if self.past is None or needs_meta(self.client, self.record):
+        past, absorb = self.past, None
+        if past is None or needs_meta(self.client, self.record):
             meta = meta_for(self.client, self.record)
-            page = await self.kind.fetch(self.client)(cursor=cursor, meta=meta)
-            return len(self.kind.items(page)), iter((page,))
-        result = await self.past(self.kind.method, {} if cursor is None else {"cursor": cursor})
+            try:
+                page = await self.kind.fetch(self.client)(cursor=cursor, meta=meta)
+            except ValidationError:
+                # The session refuses the whole page. It is requested once more, for the items that are valid.
+                if (past := self.record.session.past) is None:
+                    raise
+                absorb = getattr(self.client.session, "_absorb_tool_listing", None)
+            else:
+                return len(self.kind.items(page)), iter((page,))
+        result = await past(self.kind.method, {} if cursor is None else {"cursor": cursor})
         without_later_fields(self.kind.method, self.client.protocol_version, result)
         items = result.get(self.kind.member)
-        return len(items) if type(items) is list else 0, self._parts(result, items)
+        parts = self._parts(result, items)
+        if absorb is not None and self.kind.method == "tools/list":
+            parts = (absorb(part, complete=False) for part in parts)  # which arguments are headers, over HTTP
+        return len(items) if type(items) is list else 0, parts
 
     def _parts(self, result: dict[str, Any], items: object) -> Iterator[Page]:
-        if type(items) is not list or len(items) <= PART:
+        if type(items) is not list or not items:
             yield self._parsed(result)
             return
         for start in range(0, len(items), PART):
             some = items[start : start + PART]
+            yield self._valid(result, some)
+            # Release them now, because to release thousands at once is a long step.
+            items[start : start + PART] = [None] * len(some)
+
+    def _valid(self, result: dict[str, Any], items: list[Any]) -> Page:
+        """Return a page with those of the items that are valid."""
+        try:
+            return self._parsed({**result, self.kind.member: items})
+        except ValidationError:
+            self._parsed({**result, self.kind.member: []})  # raises if anything else is not valid
+        valid = []
+        for item in items:
             try:
-                part = self._parsed({**result, self.kind.member: some})
-            except ValidationError:
-                part = self._parsed(result)  # raises the error that names the places in the whole page
-            # Release them now, because to release thousands at once is a long step. The first one is valid.
-            items[start : start + PART] = items[:1] * len(some)
-            yield part
+                self._parsed({**result, self.kind.member: [item]})
+            except ValidationError as exc:
+                self.meter.refuse(item, first_problem(exc, self.record.session.masker, skip=2))
+            else:
+                valid.append(item)
+        return self._parsed({**result, self.kind.member: valid})
 
     def _parsed(self, result: dict[str, Any]) -> Page:
         page: Page = parse_result(self.kind.method, self.client.protocol_version, result)

@@ -13,16 +13,21 @@ from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
 from opentelemetry import context, trace
 from pydantic_core import PydanticSerializationError, to_json
 
+from ..._plain_text import plain_text
 from ..policy import is_modern
 from ._request import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from mcp import Client, MCPError
     from mcp.types import InputRequiredResult, InputResponses
+    from pydantic_core import ValidationError
 
     from ..record import ServerRecord
+
+PROBLEM: Final = 400
+"""Characters that are shown of a place in a result, and of what is wrong there."""
 
 INPUT_REQUIRED: Final = "input_required"
 
@@ -136,6 +141,20 @@ def members_of(params: Mapping[str, Any]) -> bytes | None:
         return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
     except (PydanticSerializationError, ValueError):
         return None
+
+
+def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
+    """Return the first place at which a result violates the protocol, and how, without quoting its data.
+
+    Args:
+        exc: the error.
+        mask: masks the credentials of the connection.
+        skip: the number of steps of the place that are not shown.
+    """
+    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
+    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
+    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more
 
 
 @cache

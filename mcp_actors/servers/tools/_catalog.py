@@ -55,6 +55,9 @@ class Reporter:
     def over_limit(self, error: LimitExceeded) -> None:
         """Report that an item exceeds a limit and is left out."""
 
+    def invalid(self, problem: str) -> None:
+        """Report that an item is left out because it is not valid."""
+
 
 class ServerCatalog:
     """The tools of one server.
@@ -94,6 +97,7 @@ class ServerCatalog:
         self.freshness: Freshness = Freshness()
         self.failure: Exception | None = None
         self._over_limit: dict[str, frozenset[str]] = {}
+        self._invalid: dict[str, frozenset[str]] = {}
         self._answer: tuple[KnownTool, ...] = ()
         self._judged: tuple[object, object] = (None, None)
         self._misnamed: str | None = None
@@ -222,6 +226,20 @@ class ServerCatalog:
                     server=server,
                 )
             )
+
+    def note_invalid(self, what: str, problems: Sequence[str]) -> None:
+        """Report the items of a list that are not valid, except those reported for the previous list.
+
+        Args:
+            what: the kind of items.
+            problems: one phrase per item.
+        """
+        before, self._invalid[what] = self._invalid.get(what, frozenset()), frozenset(problems)
+        new = [problem for problem in dict.fromkeys(problems) if problem not in before]
+        for problem in new[:MAX_REPORTED]:
+            self._reporter.invalid(problem)
+        if (more := len(new) - MAX_REPORTED) > 0:
+            self._reporter.invalid(f"{more} more of its {what} are not valid and are left out; fix the server")
 
     # --- approval ---------------------------------------------------------------------------------------------------
 

@@ -98,7 +98,13 @@ class Obituary:
 
 
 class OutgoingLine(Protocol):
-    """A line that waits to be written without a task of its own."""
+    """A line that waits to be written without a task of its own.
+
+    Attributes:
+        sent: set by the pipe: to False before `written` is called, and to True once all of it was written. None before.
+    """
+
+    sent: bool | None
 
     @property
     def line(self) -> bytes:

@@ -118,6 +118,7 @@ class MemoryPipe(MessageReader):
             await self._arrived.park()
         _, (self.last_context, message, line) = self._queue.popitem(last=False)
         if line is not None:
+            line.sent = True
             line.written()
         return message
 

@@ -62,6 +62,7 @@ class Line:
     number: int
     method: bytes = b'"m"'
     fate: list[str] = field(factory=list)
+    sent: bool | None = None
 
     @property
     def line(self) -> bytes:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
+import select
 import signal
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -16,11 +19,14 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.shared.message import SessionMessage
+from mcp.types import ErrorData, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio._pipes import BURST, unread_bytes
+from mcp_actors.servers.transports.stdio import _pipes
+from mcp_actors.servers.transports.stdio._pipes import BURST, LOOK_EVERY, has_no_reader, unread_bytes, wait_no_reader
 from mcp_actors.servers.transports.stdio._writer import BACKLOG_BYTES
 from mcp_actors.servers.transports.wire._messages import parse_message
 
@@ -132,9 +138,10 @@ async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
 async def test_a_last_message_without_a_newline_is_received(end: str) -> None:
     """B-17."""
     message, lost = '{"jsonrpc":"2.0","id":7,"result":{}}', trio.Event()
-    async with open_link(shell(f"printf '{message}{end}'"), on_lost=lost.set) as link:
-        reader, _ = await streams_of(link)
+    async with open_link(shell(f"read line; printf '{message}{end}'"), on_lost=lost.set) as link:
+        reader, writer = await streams_of(link)
         with trio.fail_after(BOUND):
+            await writer.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
             item = await reader.receive()
             assert isinstance(item.message, JSONRPCResponse)
             assert not lost.is_set()
@@ -287,6 +294,8 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
     rounds, settled = Rounds(), Counter[int]()
 
     class Waiting:
+        sent = True
+
         def succeeded(self, result: dict[str, Any]) -> None:
             settled[rounds.number] += 1
 
@@ -307,6 +316,44 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
             nursery.cancel_scope.cancel("enough")
     assert settled.total() == 10 * BURST
     assert max(settled.values()) <= 2 * BURST  # the tasks of a tick run in any order
+
+
+@pytest.fixture(params=["epoll", "no epoll", "no descriptor"])
+def watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a test with the event of the system, and without it."""
+
+    def refuse() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    system = SimpleNamespace(**vars(select))
+    if request.param == "no epoll":
+        vars(system).pop("epoll", None)
+    if request.param == "no descriptor":
+        system.epoll = refuse
+    monkeypatch.setattr(_pipes, "select", system)
+
+
+@pytest.mark.usefixtures("watched")
+async def test_a_pipe_has_no_reader_once_every_process_has_closed_its_end(autojump_clock: MockClock) -> None:
+    """C-05: a child may have inherited it."""
+    gone = trio.Event()
+
+    async def watch() -> None:
+        await wait_no_reader(stream)
+        gone.set()
+
+    ours, theirs = os.pipe()[::-1]
+    inherited = os.dup(theirs)
+    async with trio.lowlevel.FdStream(ours) as stream, trio.open_nursery() as nursery:
+        os.write(ours, b"unread")
+        nursery.start_soon(watch)
+        os.close(theirs)
+        await trio.sleep(10 * LOOK_EVERY)
+        assert (gone.is_set(), has_no_reader(stream), unread_bytes(stream)) == (False, False, 6)
+        os.close(inherited)
+        with trio.fail_after(BOUND):
+            await gone.wait()
+        assert (has_no_reader(stream), unread_bytes(stream)) == (True, 6)
 
 
 async def test_room_in_the_backlog_wakes_one_waiting_sender(tmp_path: Path) -> None:

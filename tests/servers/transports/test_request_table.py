@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ ERROR = {"code": -32000, "message": "no"}
 class Asked:
     """A request that notes how it was answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, sent: bool | None = True) -> None:
+        self.sent = sent
         self.answers: list[object] = []
 
     def succeeded(self, result: dict[str, Any]) -> None:
@@ -76,6 +78,33 @@ def test_ids_are_compared_as_numbers_where_they_are_numbers(sent: object, compar
     assert type(comparable_id(sent)) is type(compared)
 
 
+@pytest.mark.parametrize("members", [{"result": RESULT}, {"error": ERROR}])
+def test_an_answer_to_a_request_that_is_not_sent_yet_is_dropped(
+    table: RequestTable, members: dict[str, object]
+) -> None:
+    """C-07: the request goes on waiting for its own answer."""
+    request = Asked(sent=False)
+    message = answer(table.add(request), **members)
+    assert table.settle(message) is True
+    assert (request.answers, len(table)) == ([], 1)
+    request.sent = True
+    assert table.settle(message) is True
+    assert (len(request.answers), len(table)) == (1, 0)
+
+
+def test_an_answer_to_the_session_counts_once_and_after_its_request_was_sent(table: RequestTable) -> None:
+    """C-07."""
+    message = JSONRPCResponse(jsonrpc="2.0", id="7", result=RESULT)
+    assert table.answers_session(message) is False
+    table.sent_by_session(7)
+    assert [table.answers_session(message), table.answers_session(message)] == [True, False]
+    table.sent_by_session(7)
+    table.forget("7")
+    table.forget(None)
+    assert table.answers_session(message) is False
+    assert table.answers_session(JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="?"))) is True
+
+
 def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable) -> None:
     request = Asked()
     request_id = table.add(request)
@@ -116,9 +145,11 @@ def test_a_message_that_is_not_an_object_is_for_the_session(table: RequestTable,
     assert table.settle(message) is False
 
 
-def test_an_id_may_come_back_as_text(table: RequestTable) -> None:
+@pytest.mark.parametrize("form", [str, float])
+def test_an_id_may_come_back_as_text_or_as_a_float(table: RequestTable, form: Callable[[int], object]) -> None:
+    """C-08."""
     request = Asked()
-    assert table.settle(answer(str(table.add(request)), result=RESULT)) is True
+    assert table.settle(answer(form(table.add(request)), result=RESULT)) is True
     assert request.answers == [RESULT]
 
 

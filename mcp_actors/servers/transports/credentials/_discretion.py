@@ -15,6 +15,7 @@ from typing import Final
 import httpx2
 from attrs import frozen
 
+from ...._plain_text import plain_text
 from ....config import mask_url
 from ....config.values import ExpandedUrl
 from ...basics import LOGGERS
@@ -45,6 +46,18 @@ class _MaskSecrets(logging.Filter):
                 record.msg, record.args = masked, None
             if record.exc_info:
                 record.exc_text = ours.masker.shown(record.exc_text or _FORMATTER.formatException(record.exc_info))
+        return True
+
+
+class _Shorten(logging.Filter):
+    """Makes each message of other packages one short line: they quote headers and ids of a server at any length."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten a record; drop none."""
+        if _ours.get() is not None:
+            message = record.getMessage()
+            if (shown := plain_text(message)) != message:
+                record.msg, record.args = shown, None
         return True
 
 
@@ -91,10 +104,12 @@ _THEIRS: Final = (
     *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
 )
 _MASK: Final = _MaskSecrets()
+_SHORTEN: Final = _Shorten()
 
 _FILTERS: Final = (
+    ("httpx2", _MaskUrls()),  # before its arguments are put into the message
     *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
-    ("httpx2", _MaskUrls()),
+    *((name, _SHORTEN) for name in _THEIRS),
     ("httpcore2.http11", _DropHeaders()),
     ("httpcore2.http2", _DropHeaders()),
     ("mcp.client.streamable_http", _DropSessions()),

@@ -13,9 +13,10 @@ import trio
 from attrs import define, field
 from mcp import MCPError
 
+from ...._plain_text import plain_text
 from ...basics import TimeSlice
 from .._link import Lifeline
-from ..wire import TooManyValues, ValueCounter
+from ..wire import SHOWN, TooManyValues, ValueCounter
 from ._failures import UNREACHED, error_in
 
 SHORT: Final = 64 * 1024
@@ -189,7 +190,7 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
     codings = [each for each in codings if each != "identity"]
     if len(codings) > 1:
-        raise httpx2.DecodingError(f"it was encoded more than once: {', '.join(codings)}")
+        raise httpx2.DecodingError(f"it was encoded more than once: {plain_text(', '.join(codings), limit=SHOWN)}")
     time_slice = TimeSlice()
     size = ENCODED_PIECE if codings else PIECE
     response.stream = _Sliced(response.stream, size, time_slice)  # type: ignore[arg-type]  # an AsyncClient's are async

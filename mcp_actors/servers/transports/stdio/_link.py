@@ -6,6 +6,7 @@ background tasks of the link are not cancelled with the owner, and end with the 
 - one reads stderr until it ends
 - one waits for the process to exit
 - one writes to stdin what the pipe did not take at once
+- one notices that no process can read stdin any more
 - one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
 
 The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
@@ -23,12 +24,12 @@ import trio
 
 from ...._foreign import Log
 from ....config import resolve_env
-from ...basics import Background, open_background, own_shortage
+from ...basics import Background, ConnectionOver, open_background, own_shortage
 from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials
 from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable, ServerRequests
 from ._command import child_environment
-from ._pipes import PipeReader, read_pipe, unread_bytes
+from ._pipes import INPUT_CLOSED, PipeReader, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess
 from ._sandbox import hint
 from ._start import start_process
@@ -48,6 +49,13 @@ closes its pipes before it reports the exit. Only a server that merely closed it
 OBITUARY_WAIT: Final = 0.5
 """Seconds for it to exit and end its stderr, before the error of a failed connect is built. The error quotes its
 stderr, and delays no request."""
+
+INPUT_WAIT: Final = 0.25
+"""Seconds between two looks at a server that reads nothing any more. A process that exits closes its stdin first, and
+what it has written to stdout, and how it ended, should be known before its connection is lost."""
+
+LOOKS: Final = 3
+"""Number of these looks: a process that is left behind, and writes without end, does not keep the connection."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed. Only a daemon can keep stderr open longer."""
@@ -90,15 +98,17 @@ class StdioLink(Link):
         )
         self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, table)
         self._exit_code: int | None = None
+        self._of_leader = 0
         self._unread: int | None = None
         self._stopping = False
         self.target = OpenStreams(self._reader, self._writer)
         self.direct = self._writer
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
-        process.watch(background, lifeline.exit)
+        process.watch(background, self._exited)
         background.start_soon(self._stderr.run, name=f"{config.name}:stderr")
         background.start_soon(self._writer.run, name=f"{config.name}:stdin")
+        background.start_soon(self._watch_input, name=f"{config.name}:input")
 
     def __repr__(self) -> str:
         state = "closed" if self._stopping else "lost" if self.lost else "open"
@@ -132,11 +142,20 @@ class StdioLink(Link):
         """True if no process can read what is sent any more; False if the system does not report that."""
         return self._process.input_closed
 
+    def _exited(self) -> None:
+        self._of_leader = self._reader.received + (unread_bytes(self._process.stdout) or 0)
+        self._lifeline.exit()
+
     async def may_serve_on(self) -> bool:
-        """Return True if a child of the exited process may be the server, or if the system does not report that."""
-        received = self._reader.received
+        """Return True if a child of the exited process may be the server, or if the system does not report that.
+
+        If anything has come since the exit, the server has written at least that. Otherwise it has written everything:
+        a helper that the process has left behind has not.
+        """
+        since = self._reader.received - self._of_leader
+        written = since if since > 0 else self._reader.received
         try:
-            return await trio.to_thread.run_sync(self._process.has_successor, received, abandon_on_cancel=True)
+            return await trio.to_thread.run_sync(self._process.has_successor, written, abandon_on_cancel=True)
         except RuntimeError as error:
             if own_shortage(error) is None:
                 raise
@@ -177,6 +196,20 @@ class StdioLink(Link):
         self._process.close_pipes()
         if self.malformed_lines > LOGGED:
             logger.warning("server %r: skipped %d lines on stdout in total", self._name, self.malformed_lines)
+
+    async def _watch_input(self) -> None:
+        """Lose the connection if requests lie in the pipe and no process can read them any more.
+
+        What was read may still be answered. A request that is sent later finds the pipe closed by itself.
+        """
+        await wait_no_reader(self._process.stdin)
+        for _ in range(LOOKS):
+            await trio.sleep(INPUT_WAIT)
+            if self._stopping or unread_bytes(self._process.stdin) == 0:
+                return
+            if not unread_bytes(self._process.stdout):
+                break
+        self._lifeline.lose(None if self.exited else ConnectionOver(INPUT_CLOSED))
 
     async def _wait_exit(self) -> None:
         with trio.move_on_after(EXIT_WAIT):

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import sys
 import termios
 from array import array
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import trio
 from attrs import define, field
 from mcp.shared.message import SessionMessage
 from mcp.types import (
+    JSONRPCError,
     JSONRPCMessage,
     JSONRPCRequest,
+    JSONRPCResponse,
 )
 from pydantic_core import from_json
 
@@ -30,6 +33,7 @@ from ...._foreign import Log
 from ...basics import work_clock
 from ..credentials import Masker
 from ..wire import (
+    BYTE_ORDER_MARK,
     SKIPPED,
     LineSplitter,
     LongLine,
@@ -40,6 +44,7 @@ from ..wire import (
     ServerRequests,
     SkippedMessages,
     answer_over_limit,
+    parse_json,
     to_message,
     unreadable_answer,
     with_result_type,
@@ -59,6 +64,12 @@ READ_BYTES: Final = 64 * 1024
 BURST: Final = 16
 """Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
 sixteen small messages delay other tasks by less than a millisecond."""
+
+INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
+"""The reason of a loss, unless the process has exited."""
+
+LOOK_EVERY: Final = 0.5
+"""Seconds between two checks whether a server has closed its stdin, on systems that do not report it."""
 
 SHOWN_BYTES: Final = 80
 """Bytes of a malformed line that are logged: enough to recognize a banner."""
@@ -94,6 +105,34 @@ def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
     count = array("i", [0])
     fcntl.ioctl(stream.fileno(), termios.FIONREAD, count)
     return count[0]
+
+
+def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
+    """Return True if every process has closed the other end of a pipe that is written to; False if that is unknown."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+
+
+async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
+    """Wait until every process has closed the other end of a pipe that is written to.
+
+    Trio waits until a pipe can be written, and it nearly always can be. An epoll of its own for no event at all reports
+    errors only, and is itself something that Trio waits for: it costs nothing while the pipe is used.
+
+    Returns too if our end was closed before this began.
+    """
+    try:
+        watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
+    except (AttributeError, OSError):  # or there is no file descriptor left
+        while stream.fileno() != -1 and not has_no_reader(stream):  # noqa: ASYNC110 - the system has no event for it
+            await trio.sleep(LOOK_EVERY)
+        return
+    with watch:
+        if stream.fileno() == -1:
+            return
+        watch.register(stream.fileno(), 0)
+        await trio.lowlevel.wait_readable(watch.fileno())
 
 
 @define(eq=False, repr=False)
@@ -154,10 +193,8 @@ class PipeReader(MessageReader):
                 raise anyio.EndOfStream
             line = self._lines.pop()
             message = await self._read_more() if line is None else self._parse(line)
-            if message is not None and self._table.settle_message(message) and self._requests.answered():
-                message = None
-            elif message is not None and not self._requests.is_answer(message):
-                self._count(message, len(line) if isinstance(line, bytes) else 0)
+            if message is not None:
+                message = self._for_session(message, len(line) if isinstance(line, bytes) else 0)
             if line is not None:
                 self._paced = 0
             if message is not None:
@@ -166,6 +203,17 @@ class PipeReader(MessageReader):
             self._burst += 1
             if self._rest or self._burst >= BURST:
                 await self._pause()
+
+    def _for_session(self, message: JSONRPCMessage, size: int) -> JSONRPCMessage | None:
+        """Settle the request that a message answers, and count what was not asked for; return what the session gets."""
+        settled = self._table.settle_message(message)
+        if not (self._requests.answered() if settled else self._requests.is_answer(message)):
+            self._count(message, size)
+        if settled or (
+            isinstance(message, JSONRPCResponse | JSONRPCError) and not self._table.answers_session(message)
+        ):
+            return None  # it was settled, or answers no request that was sent
+        return message
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:
         now = trio.current_time()
@@ -189,13 +237,19 @@ class PipeReader(MessageReader):
         if isinstance(line, LongLine):
             return self._skipped(line)
         began, spent, self._spent = self._clock(), self._spent, 0.0
+        parsed = None
         try:
-            return self._accept(from_json(line))
+            parsed = from_json(line)
+            return self._accept(parsed)
         except ValueError:
-            answer = None
-            if line and not line.isspace():
-                self._note_malformed(line)
-                answer = unreadable_answer(line)
+            # Some servers write a blank line after each message; it causes no pause.
+            if not line or line.isspace() or self._lines.put_back(line):
+                return None
+            if line.startswith(BYTE_ORDER_MARK):
+                with suppress(ValueError):
+                    return self._accept(parse_json(line))
+            self._note_malformed(line)
+            answer = unreadable_answer(line, parsed)
             self._rest = self._pace.wasted(spent + self._clock() - began)
             return answer
 
@@ -250,7 +304,7 @@ class PipeReader(MessageReader):
     async def _at_end(self) -> JSONRPCMessage | None:
         # A server that was killed may leave half a message, which does not parse.
         with suppress(ValueError):
-            return self._accept(from_json(self._lines.take_rest()))
+            return self._accept(parse_json(self._lines.take_rest()))
         # Wait before the connection is marked as lost: callers fail in that step, and their errors should say how the
         # process ended. If cancelled here, the next call finds the end of the stream again.
         await self._wait_exit()

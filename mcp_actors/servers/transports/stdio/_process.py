@@ -12,7 +12,6 @@ A process that leaves the group by calling ``setsid`` has declared itself a daem
 from __future__ import annotations
 
 import os
-import select
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,6 +22,7 @@ import trio
 
 from ...._foreign import Log
 from ._exit import has_successor, is_stopped, wait_exiting
+from ._pipes import has_no_reader
 
 if TYPE_CHECKING:
     from ...basics import Background
@@ -93,9 +93,7 @@ class ServerProcess:
     @property
     def input_closed(self) -> bool:
         """Whether every process has closed its end of stdin; False where the system does not tell."""
-        poll = select.poll()
-        poll.register(self.stdin.fileno(), 0)
-        return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
+        return has_no_reader(self.stdin)
 
     def has_successor(self, written: int) -> bool:
         """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""

@@ -12,6 +12,7 @@ loop and writes them in the next.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -24,12 +25,15 @@ from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     PROTOCOL_VERSION_META_KEY,
+    JSONRPCNotification,
     JSONRPCRequest,
+    RequestId,
 )
 from pydantic_core import to_json
 
-from ..wire import RequestTable, ServerRequests, Stream
-from ._pipes import READ_BYTES, PipeReader, WaitExit
+from ...basics import ConnectionOver
+from ..wire import CANCELLED, RequestTable, ServerRequests, Stream
+from ._pipes import INPUT_CLOSED, READ_BYTES, PipeReader, WaitExit
 
 if TYPE_CHECKING:
     from .._link import Lifeline, OutgoingLine
@@ -66,6 +70,9 @@ class PipeWriter(Stream):
     meta: bytes | None = field(default=None, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
+    # Requests whose last bytes are in the backlog, with the number of all bytes that have been there by their end.
+    _unsent: deque[tuple[int, OutgoingLine | RequestId]] = field(factory=deque, init=False)
+    _drained: int = field(default=0, init=False)
     # Lines that may still be withdrawn.
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)
     _blocked: bool = field(default=False, init=False)
@@ -95,6 +102,7 @@ class PipeWriter(Stream):
         # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
         # by the background task, which the cancellation of the sender does not reach.
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        request_id = item.message.id if isinstance(item.message, JSONRPCRequest) else None
         if self.meta is None and isinstance(item.message, JSONRPCRequest):
             self._note_meta(item.message)
         with self._requests.sending(item.message):
@@ -104,9 +112,11 @@ class PipeWriter(Stream):
             while self._full:
                 await self._waiting.park()
                 self._check_open()
-            await self._give(line)
+            await self._give(line, request_id)
             if full:
                 self._let_in()
+            if isinstance(item.message, JSONRPCNotification) and item.message.method == CANCELLED:
+                self.table.forget((item.message.params or {}).get("requestId"))
 
     def _note_meta(self, request: JSONRPCRequest) -> None:
         """Note what the session writes into every request; the handshake writes less."""
@@ -116,15 +126,34 @@ class PipeWriter(Stream):
         stamps = {key: meta[key] for key in STAMPS if key in meta}
         self.meta = to_json({"_meta": stamps})[1:-1] if len(stamps) == len(STAMPS) else None
 
-    async def _give(self, line: bytes) -> None:
+    async def _give(self, line: bytes, request_id: RequestId | None) -> None:
         taken = 0
         if not self._backlog and not self._blocked and not self._reader.crowded:
             taken = await self._write(line)
             self._blocked = taken < len(line)
         self._begun = True
         if taken < len(line):
-            self._backlog += memoryview(line)[taken:]
+            self._put_off(memoryview(line)[taken:], request_id)
             self._work.unpark()
+        elif request_id is not None:
+            self.table.sent_by_session(request_id)
+
+    def _put_off(self, rest: memoryview, of: OutgoingLine | RequestId | None) -> None:
+        """Add the rest of a line to the backlog."""
+        self._backlog += rest
+        if of is not None:
+            self._unsent.append((self._drained + len(self._backlog), of))
+
+    def _drain(self, number: int) -> None:
+        """Note that so many bytes of the backlog were written."""
+        del self._backlog[:number]
+        self._drained += number
+        while self._unsent and self._unsent[0][0] <= self._drained:
+            _, of = self._unsent.popleft()
+            if isinstance(of, int | str):
+                self.table.sent_by_session(of)
+            else:
+                of.sent = True
 
     @trio.lowlevel.enable_ki_protection
     def offer(self, line: OutgoingLine) -> bool:
@@ -170,8 +199,11 @@ class PipeWriter(Stream):
         """Note that the pipe has taken at least the first bytes of a line; the rest must follow."""
         self._begun = True
         if taken < len(line.line):
-            self._backlog += memoryview(line.line)[taken:]
+            line.sent = False
+            self._put_off(memoryview(line.line)[taken:], line)
             self._block()
+        else:
+            line.sent = True
         line.written()
 
     def _block(self) -> None:
@@ -221,7 +253,7 @@ class PipeWriter(Stream):
         try:
             await self._wait_exit()
         finally:
-            self._lifeline.lose()
+            self._lifeline.lose(None if self._lifeline.exited else ConnectionOver(INPUT_CLOSED))
             self._waiting.unpark_all()
         raise anyio.BrokenResourceError from error
 
@@ -235,7 +267,7 @@ class PipeWriter(Stream):
                 if self._broken is not None:
                     await self._lose(self._broken)
                 if self._backlog:
-                    del self._backlog[: await self._write(self._backlog)]
+                    self._drain(await self._write(self._backlog))
                     self._let_in()
                 elif self._collected:
                     await self._write_collected()

@@ -12,9 +12,11 @@ from ._lines import (
     PartialMessage as PartialMessage,
 )
 from ._messages import (
+    BYTE_ORDER_MARK as BYTE_ORDER_MARK,
     INITIALIZED as INITIALIZED,
     LOGGED as LOGGED,
     SkippedMessages as SkippedMessages,
+    parse_json as parse_json,
     parse_message as parse_message,
     to_message as to_message,
     with_result_type as with_result_type,

@@ -6,6 +6,7 @@ does not take quadratic time.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from io import BytesIO
 from typing import Final
@@ -13,8 +14,21 @@ from typing import Final
 from ._unreadable import LONG, Excerpt
 from ._values import Excess, ValueCounter
 
+SPACE: Final = 16
+"""Maximum bytes of space after a message whose line is ended by a carriage return alone."""
+
 SKIPPED: Final = 16
 """Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
+
+
+FEW: Final = 4
+"""So few lines of one read are not searched for blank ones."""
+
+# A carriage return between two messages ends a line: some servers write no other line end. It cannot be part of a valid
+# message there. Between the values of one message it is space.
+_RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
+
+_BLANK: Final = re.compile(rb"\n\s++")
 
 
 class LongLine(Excerpt):
@@ -56,6 +70,14 @@ class PartialMessage:
         return self._data.tell() == 0 and self.skipped is None
 
     @property
+    def complete(self) -> bool:
+        """True if a whole array or object has arrived, so what follows does not belong to it."""
+        if self.skipped is not None or self._counter.depth != 0:
+            return False
+        last = bytes(self._data.getbuffer()[-SPACE:]).rstrip()
+        return last.endswith((b"}", b"]"))
+
+    @property
     def value(self) -> bytes | LongLine:
         """The bytes that have arrived, or the two ends of a message over a limit."""
         return self.skipped or self._data.getvalue()
@@ -82,7 +104,7 @@ class PartialMessage:
 
 
 class LineSplitter:
-    """Takes bytes as they arrive and returns whole lines, without their newline.
+    """Takes bytes as they arrive and returns whole lines, without their newline. Most blank lines are dropped.
 
     Args:
         max_line_bytes: the maximum size of a line.
@@ -102,13 +124,43 @@ class LineSplitter:
     def feed(self, data: bytes) -> None:
         """Take the next bytes of the stream."""
         lines = data.split(b"\n")
+        if len(lines) > FEW:
+            # Thousands of blank lines are one match here, and would be thousands of steps of the reader.
+            lines = _BLANK.sub(b"\n", data).split(b"\n")
         begun = lines.pop()
+        if self.partial.empty:
+            self.whole.extend(lines)
+        else:
+            self._take(lines)
+        if begun:
+            self._begin(begun)
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Take the ends of lines. The first one is the end of the line that is still arriving."""
         if lines and not self.partial.empty:
             self.partial.append(lines.pop(0))
             self.whole.append(self._take_partial())
         self.whole.extend(lines)
-        if begun:
+
+    def _begin(self, begun: bytes) -> None:
+        """Take bytes without a newline after them; a carriage return may end a line, too."""
+        if b"\r" not in begun:
             self.partial.append(begun)
+            return
+        if begun.startswith(b"\r") and self.partial.complete:
+            self.whole.append(self._take_partial())
+        *lines, begun = _RETURN.split(begun)
+        self._take(lines)
+        self.partial.append(begun)
+        if begun.endswith(b"\r") and self.partial.complete:
+            self.whole.append(self._take_partial())
+
+    def put_back(self, line: bytes) -> bool:
+        """Take a line that cannot be parsed again, if it is several lines with carriage returns between them."""
+        lines = _RETURN.split(line) if len(line) <= LONG and b"\r" in line else [line]
+        if len(lines) > 1:
+            self.whole.extendleft(reversed(lines))
+        return len(lines) > 1
 
     def _take_partial(self) -> bytes | LongLine:
         taken, self.partial = self.partial.value, PartialMessage(self._max_line_bytes, self._max_values)

@@ -15,27 +15,41 @@ from ._request_table import comparable_id
 INITIALIZED: Final = "notifications/initialized"
 """Ends the handshake of the legacy era. The server accepts no other request before it."""
 
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""Some servers write it before their first message."""
+
 LOGGED: Final = 10
 """Skipped messages that are logged as warnings. A server that prints its log to stdout would fill ours."""
 
 
+def parse_json(data: bytes) -> object:
+    """Parse the JSON text of a message, which may begin with a byte order mark.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply.
+    """
+    return from_json(data.removeprefix(BYTE_ORDER_MARK))
+
+
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Parse a message exactly as the SDK does.
+    """Parse a message as the SDK does, and also what `parse_json` and `to_message` accept.
 
     In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
 
     Raises:
         ValueError: it is not a message.
     """
-    return to_message(from_json(data))
+    return to_message(parse_json(data))
 
 
 def to_message(parsed: object) -> JSONRPCMessage:
-    """Return the message in a parsed text.
+    """Return the message in a parsed text, which may be a batch of one.
 
     Raises:
         ValueError: it is not a message.
     """
+    if type(parsed) is list and len(parsed) == 1:
+        parsed = parsed[0]
     if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
         # The SDK accepts no float as an id, but some servers know no other numbers.
         parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}

@@ -2,6 +2,9 @@
 
 Such a request shares its connection with those of the SDK's session, whose ids begin at 1. The ids here begin where the
 SDK never gets, so one look at the id of an answer tells whose it is, before the SDK parses it.
+
+A server may guess ids. So an answer counts only once the whole request was written: before that it cannot be the answer
+to it.
 """
 
 from __future__ import annotations
@@ -31,7 +34,14 @@ def comparable_id(request_id: object) -> RequestId | None:
 
 
 class WaitingRequest(Protocol):
-    """A request that was sent. One of these methods is called, in the step that reads the answer; they never raise."""
+    """A request that waits for its answer.
+
+    One of these methods is called, in the step that reads the answer; they never raise.
+    """
+
+    @property
+    def sent(self) -> bool | None:
+        """True once the whole request was written."""
 
     def succeeded(self, result: dict[str, Any]) -> None:
         """Take the result, as it was parsed from JSON."""
@@ -45,6 +55,7 @@ class RequestTable:
 
     def __init__(self) -> None:
         self._waiting: dict[int, WaitingRequest] = {}
+        self._session: set[RequestId] = set()
         self._last = FIRST_ID - 1
 
     def __len__(self) -> int:
@@ -62,11 +73,33 @@ class RequestTable:
         """Forget a request; a later answer to it is dropped."""
         self._waiting.pop(request_id, None)
 
+    def sent_by_session(self, request_id: RequestId) -> None:
+        """Note that a request of the SDK's session was written, whole."""
+        self._session.add(request_id)
+
+    def forget(self, request_id: object) -> None:
+        """Forget a request of the SDK's session, which asks the server to cancel it."""
+        if (known := comparable_id(request_id)) is not None:
+            self._session.discard(known)
+
+    def answers_session(self, message: JSONRPCResponse | JSONRPCError) -> bool:
+        """Return True if a message may answer a request of the SDK's session, and forget that request.
+
+        An error without an id may be about any request.
+        """
+        request_id = comparable_id(message.id)
+        if request_id is None:
+            return True
+        if request_id not in self._session:
+            return False
+        self._session.remove(request_id)
+        return True
+
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
         Return False if it is for the SDK: it answers none of these requests, or is not a valid answer at all. A valid
-        answer to a request that is not waiting any more is dropped.
+        answer to a request that is not waiting any more, or was not sent yet, is dropped.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
@@ -94,15 +127,22 @@ class RequestTable:
     @staticmethod
     def _own(request_id: object) -> int | None:
         """Return an id of these requests as a number; None for any other value."""
-        request_id = comparable_id(request_id)
+        if type(request_id) is not int:
+            request_id = comparable_id(request_id)
         return request_id if type(request_id) is int and FIRST_ID <= request_id <= LAST_ID else None
 
     def _succeed(self, request_id: int, result: dict[str, Any]) -> bool:
         if (request := self._waiting.pop(request_id, None)) is not None:
-            request.succeeded(result)
+            if request.sent:
+                request.succeeded(result)
+            else:
+                self._waiting[request_id] = request
         return True
 
     def _refuse(self, request_id: int, error: ErrorData) -> bool:
         if (request := self._waiting.pop(request_id, None)) is not None:
-            request.refused(error)
+            if request.sent:
+                request.refused(error)
+            else:
+                self._waiting[request_id] = request
         return True

@@ -54,16 +54,18 @@ class TooManyValues(Exception):
 
 
 class ValueCounter:
-    """Counts the values of JSON text as it arrives, by the commas, brackets and braces outside of strings.
+    """Counts the values of JSON text as it arrives, by the punctuation outside of strings. A key is a value too.
 
     The count is approximate: at least one too low, and one too high for each empty array or object.
 
     Attributes:
         values: the number of values so far.
+        depth: the number of arrays and objects that have begun and not ended.
     """
 
     def __init__(self) -> None:
         self.values: int = 0
+        self.depth: int = 0
         self._in_string = False
         self._escaped = False
 
@@ -77,5 +79,7 @@ class ValueCounter:
             self._escaped = data.endswith(b"\\")
         parts = data.split(b'"')  # in turns outside and inside of strings; several times faster than a regex
         bare = b"".join(parts[1 if self._in_string else 0 :: 2])
-        self.values += bare.count(b",") + bare.count(b"[") + bare.count(b"{")
+        begun = bare.count(b"[") + bare.count(b"{")
+        self.values += begun + bare.count(b",") + bare.count(b":")
+        self.depth += begun - bare.count(b"]") - bare.count(b"}")
         self._in_string ^= len(parts) % 2 == 0

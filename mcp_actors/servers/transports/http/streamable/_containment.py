@@ -34,11 +34,13 @@ from pydantic_core import from_json, to_json
 
 from ....._errors import HttpStatusError, LimitExceeded
 from ....._foreign import Log
+from ....._plain_text import plain_text
 from .....auth import SignInRequired
 from ....basics import Background, ConnectionOver, RequestTrace, current_trace, own_shortage
 from ..._link import Lifeline
 from ...wire import (
     INITIALIZED,
+    SHOWN,
     Excess,
     MessageLimits,
     ReadingPace,
@@ -160,7 +162,8 @@ class ContainedClient(httpx2.AsyncClient):
         if inner.params:
             return inner.build_request("POST", self._url, headers=headers, json=content)
         # The same as from the real client, which copies the headers three times and scans them for each name.
-        given = {name.lower().encode(): value.encode("ascii") for name, value in headers.items()}
+        # A session id should be ASCII, but some servers choose another one, and it is theirs to check.
+        given = {name.lower().encode(): value.encode() for name, value in headers.items()}
         return httpx2.Request(
             "POST",
             self._url,
@@ -384,7 +387,8 @@ class ContainedClient(httpx2.AsyncClient):
             if response.status_code == 202:
                 raise self._failures.lost("it answered a request with 202 Accepted, which has no response")
             if kind != "application/json":
-                raise self._failures.no_answer(f"it answered with {kind or 'no content type'!r}, which is not MCP")
+                found = plain_text(kind, limit=SHOWN) or "no content type"
+                raise self._failures.no_answer(f"it answered with {found!r}, which is not MCP")
             small = is_small(response)
             body = await read_body(response, self._limits.bytes, max_values=self._limits.values, small=small)
             return Answered(answer_in(body, message.id), response)
