@@ -177,10 +177,10 @@ class ServerConfig:
         limits: how much the server may list, and how many messages it may send on its own. Default ``Limits()``.
         refresh_interval: seconds after which a connected server is asked for its tools again, although it has not said
             that they have changed; for servers that never say so. None (default) relies on their notifications.
-        keep_resources: True lists the resources and templates too, after each connect and whenever the server says that
-            they have changed: `ServerRef.resources`, `ServerRef.resource_templates`. If that fails, it is logged and
-            tried again; the server serves. Default False.
-        middleware: async functions ``(request, call_next)`` around every tool call, the first one outermost. They run
+        keep_resources: True lists the resources, templates and prompts too, after each connect and whenever the server
+            says that they have changed: `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. If
+            that fails, it is logged and tried again; the server serves. Default False.
+        middleware: functions ``(request, call_next)`` around every tool call, the first one outermost. They run
             in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
             (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
         callbacks: functions that answer the server's requests and receive its notifications. A field that is not set

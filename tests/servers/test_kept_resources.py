@@ -10,19 +10,26 @@ import attrs
 import pytest
 import trio
 from mcp import MCPError
-from mcp.server.subscriptions import ResourcesListChanged
-from mcp.types import INTERNAL_ERROR, Resource, ResourceListChangedNotification
+from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
+from mcp.types import (
+    INTERNAL_ERROR,
+    ListPromptsResult,
+    Prompt,
+    PromptListChangedNotification,
+    Resource,
+    ResourceListChangedNotification,
+)
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Backoff, ConfigError, RetryPolicy, StateChanged, bridge, open_servers
-from mcp_actors.servers import ResourcesChanged
+from mcp_actors.servers import PromptsChanged, ResourcesChanged
 
 from ..messages import Said
 from .groups import Events
-from .library import RESOURCES, TEMPLATES, Library
+from .library import PROMPTS, RESOURCES, TEMPLATES, Library
 from .test_resources import Protocol, both_eras
 
-LISTS = ("resources/list", "resources/templates/list")
+LISTS = ("resources/list", "resources/templates/list", "prompts/list")
 
 NEW = Resource(uri="file:///new", name="new")
 
@@ -48,7 +55,9 @@ async def test_the_resources_of_a_connected_server_are_at_hand(era: Protocol) ->
     async with open_servers(config, plain.config("plain", protocol=era), observers=[events]) as servers:
         assert servers["library"].resources == tuple(RESOURCES)
         assert servers["library"].resource_templates == tuple(TEMPLATES)
-        assert (servers["plain"].resources, servers["plain"].resource_templates) == ((), ())
+        assert servers["library"].prompts == tuple(PROMPTS)
+        plain_ref = servers["plain"]
+        assert (plain_ref.resources, plain_ref.resource_templates, plain_ref.prompts) == ((), (), ())
         assert listings(plain) == []
     assert listings(library) == list(LISTS)
     mine = [event for event in events if getattr(event, "server", "") == "library"]
@@ -138,6 +147,31 @@ async def test_a_failure_is_logged_and_tried_again_and_the_server_serves(
     said("resources could not be listed: error", message[: message.index(" in ")])
 
 
+@both_eras
+async def test_changed_prompts_are_an_event_once_the_new_list_is_there(
+    era: Protocol, autojump_clock: MockClock
+) -> None:
+    """S3-06: resources that have not changed cause no event."""
+    prompts = list(PROMPTS)
+
+    async def list_prompts(ctx: Any, params: Any) -> ListPromptsResult:
+        return ListPromptsResult(prompts=prompts)
+
+    library, events = Library(on_list_prompts=list_prompts), Events()
+    config = library.config(protocol=era, keep_resources=True)
+    async with open_servers(config, observers=[events]) as servers, servers.watch_events() as stream:
+        before = len(events.of(ResourcesChanged))
+        prompts.append(Prompt(name="new"))
+        for session in library.sessions:
+            await session.send_notification(PromptListChangedNotification())
+        await library.bus.publish(PromptsListChanged())
+        async for event in stream:
+            if isinstance(event, PromptsChanged):
+                break
+        assert servers["library"].prompts == tuple(prompts)
+        assert len(events.of(ResourcesChanged)) == before
+
+
 async def test_a_server_that_does_not_answer_costs_half_of_the_time_to_connect(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
@@ -160,11 +194,18 @@ async def test_a_server_that_does_not_answer_costs_half_of_the_time_to_connect(
     said("resources could not be listed: timed out", message[: message.index(" in ")])
 
 
-async def test_a_server_without_resources_is_not_asked_for_them() -> None:
+async def test_a_server_without_resources_and_prompts_is_not_asked_for_them() -> None:
     """S4-10: what a server does not offer is an empty list, without asking."""
-    poor = Library(on_list_resources=None, on_list_resource_templates=None, on_read_resource=None)
+    poor = Library(
+        on_list_resources=None,
+        on_list_resource_templates=None,
+        on_read_resource=None,
+        on_list_prompts=None,
+        on_get_prompt=None,
+    )
     async with open_servers(poor.config(keep_resources=True)) as servers:
-        assert (servers["library"].resources, servers["library"].resource_templates) == ((), ())
+        ref = servers["library"]
+        assert (ref.resources, ref.resource_templates, ref.prompts) == ((), (), ())
     assert listings(poor) == []
 
 

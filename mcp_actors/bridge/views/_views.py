@@ -22,7 +22,7 @@ from ..callbacks import ServerAsker, config_from_loop
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
 
 if TYPE_CHECKING:
-    from mcp.types import Resource, ResourceTemplate
+    from mcp.types import Prompt, Resource, ResourceTemplate
 
     from ...catalog import CatalogSnapshot, CatalogTool
     from ...config import ServerConfig, ToolContext
@@ -239,6 +239,11 @@ class AsyncioServerRef(View[ServerRef]):
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:
         """The templates that it listed last, if they are kept, like `mcp_actors.ServerRef.resource_templates`."""
         return self._target.resource_templates
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The prompts that it listed last, if they are kept, like `mcp_actors.ServerRef.prompts`."""
+        return self._target.prompts
 
     @property
     def stderr_tail(self) -> str:

@@ -196,7 +196,11 @@ class ServerRecord:
             config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
         self.calls.deadlines.outage = self.life.outage
-        self.resources: KeptResources = KeptResources(config.keep_resources, lambda: self.life.emit(ResourcesChanged))
+        self.resources: KeptResources = KeptResources(
+            config.keep_resources,
+            lambda: self.life.emit(ResourcesChanged),
+            lambda: self.life.emit(PromptsChanged),
+        )
         self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
         self._emit = emit
@@ -375,13 +379,13 @@ class ServerRecord:
             case ResourceListChangedNotification():
                 self.resources.mark_stale()
             case PromptListChangedNotification():
-                self.life.emit(PromptsChanged)
+                self.resources.mark_prompts_stale()
             case NotificationsMissed():
                 self.catalog.mark_stale()
                 if self.info is not None and self.info.supports.resources:
                     self.resources.mark_stale()
                 if self.info is not None and self.info.supports.prompts:
-                    self.life.emit(PromptsChanged)
+                    self.resources.mark_prompts_stale()
 
 
 def server_of(actor: str) -> str:

@@ -12,7 +12,6 @@ from mcp.types import (
     CompletionArgument,
     CompletionContext,
     GetPromptResult,
-    ListPromptsResult,
     Prompt,
     PromptReference,
     ResourceTemplateReference,
@@ -23,7 +22,7 @@ from ...catalog.schemas import kind_of
 from ...config import mask_url
 from ..record import require
 from ..requests import (
-    Kind,
+    PROMPTS,
     ListAll,
     PlainRequest,
     given_text,
@@ -50,16 +49,6 @@ COMPLETIONS_SINCE: Final = "2025-03-26"
 
 MAX_VALUES: Final = 100
 """Values of a completion that the protocol allows; the SDK's class for all versions allows more."""
-
-
-PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
-    "prompts/list",
-    "prompts",
-    "prompts",
-    lambda can: can.prompts,
-    lambda client: client.list_prompts,
-    lambda page: page.prompts,
-)
 
 
 @define(eq=False)
@@ -172,6 +161,14 @@ class Complete(PlainRequest[CompleteResult]):
 @explained_methods
 class PromptFunctions(ServerRequests):
     """The methods of a `ServerRef` for prompts and completions."""
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
+
+        The event `PromptsChanged` is emitted when this has changed.
+        """
+        return self._record.resources.prompts
 
     async def list_prompts(self) -> tuple[Prompt, ...]:
         """Request all pages of the server's prompts.

@@ -27,6 +27,7 @@ from ._request import (
     request_internally as request_internally,
 )
 from ._resources import (
+    PROMPTS as PROMPTS,
     RESOURCES as RESOURCES,
     TEMPLATES as TEMPLATES,
     KeepResources as KeepResources,

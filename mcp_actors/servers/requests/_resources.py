@@ -1,11 +1,18 @@
-"""The requests that list resources and their templates."""
+"""The requests that list resources, their templates and prompts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from attrs import define
-from mcp.types import ListResourcesResult, ListResourceTemplatesResult, Resource, ResourceTemplate
+from mcp.types import (
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+)
 
 from ._pages import Kind, ListRequest, PastSession, all_pages
 
@@ -33,14 +40,25 @@ TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
 )
 
 
+PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
+    "prompts/list",
+    "prompts",
+    "prompts",
+    lambda can: can.prompts,
+    lambda client: client.list_prompts,
+    lambda page: page.prompts,
+)
+
+
 @define(eq=False)
 class KeepResources(ListRequest[None]):
-    """List all resources and templates, and keep them (``ServerConfig.keep_resources``)."""
+    """List all resources, templates and prompts, and keep them (``ServerConfig.keep_resources``)."""
 
     operation: ClassVar[str] = "resources/list"
 
     async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
-        """Request every page of both, and show the result."""
+        """Request every page of each, and show the result."""
         ticket = record.resources.begin()
         resources = await all_pages(client, record, past, RESOURCES)
-        record.resources.show(ticket, resources, await all_pages(client, record, past, TEMPLATES))
+        templates = await all_pages(client, record, past, TEMPLATES)
+        record.resources.show(ticket, resources, templates, await all_pages(client, record, past, PROMPTS))
