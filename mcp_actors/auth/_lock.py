@@ -255,6 +255,8 @@ def _locked(descriptor: int, path: Path) -> bool:
 def unusable(path: Path, done: str, error: OSError) -> ConfigError:
     """Return the error about a file of a store that cannot be created, written or removed."""
     problem = f"{path} cannot be {done} ({error.strerror})"
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # which says nothing about the store, and may pass
+        return StoreBusy(f"token store: {problem}; raise the limit of open files (ulimit -n)", source="TokenStore")
     remedy = "free some space there" if error.errno in _FULL else "make its directory writable"
     elsewhere = "set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
     return ConfigError(f"token store: {problem}; {remedy}, {elsewhere}", source="TokenStore")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import resource
 import sys
 import tempfile
 from pathlib import Path
@@ -133,6 +134,21 @@ def test_a_read_only_home_is_named_before_a_person_or_a_refresh_token_is_used(
     assert expired.endswith(f".json cannot be written (Permission denied); {remedy}")
     assert after == "ada"
     assert (authority.counts["pages"], authority.grants("refresh_token")) == (2, 1)  # one page for the first store
+
+
+async def test_a_shortage_of_files_names_the_limit_to_raise(tmp_path: Path) -> None:
+    """C-03: it says nothing about the store, and may pass, so a connect is tried again."""
+    store = FileTokenStore(tmp_path)
+    await store.save("key", "one")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(_lock.StoreBusy) as caught:
+            await store.save("key", "two")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert str(caught.value).endswith("(Too many open files); raise the limit of open files (ulimit -n)")
+    assert await store.load("key") == "one"
 
 
 async def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
