@@ -54,7 +54,7 @@ INPUT_WAIT: Final = 0.25
 """Seconds between two looks at a server that reads nothing any more. A process that exits closes its stdin first, and
 what it has written to stdout, and how it ended, should be known before its connection is lost."""
 
-LOOKS: Final = 3
+LOOKS: Final = 2
 """Number of these looks: a process that is left behind, and writes without end, does not keep the connection."""
 
 STDERR_WAIT: Final = 0.25
@@ -209,11 +209,15 @@ class StdioLink(Link):
                 return
             if not unread_bytes(self._process.stdout):
                 break
-        self._lifeline.lose(None if self.exited else ConnectionOver(INPUT_CLOSED))
+        # This reaps the process, and must be followed by the loss without a checkpoint (see `ServerProcess`).
+        exited = self._process.poll() is not None
+        self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
 
-    async def _wait_exit(self) -> None:
+    async def _wait_exit(self) -> bool:
         with trio.move_on_after(EXIT_WAIT):
             await self._process.wait()
+            return True
+        return False
 
     async def _drain(self) -> None:
         with suppress(trio.ClosedResourceError):

@@ -53,8 +53,11 @@ from ..wire import (
 if TYPE_CHECKING:
     from .._link import Lifeline
 
-WaitExit: TypeAlias = Callable[[], Awaitable[None]]
-"""Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended."""
+WaitExit: TypeAlias = Callable[[], Awaitable[bool]]
+"""Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended.
+
+Returns True if it has exited.
+"""
 
 logger = Log("mcp_actors.servers")
 

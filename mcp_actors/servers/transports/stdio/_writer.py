@@ -250,10 +250,11 @@ class PipeWriter(Stream):
     async def _lose(self, error: OSError) -> NoReturn:
         # The `finally` covers a sender that is cancelled while it waits here. The connection is lost all the same, and
         # the parked senders would wait for room for ever.
+        exited = False
         try:
-            await self._wait_exit()
+            exited = await self._wait_exit()
         finally:
-            self._lifeline.lose(None if self._lifeline.exited else ConnectionOver(INPUT_CLOSED))
+            self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
             self._waiting.unpark_all()
         raise anyio.BrokenResourceError from error
 
