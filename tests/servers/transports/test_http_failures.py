@@ -21,6 +21,7 @@ from mcp_actors.servers.transports.http._failures import (
     NoAnswer,
     WrongId,
     answer_in,
+    check_refusal,
     describe,
     error_in,
     retry_after,
@@ -238,6 +239,20 @@ def test_an_error_in_the_body_may_lack_the_id_of_the_request() -> None:
         error = answer_in(b'{"jsonrpc": "2.0", %s"error": {"code": 1, "message": "no"}}' % request_id, 7)
         assert isinstance(error, JSONRPCError)
         assert (error.id, error.error.message) == (7, "no")
+
+
+@pytest.mark.parametrize("form", [b"\xef\xbb\xbf%s", b"[%s]", b"\r%s\r", b"\xef\xbb\xbf [%s]"])
+def test_a_body_may_begin_with_a_mark_or_be_a_batch_of_one(form: bytes) -> None:
+    """C-08: as a line over stdio."""
+    assert answer_in(form % b'{"jsonrpc": "2.0", "id": 7, "result": {}}', 7).id == 7
+    refusal = b'{"jsonrpc": "2.0", "error": {"code": 1, "message": "no"}}'
+    assert answer_in(form % refusal, 7).id == 7
+    error = error_in(form % refusal)
+    assert error is not None
+    assert error.message == "no"
+    check_refusal(form % refusal, 7)
+    with pytest.raises(WrongId):
+        check_refusal(form % b'{"jsonrpc": "2.0", "id": 8, "error": {"code": 1, "message": "no"}}', 7)
 
 
 @pytest.mark.parametrize("request_id", [b'"id": null, ', b""])

@@ -19,7 +19,6 @@ import httpx2
 from attrs import field, frozen
 from mcp import MCPError
 from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
-from pydantic_core import from_json
 
 from ...._collapse import caused_by
 from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
@@ -27,7 +26,7 @@ from ...._plain_text import plain_text
 from ...basics import ConnectionOver, Shortage, own_shortage
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
-from ..wire import SHOWN, comparable_id, to_message
+from ..wire import SHOWN, alone, comparable_id, parse_json, to_message
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
@@ -123,7 +122,7 @@ def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError
         WrongId: it is the response to another request.
     """
     try:
-        value = from_json(body)
+        value = alone(parse_json(body))
         if type(value) is dict and "error" in value:
             value.setdefault("id", None)  # the server refused the request before it had parsed it
         message = to_message(value)
@@ -143,7 +142,7 @@ def error_in(body: bytes) -> MCPError | None:
     It may have no ``id``, because servers refuse requests before they have parsed them.
     """
     try:
-        value = from_json(body)
+        value = alone(parse_json(body))
         message = to_message({"id": None, **value} if isinstance(value, dict) else value)
     except ValueError:
         return None
@@ -161,7 +160,8 @@ def check_refusal(body: bytes, request: RequestId) -> None:
     Raises:
         WrongId: the error is the response to another request.
     """
-    request_id = comparable_id(from_json(body).get("id"))
+    refusal = alone(parse_json(body))
+    request_id = comparable_id(refusal.get("id")) if isinstance(refusal, dict) else None
     if isinstance(request_id, int) and request_id != comparable_id(request):
         raise WrongId(f"the response is to request {request_id}, not to {request!r}")
 

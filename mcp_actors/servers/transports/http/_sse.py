@@ -50,6 +50,7 @@ from ..wire import (
     SkippedMessages,
     Stream,
     answer_over_limit,
+    comparable_id,
     parse_message,
     unreadable_answer,
 )
@@ -149,7 +150,7 @@ class SseLink(HttpLink[Sse]):
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
         self._refusals = Refusals(self._client)
-        self._unanswered: dict[RequestId, httpx2.Request] = {}
+        self._unanswered: dict[RequestId | None, httpx2.Request] = {}
         self._has_answered = False
         self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
         self.target = OpenStreams(_Reader(messages, self, self._lifeline), _Writer(self, self._lifeline))
@@ -243,7 +244,7 @@ class SseLink(HttpLink[Sse]):
 
     def _answered(self, id: RequestId | None) -> None:
         """Note that a request is no longer in flight."""
-        request = self._unanswered.pop(id, None) if id is not None else None
+        request = self._unanswered.pop(comparable_id(id), None)
         if request is not None:
             self._reach.finished(request)
 
@@ -260,7 +261,7 @@ class SseLink(HttpLink[Sse]):
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         if isinstance(message, JSONRPCRequest):
             trace.failure = None
-            self._unanswered[message.id] = request
+            self._unanswered[comparable_id(message.id)] = request
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._answered((message.params or {}).get("requestId"))  # its caller has left
         try:

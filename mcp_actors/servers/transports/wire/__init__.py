@@ -16,6 +16,7 @@ from ._messages import (
     INITIALIZED as INITIALIZED,
     LOGGED as LOGGED,
     SkippedMessages as SkippedMessages,
+    alone as alone,
     parse_json as parse_json,
     parse_message as parse_message,
     to_message as to_message,

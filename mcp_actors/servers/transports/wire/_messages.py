@@ -31,6 +31,11 @@ def parse_json(data: bytes) -> object:
     return from_json(data.removeprefix(BYTE_ORDER_MARK))
 
 
+def alone(parsed: object) -> object:
+    """Return the message in a batch of one; anything else as it is."""
+    return parsed[0] if type(parsed) is list and len(parsed) == 1 else parsed
+
+
 def parse_message(data: bytes) -> JSONRPCMessage:
     """Parse a message as the SDK does, and also what `parse_json` and `to_message` accept.
 
@@ -48,8 +53,7 @@ def to_message(parsed: object) -> JSONRPCMessage:
     Raises:
         ValueError: it is not a message.
     """
-    if type(parsed) is list and len(parsed) == 1:
-        parsed = parsed[0]
+    parsed = alone(parsed)
     if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
         # The SDK accepts no float as an id, but some servers know no other numbers.
         parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
