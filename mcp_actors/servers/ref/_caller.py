@@ -13,7 +13,7 @@ import random
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import trio
 from attrs import evolve
@@ -36,19 +36,17 @@ from ..connection import ServerActor
 from ..policy import NoRetry, Retries
 from ..record import ACTIVE, ServerRecord, server_of
 from ._failures import (
+    log_suggestion,
     mailbox_full,
     note_suggestion,
     request_lost,
     stopped_under,
-    suggest,
     unavailable,
     would_deadlock,
 )
 from ._lifecycle import Start
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult
-
     from ...config import ServerConfig
     from ...kernel import ActorRef, PendingCall
     from ..policy import Deadline, Ticket
@@ -145,7 +143,7 @@ class Caller:
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request."""
         if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
-            suggest(request, cast("CallToolResult", result), self._record)
+            log_suggestion(request, self._record)
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)

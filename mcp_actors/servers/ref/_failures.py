@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp import MCPError
-from mcp.types import TextContent
 
 from ..._errors import ConnectionLost, LimitExceeded, ServerError, ServerUnavailable, ToolNotFound
+from ..._foreign import Log
 from ..basics import problem_of
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult
-
     from ...config import ServerConfig
     from ..record import ServerLife, ServerRecord
     from ..requests import Request
+
+logger = Log("mcp_actors.servers")
 
 _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
 
@@ -92,11 +92,11 @@ def note_suggestion(request: Request[Any], failure: Exception, record: ServerRec
             failure.add_note(suggestion)
 
 
-def suggest(request: Request[Any], result: CallToolResult, record: ServerRecord) -> None:
-    """Add what the caller may have meant to a result that says that the server has refused the call.
+def log_suggestion(request: Request[Any], record: ServerRecord) -> None:
+    """Log what the caller of a tool may have meant whose result says that the server has refused the call.
 
-    Most servers refuse an unknown tool so, and a model reads only the content.
+    Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
     """
     suggestion = request.suggestion(record)
     if suggestion is not None:
-        result.content.append(TextContent(type="text", text=suggestion))
+        logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))

@@ -169,8 +169,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             unknown: any other argument is refused.
 
         Returns:
-            The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the tool is one that
-            the server does not list, such a result, or the note of an error, ends with the nearest listed names.
+            The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
+            list the tool, such a result is logged with the nearest listed names; an error has them as a note.
 
         Raises:
             ToolNotFound: the tool is hidden by the server's ``tools`` filter, or by ``on_tool_change`` until it is
