@@ -234,6 +234,22 @@ class EventHub:
     exit: BaseException | None = field(default=None, init=False)
     on_exit: Callable[[], object] | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)
+    _stops: deque[Callable[[], None]] = field(factory=deque, init=False)
+
+    def after_stop(self, pass_on: Callable[[], None]) -> None:
+        """Let a supervisor that was asked to stop ask its first child, within this step.
+
+        In a loop, because a tree may be deeper than Python's stack.
+        """
+        self._stops.append(pass_on)
+        if len(self._stops) > 1:  # a call of this method further up goes through them
+            return
+        try:
+            while self._stops:
+                self._stops[0]()
+                self._stops.popleft()
+        finally:
+            self._stops.clear()
 
     @property
     def wants_requests(self) -> bool:

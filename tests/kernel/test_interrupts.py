@@ -50,8 +50,10 @@ def test_a_ctrl_c_anywhere_in_the_kernel_is_raised_ungrouped() -> None:
     """K5: wherever it lands, at a start, in a call or in a stop, it is the only thing that leaves."""
     lines, nothing = run_interrupted_at(None, live, KERNEL)
     assert nothing is None
-    ends = {at: run_interrupted_at(at, live, KERNEL)[1] for at in range(1, lines, EVERY)}
-    assert {at: end for at, end in ends.items() if end is not KeyboardInterrupt} == {}
+    ends = {at: run_interrupted_at(at, live, KERNEL) for at in range(1, lines, EVERY)}
+    # Tasks run in any order, so a run may have fewer lines than the one that was counted.
+    assert {at: end for at, (ran, end) in ends.items() if ran >= at and end is not KeyboardInterrupt} == {}
+    assert sum(ran >= at for at, (ran, _) in ends.items()) > 0.9 * len(ends)
 
 
 @pytest.mark.parametrize("path", ["/contextlib.py", "/tests/kernel/"])
@@ -61,8 +63,8 @@ def test_a_ctrl_c_never_comes_between_a_resource_and_its_block(path: str) -> Non
     assert nothing is None
     assert lines > 50
     for at in range(random.randint(1, STEP), lines, STEP):
-        end = run_interrupted_at(at, live, path, below=OWNER)[1]
-        assert (at, end) == (at, KeyboardInterrupt)
+        ran, end = run_interrupted_at(at, live, path, below=OWNER)
+        assert ran < at or end is KeyboardInterrupt, at
 
 
 class InterruptsWithin:

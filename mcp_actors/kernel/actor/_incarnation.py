@@ -346,7 +346,7 @@ class Incarnation(Sender):
         else:
             self.record.note(events.Stopping, reason=reason)
             if self.pass_on_stop is not None:
-                self.pass_on_stop()
+                self.record.hub.after_stop(self.pass_on_stop)
         if comes_back is None:
             self.ends_by_itself()
 

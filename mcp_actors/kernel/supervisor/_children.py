@@ -208,6 +208,8 @@ class Children(Node, ABC):
         if run is None:
             self._stopped(child, fate, noted=child.record.state == "backoff")
             return None
+        if run.fate == fate and run.ending:
+            return run  # it was asked in the step in which this supervisor was
         if run.fate is None:
             self._nursery.start_soon(self._bound, run, child.spec.shutdown, name=f"{child.spec.id}:stop")
         if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
