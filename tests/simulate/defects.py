@@ -73,6 +73,7 @@ def never_sent(self: Retries, error: BaseException, now: float, *, sent: bool, *
 
 
 def abandon_without_an_answer(self: Requests, envelope: Any) -> None:
+    envelope.open = False  # or the end of its slot would answer it
     envelope.later = None
     self._in_flight.discard(envelope)
     self._left.append(envelope)

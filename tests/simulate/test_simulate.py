@@ -55,7 +55,7 @@ FOUND: Final[dict[str, int]] = {
     "credentials that are resolved only once": 70,
     "a crash of a replica that ends the others": 8,
     "a catalogue that stays old as its stream has fallen silent": 177,
-    "a stream that is requested from a session that has ended": 23,
+    "a stream that is requested from a session that has ended": 29,
     "a pool whose events are hidden": 0,
     "an idle pool that a call starts after its stop": 37,
     "a refused stream that nobody notices": 341,
