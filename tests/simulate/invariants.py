@@ -204,6 +204,8 @@ def budget(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
                 yield f"{actor} was restarted at {event.time:g} s, for the {spent}th time, {parked=}"
         elif isinstance(event, GaveUp):
             too_soon = spent < policy.max_restarts and not isinstance(event.error, SignInRequired)
+            # A server that answers nothing over two connections is given up by its health.
+            too_soon = too_soon and f"{server.options['health'].fail_after} health checks" not in str(event.error)
             if too_soon and not parked and not any(begin <= event.time for begin, _ in commands):
                 yield f"{actor} was given up at {event.time:g} s after {spent} restarts"
             parked = True
