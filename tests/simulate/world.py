@@ -46,6 +46,9 @@ COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload"
 WISHES: Final = ("stop", "start", "restart", "remove")
 """The commands of which the last one says whether a server should run."""
 
+NO_WISH: Final = (0, "start", -math.inf)
+"""The entry in `World.wishes` of a server to which no command was given."""
+
 STARTS: Final = ("start", "restart")
 """The commands after which a server serves, or its state shows why it does not."""
 
@@ -114,7 +117,8 @@ class World:
         shown: the tools in the catalogue of each server that was ready at the end.
         states: the state of each server and of each replica at the end.
         read: what the program has read last of the resource of each server, while it is subscribed to it.
-        wishes: the number of commands to each server so far that start, stop or change it, and the last of `WISHES`.
+        wishes: the number of commands to each server so far that start, stop or change it, with the last of
+            `WISHES` and its time.
         known: the servers that have served since they were stopped, parked or added: their tools are known.
         rested: the servers that have been disconnected as idle. In some runs a caller waits for the first of these.
     """
@@ -128,7 +132,7 @@ class World:
     shown: dict[str, set[str]] = field(factory=dict)
     states: dict[str, str] = field(factory=dict)
     read: dict[str, int] = field(factory=dict)
-    wishes: dict[str, tuple[int, str]] = field(factory=dict)
+    wishes: dict[str, tuple[int, str, float]] = field(factory=dict)
     known: set[str] = field(factory=set)
     rested: set[str] = field(factory=set)
     _servers: ServerGroup = field(init=False)
@@ -210,11 +214,13 @@ class World:
         """Find a server that is to run, and whose tools are not shown although they are known."""
         name = event.actor
         leaves = name not in self._servers or self._servers[name]._record.life.leaving
-        if leaves or self.wishes.get(name, (0, "start"))[1] == "stop" or event.new in PARKED:
+        _, wish, at = self.wishes.get(name, NO_WISH)
+        if leaves or wish == "stop" or event.new in PARKED:
             self.known.discard(name)
         elif event.new == "ready":
             self.known.add(name)
-        elif name in self.known and not self._shown(name):
+        # A start and a stop in the same moment: the start wins, and the server is stopped for a moment.
+        elif name in self.known and at < event.time and not self._shown(name):
             self.problems.append(f"{name} is {event.new} at {event.time:g} s, and its tools are not shown")
 
     def _check_idleness(self) -> None:
@@ -276,8 +282,8 @@ class World:
 
     async def _carry_out_command(self, deed: Deed, ref: ServerRef) -> None:
         for name in self.houses if deed.verb == "reload" else [deed.server] if deed.verb in WISHES else []:
-            number, wish = self.wishes.get(name, (0, "start"))
-            self.wishes[name] = number + 1, deed.verb if deed.verb in WISHES else wish
+            number, wish, _ = self.wishes.get(name, NO_WISH)
+            self.wishes[name] = number + 1, deed.verb if deed.verb in WISHES else wish, trio.current_time()
         mine = self.wishes.get(deed.server)
         await self._ask_for(deed, ref)
         if deed.verb in STARTS and self.wishes.get(deed.server) == mine:

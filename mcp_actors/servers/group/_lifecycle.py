@@ -338,6 +338,9 @@ class LifecycleActor(Actor):
                         await start_servers(servers)
             case Stop(servers):
                 await fan_out(stop_server, servers, "change")
+                for server in servers:
+                    if server.record.life.wanted:  # start() was called meanwhile, and found it running
+                        self.ref.tell_nowait(_Resume(server, 0))
 
     async def _reconnect(self, servers: tuple[ServerEntry, ...], ask: bool) -> None:
         with _returning(servers):
