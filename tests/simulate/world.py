@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final
@@ -119,6 +120,7 @@ class World:
         read: what the program has read last of the resource of each server, while it is subscribed to it.
         wishes: the number of commands to each server so far that start, stop or change it, with the last of
             `WISHES` and its time.
+        under_way: the number of commands of `WISHES` to each server that have not ended.
         known: the servers that have served since they were stopped, parked or added: their tools are known.
         rested: the servers that have been disconnected as idle. In some runs a caller waits for the first of these.
     """
@@ -133,6 +135,7 @@ class World:
     states: dict[str, str] = field(factory=dict)
     read: dict[str, int] = field(factory=dict)
     wishes: dict[str, tuple[int, str, float]] = field(factory=dict)
+    under_way: Counter[str] = field(factory=Counter)
     known: set[str] = field(factory=set)
     rested: set[str] = field(factory=set)
     _servers: ServerGroup = field(init=False)
@@ -285,8 +288,13 @@ class World:
             number, wish, _ = self.wishes.get(name, NO_WISH)
             self.wishes[name] = number + 1, deed.verb if deed.verb in WISHES else wish, trio.current_time()
         mine = self.wishes.get(deed.server)
-        await self._ask_for(deed, ref)
-        if deed.verb in STARTS and self.wishes.get(deed.server) == mine:
+        others = self.under_way[deed.server]
+        self.under_way[deed.server] += deed.verb in WISHES
+        try:
+            await self._ask_for(deed, ref)
+        finally:
+            self.under_way[deed.server] -= deed.verb in WISHES
+        if deed.verb in STARTS and not others and self.wishes.get(deed.server) == mine:
             self._check_started(deed, ref)
 
     def _check_started(self, deed: Deed, ref: ServerRef) -> None:

@@ -206,6 +206,21 @@ async def test_the_tools_of_a_server_that_comes_back_are_listed_at_each_step(
     assert [tool.name for tool in watch.tools] == ["who", "hold"]
 
 
+@pytest.mark.parametrize("ticks", range(1, 12))
+async def test_a_start_that_comes_while_a_stop_is_under_way_wins(ticks: int, autojump_clock: MockClock) -> None:
+    a = House("a")
+    async with open_servers(a.config(restart=LATER)) as group:
+        a.break_down.set()
+        await group["a"].wait_state("backoff")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(group["a"].stop)
+            for _ in range(ticks):
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(group["a"].start)
+        await wait_all_tasks_blocked()
+        assert state(group, "a") == "ready"
+
+
 @pytest.mark.parametrize("late", range(15))
 async def test_a_restart_during_a_reload_returns_when_the_server_serves(late: int, autojump_clock: MockClock) -> None:
     a = House("a")
