@@ -524,11 +524,11 @@ class SupervisorRef(ActorRef[Any]):
     def _top(self, path: str) -> tuple[SupervisorRef, str]:
         """Return the supervisor at the top of the tree, and the rest of a path that begins with its name."""
         top = SupervisorRef(self._record.top)
-        start = f"/{top.name}/"
-        if not path.startswith(start):
-            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {start!r}, the top of this tree"
+        top_path = f"/{top.name}/"
+        if not path.startswith(top_path):
+            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {top_path!r}, the top of this tree"
             raise ChildError(what, actor=top.name, reason="not_found")
-        return top, path.removeprefix(start)
+        return top, path.removeprefix(top_path)
 
     def tree(self) -> TreeNode:
         """Return this supervisor and all actors below it as they are now; ``print(supervisor.tree())`` draws them.
