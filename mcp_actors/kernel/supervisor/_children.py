@@ -318,7 +318,7 @@ class Children(Node, ABC):
                     await job()
                 except trio.Cancelled:
                     raise
-                except BaseException as exc:  # out of a class that is derived from `Backoff`
+                except BaseException as exc:  # of users' code: a class derived from `Backoff`
                     self._life.end("crashed", exc)
                     return
                 del job  # it refers to an incarnation, and the next job may be hours away
