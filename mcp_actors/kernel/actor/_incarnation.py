@@ -25,9 +25,10 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections import deque
 from functools import partial
 from logging import ERROR, WARNING
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import trio
 from attrs import define, evolve, field
@@ -346,7 +347,7 @@ class Incarnation(Sender):
         else:
             self.record.note(events.Stopping, reason=reason)
             if self.pass_on_stop is not None:
-                self.pass_on_stop()
+                _pass_on(self.pass_on_stop)
         if comes_back is None:
             self.ends_by_itself()
 
@@ -440,3 +441,20 @@ class Incarnation(Sender):
                 text = "actor %r: is_hopeless() raised, which counts as False"
                 self.record.hub.log(ERROR, text, self.record.name, error=broken)
         return False
+
+
+_passing: Final = trio.lowlevel.RunVar["deque[Callable[[], None]] | None"]("mcp_actors.kernel.passing", None)
+
+
+def _pass_on(stop: Callable[[], None]) -> None:
+    """Call a function that may call this again, without nesting: a tree may be deeper than Python's stack."""
+    waiting = _passing.get()
+    if waiting is not None:
+        waiting.append(stop)
+        return
+    _passing.set(waiting := deque([stop]))
+    try:
+        while waiting:
+            waiting.popleft()()
+    finally:
+        _passing.set(None)

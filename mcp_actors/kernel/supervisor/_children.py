@@ -70,6 +70,7 @@ class Children(Node, ABC):
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
+        self._asked_first: dict[Run, Fate] = {}
 
     @abstractmethod
     async def ended(self, run: Run) -> None:
@@ -248,15 +249,21 @@ class Children(Node, ABC):
         step = next(iter(self._stop_steps(plan)), [])
         for child, fate in step:
             if child.run is not None and child.run.started and child.group is None:
+                self._asked_first[child.run] = fate
                 self.ask(child, fate)
 
     def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
         return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
 
+    def _ask_once(self, child: Child, fate: Fate) -> Run | None:
+        """Begin a stop as `ask` does, unless `ask_first` has: to ask twice would close all mailboxes below it again."""
+        begun = child.run is not None and self._asked_first.pop(child.run, None) == fate
+        return child.run if begun else self.ask(child, fate)
+
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
         """Stop several children: one after the other, or all at once after asking them in this order."""
         for step in self._stop_steps(plan):
-            runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
+            runs = [run for run in [self._ask_once(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
                 for run in runs:
                     await self.wait_stopped(run)
