@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
+from operator import is_
 from typing import Any, Final, TypeVar
 
 import trio
@@ -82,7 +83,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
     for each in reversed(groups):  # the inner ones first
         found = [kept[id(member)] if isinstance(member, BaseExceptionGroup) else member for member in _members(each)]
         members = [member for member in found if member is not None and not isinstance(member, trio.Cancelled)]
-        same = len(members) == len(found) and all(map(_is, members, _members(each)))
+        same = len(members) == len(found) and all(map(is_, members, _members(each)))
         kept[id(each)] = each if same else _like(each, members) if members else None
     return kept[id(exc)]
 
@@ -96,12 +97,8 @@ def flattened(exc: BaseException) -> BaseException:
     return _like(exc, leaves(exc)) if level and isinstance(exc, BaseExceptionGroup) else exc
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
-
-
 def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
-    """Return a group with other members, and the rest as in this one."""
+    """Return a group that differs from this one in its members only."""
     made: BaseExceptionGroup[Any] = BaseExceptionGroup(_message(group), members)
     with suppress(Exception):  # a class may override any of these
         made.__traceback__, made.__cause__, made.__context__ = group.__traceback__, group.__cause__, group.__context__

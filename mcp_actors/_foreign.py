@@ -21,16 +21,16 @@ SHOWN: Final = 1000
 """Characters of the `repr` of an object in the text of an error: a dozen lines of a terminal."""
 
 WORDS: Final = 10_000
-"""Characters of the text of an exception: an error of this package may tell of a hundred levels of a tree."""
+"""Characters of the text of an exception: an error of this package may describe a hundred levels of a tree."""
 
 
 def shown(value: object, *, limit: int = SHOWN) -> str:
-    """Return the `repr` of any object, shortened. If that raises, the name of the class stands for it."""
+    """Return the `repr` of any object, shortened; the name of its class if that raises."""
     return _safely(repr, value, limit)
 
 
 def words_of(exc: BaseException, *, limit: int = WORDS) -> str:
-    """Return the text of an exception, shortened. If its ``__str__`` raises, the name of the class stands for it."""
+    """Return the text of an exception, shortened; the name of its class if its ``__str__`` raises."""
     return _safely(str, exc, limit)
 
 
@@ -42,7 +42,7 @@ def plain_name(name: str) -> str:
 def _safely(fn: Callable[[object], str], value: object, limit: int) -> str:
     try:
         text = str.__str__(fn(value))  # of a subclass of str, whose methods may raise as well
-    except BaseException:  # not even an exit: the text is needed to complete a step
+    except BaseException:  # an exit too: the text is needed to complete a step
         return f"{type(value).__name__} (its {fn.__name__}() raises)"
     if len(text) <= limit:
         return text

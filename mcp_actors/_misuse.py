@@ -20,7 +20,7 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST: Final = 300
-"""Characters of a message: one that is longer is not read."""
+"""Characters of a message: people do not read a longer one."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
@@ -30,7 +30,7 @@ _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "rea
 
 
 def explained(thing: C) -> C:
-    """Have a function or a class explain a call with an argument that it does not have."""
+    """Make a function or a class explain calls with an unknown argument. A decorator."""
     made: Any = thing
     if not isinstance(thing, type):
         made = _explaining(thing, f"{thing.__name__}()")
@@ -40,7 +40,7 @@ def explained(thing: C) -> C:
 
 
 def explained_methods(kind: type[T]) -> type[T]:
-    """Have all public methods of a class do so, except those that take ``**unknown`` and do it themselves."""
+    """Apply `explained` to all public methods of a class, except those that look at unknown arguments themselves."""
     for name, member in tuple(vars(kind).items()):
         if inspect.isfunction(member) and not name.startswith("_") and not _takes_any(member):
             # The asyncio bridge sends a request by the method with this prefix, which its users do not see.
@@ -160,7 +160,7 @@ class Block(AbstractAsyncContextManager[T_co]):
         raise self._refuse("'with' needs 'async' in front of it")
 
     def __exit__(self, *_: object) -> None:
-        """Be found by ``with``, which looks for this first."""
+        """Exist, because ``with`` looks for this method before it calls `__enter__`."""
 
     def __aiter__(self) -> NoReturn:
         raise self._refuse("this cannot be iterated")

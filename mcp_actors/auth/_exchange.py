@@ -28,7 +28,7 @@ TIMEOUT: Final = 30.0
 MAX_BODY: Final = 1024 * 1024
 """Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
 
-BUSY: Final = frozenset({408, 425, 429})
+_BUSY: Final = frozenset({408, 425, 429})
 """Statuses of a server that may answer later; besides those from 500 on."""
 
 _SECRET: Final = frozenset({"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token"})
@@ -39,6 +39,11 @@ _ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "r
 
 _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 """Headers of an answer that the flows read."""
+
+
+def is_busy(response: httpx2.Response) -> bool:
+    """Return True if a server cannot answer now, and may later."""
+    return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in _BUSY
 
 
 @define(eq=False, repr=False)
@@ -88,8 +93,7 @@ class Exchange:
         if request.method == "POST":
             self._learn_issued(response)
         # To a GET for metadata, which other URLs may have too, the SDK reacts.
-        status = response.status_code
-        if request.method == "POST" and (status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in BUSY):
+        if request.method == "POST" and is_busy(response):
             raise Unreachable(f"{to} answered {said_by(response, self.mask)[1]}")
         return response
 

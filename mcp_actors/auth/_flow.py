@@ -15,7 +15,6 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote_plus
 
@@ -38,7 +37,7 @@ from pydantic_core import ValidationError, from_json
 from .._plain_text import plain_text
 from ._callbacks import call_back
 from ._challenge import Challenge
-from ._exchange import BUSY, Exchange
+from ._exchange import Exchange, is_busy
 from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, remedy_for, said_by
 from ._sign_in_record import SignedIn
 
@@ -376,7 +375,7 @@ class _Guard:
 
     def _check_availability(self) -> None:
         last = self.exchange.last
-        if last is not None and _is_busy(last):
+        if last is not None and is_busy(last):
             raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
 
     def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
@@ -415,10 +414,6 @@ def _shown(issuer: str | None) -> str:
 
 def _origin(url: str) -> str:
     return str(httpx2.URL(url).copy_with(raw_path=b"/", fragment=None))
-
-
-def _is_busy(response: httpx2.Response) -> bool:
-    return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in BUSY
 
 
 # --- running a provider ---------------------------------------------------------------------------------------------
@@ -485,7 +480,7 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
     """
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
-    if last is not None and _is_busy(last):
+    if last is not None and is_busy(last):
         return Unreachable(f"the authorization server answered {said}")
     if isinstance(error, OAuthRegistrationError):
         remedy = "register a client with it, and set client_id"

@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -183,15 +184,12 @@ class OAuthTokens(httpx2.Auth):
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
         """Replace a token that is refused or about to expire, unless another task or process has done it."""
-        return await _apart(lambda begin: self._renew_alone(used, refusal, self._failed_last, begin))
+        return await _apart(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
-        self,
-        used: SignedIn | None,
-        refusal: httpx2.Response | None,
-        failed: Unreachable | None,
-        begin: Callable[[], None],
+        self, used: SignedIn | None, refusal: httpx2.Response | None, begin: Callable[[], None]
     ) -> SignedIn | None:
+        failed = self._failed_last
         async with self._turn:
             # Not by identity: a refresh that failed has loaded the same token again, and a server that refuses it once
             # more would seem to refuse a new one.

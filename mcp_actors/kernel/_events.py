@@ -258,7 +258,7 @@ class EventHub:
             for observer in self.observers:
                 if getattr(observer, "wants_requests", True):
                     return True
-        except Exception:  # a property, or its value, which is asked if it is true
+        except Exception:  # out of a property, or out of the `__bool__` of its value
             return True
         return False
 
@@ -282,14 +282,14 @@ class EventHub:
             del wanted  # whose traceback refers to this frame
 
     def note(self, event: Event) -> None:
-        """Call all observers, within a step of the kernel: nothing leaves them into it."""
+        """Call all observers within a step of the kernel: an exception that ends the program leaves later."""
         try:
             self.emit(event)
         except BaseException as exc:
             self.leave(exc)
 
     def log(self, level: int, text: str, *args: object, error: BaseException | None = None) -> None:
-        """Log a record. The only door of the kernel to the logging module: nothing leaves it into a step.
+        """Log a record within a step of the kernel: an exception of a log handler that ends the program leaves later.
 
         Args:
             level: the level.

@@ -212,7 +212,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
 
 
 def _nothing() -> None:
-    """Stand for the end of a tree that has ended."""
+    """Do nothing: the tree has ended."""
 
 
 @trio.lowlevel.enable_ki_protection

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import signal
 import sys
 from collections.abc import Callable, Coroutine
 from types import FrameType
@@ -16,7 +15,7 @@ import trio.testing
 
 from mcp_actors.kernel import Actor, ChildSpec, Later, NotSent, Supervisor, open_actor, open_supervisor
 
-from ..interrupter import run_interrupted_at
+from ..interrupter import Interrupter, run_interrupted_at
 from .actors import Do, Gate, Get, Host, Put
 
 EVERY = 97
@@ -67,24 +66,15 @@ def test_a_ctrl_c_never_comes_between_a_resource_and_its_block(path: str) -> Non
         assert ran < at or end is KeyboardInterrupt, at
 
 
-class InterruptsWithin:
+class InterruptsWithin(Interrupter):
     """Presses Ctrl-C at a line of the functions with a name, wherever they are in the kernel."""
 
     def __init__(self, name: str, at: int) -> None:
+        super().__init__(at, KERNEL)
         self.name = name
-        self.at = at
-        self.lines = 0
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        code = frame.f_code
-        return self.line if code.co_name == self.name and KERNEL in code.co_filename else None
-
-    def line(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.at:
-                signal.raise_signal(signal.SIGINT)
-        return self.line
+        return super().__call__(frame, event, arg) if frame.f_code.co_name == self.name else None
 
 
 class Refuses(Actor):

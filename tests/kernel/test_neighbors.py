@@ -149,7 +149,7 @@ async def test_a_supervisor_that_starts_later_can_be_referred_to_before(said: Sa
         assert [child.id for child in await first.asked.wait()] == ["a"]
 
 
-async def test_a_child_that_turns_out_to_be_no_supervisor_says_so(said: Said) -> None:
+async def test_a_child_that_turns_out_not_to_be_a_supervisor_says_so(said: Said) -> None:
     """C-32: the reference was a promise."""
     first = First()
     async with open_supervisor(ChildSpec("first", lambda: first), ChildSpec("later", Host)) as supervisor:

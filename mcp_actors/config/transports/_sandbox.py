@@ -14,7 +14,7 @@ from ..values import system_problem
 
 _PORTS: Final = 65_536
 
-_NOT_RESTRICTED: Final = "not UDP, unix sockets with a path, or modes and times of files"
+_NOT_RESTRICTED: Final = "UDP, unix sockets with a path, or modes and times of files"
 """The limits of Landlock. The `repr` names them, so that readers of a configuration do not expect more."""
 
 
@@ -87,7 +87,7 @@ class Sandbox:
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{name}={value!r}" for name, value in attrs.asdict(self).items())
-        return f"<Sandbox {shown}; restricts {_NOT_RESTRICTED}>"
+        return f"<Sandbox {shown}; does not restrict {_NOT_RESTRICTED}>"
 
 
 def to_sandbox(value: Any) -> Any:

@@ -117,7 +117,7 @@ class Reply(Generic[T]):
 
 
 def _nothing(_: object) -> None:
-    """Stand for a task that has got the answer."""
+    """Do nothing: the answer was taken."""
 
 
 def _awaited_already() -> RuntimeError:

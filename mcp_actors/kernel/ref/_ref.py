@@ -214,7 +214,7 @@ class ActorRef(Receives[M_contra]):
         return self._send(message)
 
     def _send(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
-        envelope = Envelope(cast("Call[T]", message), is_call=True)
+        envelope = Envelope(message, is_call=True)  # type: ignore[arg-type]  # a `Call`, which type checkers cannot see
         sender = current_sender()
         if sender is None or not sender.busy:
             self._record.mailbox.put(envelope)
@@ -524,11 +524,11 @@ class SupervisorRef(ActorRef[Any]):
     def _top(self, path: str) -> tuple[SupervisorRef, str]:
         """Return the supervisor at the top of the tree, and the rest of a path that begins with its name."""
         top = SupervisorRef(self._record.top)
-        name = f"/{top.name}/"
-        if not path.startswith(name):
-            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {name!r}, the top of this tree"
+        top_path = f"/{top.name}/"
+        if not path.startswith(top_path):
+            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {top_path!r}, the top of this tree"
             raise ChildError(what, actor=top.name, reason="not_found")
-        return top, path.removeprefix(name)
+        return top, path.removeprefix(top_path)
 
     def tree(self) -> TreeNode:
         """Return this supervisor and all actors below it as they are now; ``print(supervisor.tree())`` draws them.

@@ -209,7 +209,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=child.record.state == "backoff")
             return None
         if run.fate == fate and run.ending:
-            return run  # it was asked in the step in which this supervisor was
+            return run  # `ask_first` has begun: to do it again would close all mailboxes below it a second time
         if run.fate is None:
             self._nursery.start_soon(self._bound, run, child.spec.shutdown, name=f"{child.spec.id}:stop")
         if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
@@ -320,7 +320,7 @@ class Children(Node, ABC):
                     await job()
                 except trio.Cancelled:
                     raise
-                except BaseException as exc:  # out of a class that is derived from `Backoff`
+                except BaseException as exc:  # of users' code: a class derived from `Backoff`
                     self._life.end("crashed", exc)
                     return
                 del job  # it refers to an incarnation, and the next job may be hours away

@@ -30,7 +30,7 @@ from ...kernel import Actor, Call
 from ..basics import fan_out
 from ..record import ACTIVE, CONNECTED, ConfigChanged, ServerAdded, ServerRemoved
 from ..ref import Change, Reconnect, Retire, ServerEntry, Start, Stop, restart, starting, turns
-from ..sources import changed_fields, compare, lines
+from ..sources import change_lines, changed_fields, compare
 from ._leaving import drain
 from ._tree import (
     due_servers,
@@ -280,7 +280,7 @@ class LifecycleActor(Actor):
         finally:
             self._roster.arrange(difference.order)
             self._roster.note_given(given)
-        for level, line in lines(old, homes, difference, given):
+        for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
         return ReloadSummary(
             added=tuple(config.name for config in difference.added),

@@ -180,7 +180,8 @@ class Deadlines:
         Raises:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
         """
-        if not self._timer.lives_here:  # before anything is changed: the Trio run of another thread has a clock too
+        # Before anything is changed, because the Trio run of another thread has a clock too.
+        if get_ident() != self._timer.thread:
             raise outside_trio(f"server {self._server!r}")
         try:
             now = trio.current_time()
@@ -348,7 +349,7 @@ class DeadlineTimer:
     """Enforces the deadlines of all servers of a group."""
 
     def __init__(self) -> None:
-        self._thread = get_ident()
+        self.thread: int = get_ident()
         self._at = math.inf
         self._sleep = trio.CancelScope()
         # Those that have, or have had, a request since the last wake-up: of many servers few are used.
@@ -357,7 +358,7 @@ class DeadlineTimer:
     @property
     def lives_here(self) -> bool:
         """True if the caller is in the thread of the group."""
-        return get_ident() == self._thread
+        return get_ident() == self.thread
 
     def wake_by(self, time: float, deadlines: Deadlines) -> None:
         """Look at these deadlines at a time, or earlier; never if it is infinite."""

@@ -55,10 +55,10 @@ REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
 
 QUESTIONS: Final = 2
-"""How often a person may be asked within `PERIOD`."""
+"""How often a person may be asked to sign in within `PERIOD`."""
 
 PERIOD: Final = 3600.0
-"""Seconds."""
+"""Seconds over which `QUESTIONS` are counted."""
 
 Retirement: TypeAlias = Literal["idle", "old"]
 
@@ -81,22 +81,7 @@ class Session:
 
 
 @define(eq=False)
-class Opening:
-    """Facts from earlier connections that the next connect begins with.
-
-    Attributes:
-        log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
-        era: the era; None if that is to be negotiated. Written by the connection.
-        questions: the questions of the configured callback to a person. Written by the connection.
-    """
-
-    log_level: LoggingLevel | None
-    era: Era | None = None
-    questions: Questions = field(factory=lambda: Questions())
-
-
-@define(eq=False)
-class Questions:
+class SignInQuestions:
     """When a person was asked to sign in by the configured callback: `QUESTIONS` times within `PERIOD` at most.
 
     All connects of a server share it, those of its replicas and isolated retries too. Otherwise a server that serves,
@@ -118,6 +103,21 @@ class Questions:
         """Return True once after each question: the first time that it forbids another one."""
         first, self._reported = not self._reported, True
         return first
+
+
+@define(eq=False)
+class Opening:
+    """Facts from earlier connections that the next connect begins with.
+
+    Attributes:
+        log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
+        era: the era; None if that is to be negotiated. Written by the connection.
+        questions: the questions of the configured callback to a person. Written by the connection.
+    """
+
+    log_level: LoggingLevel | None
+    era: Era | None = None
+    questions: SignInQuestions = field(factory=SignInQuestions)
 
 
 class ServerRecord:

@@ -141,7 +141,7 @@ class Caller:
                 await self._life.wait_change()
 
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
-        """Count the result of a request."""
+        """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
         if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
             log_suggestion(request, self._record)
         self._calls.tokens.succeeded()

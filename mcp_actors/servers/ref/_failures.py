@@ -1,4 +1,4 @@
-"""Build and complete the errors of requests without an answer."""
+"""Build the errors of requests, and suggest tools in errors and results."""
 
 from __future__ import annotations
 

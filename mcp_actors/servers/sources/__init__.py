@@ -6,7 +6,12 @@ their events.
 
 from __future__ import annotations
 
-from ._compare import Difference as Difference, changed_fields as changed_fields, compare as compare, lines as lines
+from ._compare import (
+    Difference as Difference,
+    change_lines as change_lines,
+    changed_fields as changed_fields,
+    compare as compare,
+)
 from ._given import OF_CODE as OF_CODE, Configured as Configured, Given as Given
 from ._reading import Sources as Sources
 from ._status import LAST_STATUS_WAIT as LAST_STATUS_WAIT, StatusActor as StatusActor, StatusBoard as StatusBoard

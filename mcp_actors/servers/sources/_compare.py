@@ -61,7 +61,7 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
     return tuple(name for name in compared if getattr(old, name) != getattr(new, name))
 
 
-def lines(
+def change_lines(
     old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
 ) -> list[tuple[int, str]]:
     """Describe a difference for people: the level and the text of one line for each source. No line has a value.

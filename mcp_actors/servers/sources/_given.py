@@ -134,6 +134,7 @@ def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
         if part.home is not None:
             for name in dict.fromkeys((*(config.name for config in part.loaded.servers), *part.loaded.failed)):
                 places.setdefault((part.home, name), {})[part.loaded.source] = None
+    repeated = {key: found for key, found in places.items() if len(found) > 1}
     for part in parts:
         loaded = part.loaded
         twice = {
@@ -141,8 +142,8 @@ def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
                 f"server {name!r}: {' and '.join(found)} have a server of this name; rename it in one of them",
                 source=home,
             )
-            for (home, name), found in places.items()
-            if home == part.home and len(found) > 1 and loaded.source in found
+            for (home, name), found in repeated.items()
+            if home == part.home and loaded.source in found
         }
         if twice:
             needed = {config.name for config in loaded.servers if config.required} | loaded.required

@@ -16,9 +16,6 @@ from ...catalog import Pins, PinVerdict, judge
 from ..basics import TimeSlice, nearest
 from ._identity import launch_pin
 
-_NAMED: Final = 5
-"""Misspelled names of a filter that one log line has, with the nearest names."""
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -26,6 +23,9 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig, ToolFilter
     from ._known import KnownTool
+
+_NAMED: Final = 5
+"""Misspelled names of a filter that one log line has, with the nearest names."""
 
 
 @frozen(kw_only=True)

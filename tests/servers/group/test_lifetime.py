@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
@@ -110,16 +111,23 @@ async def test_no_request_is_lost_around_the_moment_of_the_stop(late: int, autoj
     assert a.starts in (1, 2)
 
 
-@pytest.mark.parametrize("late", range(15))
-async def test_a_wait_for_a_server_that_comes_to_rest_connects_it(late: int, autojump_clock: MockClock) -> None:
-    """C-60: it ends as it would a moment later, when the server rests."""
-    a = House("a")
+@asynccontextmanager
+async def coming_to_rest(a: House, late: int) -> AsyncIterator[ServerGroup]:
+    """Open a group whose server is disconnected as idle, so many steps before the block."""
     async with open_servers(a.config(idle_timeout=10)) as group:
         group._roster.records["a"].retire("idle")
         for _ in range(late):
             await trio.lowlevel.checkpoint()
         with trio.fail_after(5):
-            await group["a"].wait_ready()
+            yield group
+
+
+@pytest.mark.parametrize("late", range(15))
+async def test_a_wait_for_a_server_that_comes_to_rest_connects_it(late: int, autojump_clock: MockClock) -> None:
+    """C-60: it ends as it would a moment later, when the server rests."""
+    a = House("a")
+    async with coming_to_rest(a, late) as group:
+        await group["a"].wait_ready()
         assert state(group, "a") == "ready"
 
 
@@ -129,12 +137,8 @@ async def test_a_call_by_public_name_to_a_server_that_comes_to_rest_is_answered(
 ) -> None:
     """C-60: its tools are listed meanwhile."""
     a = House("a")
-    async with open_servers(a.config(idle_timeout=10)) as group:
-        group._roster.records["a"].retire("idle")
-        for _ in range(late):
-            await trio.lowlevel.checkpoint()
-        with trio.fail_after(5):
-            assert text_of(await group.call_tool("mcp__a__who")) == "a"
+    async with coming_to_rest(a, late) as group:
+        assert text_of(await group.call_tool("mcp__a__who")) == "a"
 
 
 class Watch(trio.abc.Instrument):

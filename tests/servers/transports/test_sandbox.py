@@ -119,7 +119,7 @@ async def test_modes_of_files_are_not_restricted_as_the_repr_says(tmp_path: Path
     (tmp_path / "file").touch(0o644)
     async with open_servers(probing(Sandbox()), strict=True) as servers:
         assert await outcome(servers["probing"], "chmod", str(tmp_path / "file")) == "done"
-    assert "restricts not UDP, unix sockets with a path, or modes and times of files" in repr(Sandbox())
+    assert "does not restrict UDP, unix sockets with a path, or modes and times of files" in repr(Sandbox())
 
 
 async def test_without_a_sandbox_nothing_is_restricted(tmp_path: Path, port: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 import trio
 from mcp import MCPError
+from mcp.types import TextContent
 
 from mcp_actors import ConnectionLost, ServerConfig, Sse, open_servers
 from mcp_actors.servers.transports import open_link
@@ -82,7 +83,8 @@ async def test_an_error_for_an_unknown_tool_comes_from_the_server(config: Server
     async with open_servers(config) as servers:
         result = await servers["old"].call_tool("nonsense")
         assert result.is_error
-        assert text_of(result) == "Unknown tool: nonsense"
+        assert isinstance(result.content[0], TextContent)  # behind it are the nearest listed names
+        assert result.content[0].text == "Unknown tool: nonsense"
 
 
 async def test_a_cancelled_caller_does_not_disturb_others(config: ServerConfig) -> None:

@@ -82,7 +82,7 @@ def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
 async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bool:
     """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
 
-    A person who has refused is not asked again by a restart, and no person more than twice an hour (`Questions`).
+    A person who has refused is not asked again by a restart, and no person more than twice an hour (`SignInQuestions`).
 
     Raises:
         SignInRequired: the sign-in has failed.
