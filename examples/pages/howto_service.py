@@ -43,6 +43,7 @@ async def work(servers: ServerGroup) -> None:
         )
         assert result.structured_content is not None
         print(f"job {number}: {result.structured_content['timezone']}")
+        await trio.sleep(0.1)
 
 
 with tempfile.TemporaryDirectory() as folder:
