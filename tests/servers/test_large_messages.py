@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pytest
 import trio
-from mcp import MCPError
-from mcp.types import ErrorData, methods
+from mcp import Client, ClientSession, MCPError
+from mcp.server import Server
+from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
+from mcp.types import DiscoverResult, ErrorData, methods
 from pydantic_core import ValidationError
 
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
-from mcp_actors.servers.connection._sdk import _MISFIT
+from mcp_actors.servers.connection._sdk import _MISFIT, _check_messages
 from mcp_actors.servers.policy import bounded, has_many, parse_result
 from mcp_actors.servers.transports import Masker
 from mcp_actors.servers.transports.credentials import Masked
@@ -33,6 +35,8 @@ MODERN: Final = "2026-07-28"
 
 SAMPLING: Final = '{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":%s}'
 MESSAGES: Final = '{"maxTokens":3,"messages":[{"role":"user","content":[$items]}]}'
+
+CACHED: Final = {"ttlMs": 0, "cacheScope": "private", "resultType": "complete"}
 
 ZEROS: Final = [0] * MANY
 LINK: Final = {"type": "resource_link", "name": "a", "uri": "x:y"}
@@ -101,7 +105,11 @@ async def test_an_invalid_answer_delays_no_task(item: str, number: int) -> None:
         with LongestStep() as longest, pytest.raises(ConnectionLost, match="invalid response") as caught:
             await group["evil"].call_tool("repeat", {"line": line, "item": item, "number": number})
         assert counted(caught.value) <= FEW_ERRORS
-        assert isinstance(caught.value.__cause__, Masked)  # which keeps nothing of the answer
+        cause = caught.value.__cause__
+        assert isinstance(cause, Masked)  # which keeps nothing of the answer
+        assert re.fullmatch(
+            r"ValidationError: \d+ for CallToolResult, first at content\.0\.\w+(\.\w+)?: .*", str(cause)
+        )
         assert longest.seconds < STEP, longest.task
         assert text_of(await group["evil"].call_tool("echo", {"text": "still"})) == "still"
 
@@ -141,6 +149,42 @@ async def test_a_large_valid_request_of_a_server_reaches_its_callback() -> None:
         await group["evil"].call_tool("repeat", arguments)
         with trio.fail_after(30):
             await asked.wait()
+
+
+async def test_a_large_request_without_a_callback_is_refused_before_it_is_validated(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    validated, pinged = list[str](), trio.Event()
+
+    def note(method: str, version: str, params: object) -> None:
+        validated.append(method)
+        if method == "ping":
+            pinged.set()
+
+    monkeypatch.setattr("mcp_actors.servers.connection._sdk.check_request", note)
+    ping = '{"jsonrpc":"2.0","id":2,"method":"ping"}'
+    async with open_servers(hostile()) as group:
+        for line in (SAMPLING % MESSAGES, ping):
+            await group["evil"].call_tool("repeat", {"line": line, "item": '{"type":"text","text":"a"}', "number": 300})
+        with trio.fail_after(30):
+            await pinged.wait()  # which came later
+    assert validated == ["ping"]
+
+
+async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(caplog: pytest.LogCaptureFixture) -> None:
+    client, _ = create_direct_dispatcher_pair()
+    session = ClientSession(dispatcher=client)
+    session.adopt(DiscoverResult.model_validate({"supportedVersions": [MODERN], "capabilities": {}, **CACHED}))
+    _check_messages(session, Client(Server("a")))
+    params = {"notifications": {"resourceSubscriptions": ZEROS}}
+    method = "notifications/subscriptions/acknowledged"
+    assert not session._intercept_notification(method, params)
+    await session._on_notify(cast("Any", None), method, params)
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    error = record.exc_info[1]
+    assert isinstance(error, ValidationError)
+    assert error.error_count() <= FEW_ERRORS
 
 
 async def test_invalid_notifications_are_logged_ten_times_and_in_one_line_each(
