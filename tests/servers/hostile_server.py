@@ -195,6 +195,14 @@ class HostileServer:
         """Answer with what JSON does not have."""
         self.reply(request, {**text("done"), "structuredContent": {"a": float("nan"), "b": float("inf")}})
 
+    def call_repeat(self, request: object, arguments: Json) -> None:
+        """Send a line, in which an item is repeated and ``$id`` is the id of this request, then an answer."""
+        line = arguments["line"].replace("$id", json.dumps(request))
+        line = line.replace("$items", ",".join([arguments["item"]] * arguments["number"]))
+        for _ in range(arguments.get("times", 1)):
+            self.write_raw(line.encode())
+        self.reply(request, text("done"))
+
     # --- the wire ---------------------------------------------------------------------------------------------------
 
     def reply(self, request: object, result: Json) -> None:

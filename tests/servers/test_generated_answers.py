@@ -20,9 +20,9 @@ from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, Ser
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.connection._dispatch import DispatchedRequests
+from mcp_actors.servers.policy import parse_result
 from mcp_actors.servers.requests import Request
 from mcp_actors.servers.requests._pages import PART
-from mcp_actors.servers.requests._plain import parse_result
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server

@@ -28,7 +28,7 @@ from ...config import Http
 from ..policy import is_modern
 from ..requests import ListRequest, PlainRequest, Probe, is_traced
 from ..transports.wire import FIRST_ID
-from ._sdk import carry_on
+from ._sdk import carry_on, unchecked
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -153,7 +153,7 @@ async def _post_stamped(
 
     def pass_on(request_id: int) -> Awaitable[Json]:
         options["request_id"] = request_id
-        return dispatcher.send_raw_request(method, params, options)
+        return unchecked(dispatcher)(method, params, options)
 
     return await posts.ask(method, params, options.get("headers") or {}, pass_on, notify=notify)
 
@@ -162,7 +162,7 @@ async def _send_stamped(dispatcher: Dispatcher[Any], stamp: Stamp, method: str, 
     request: Json = {"method": method, "params": params}
     options: CallOptions = {}
     stamp(request, options)
-    return await dispatcher.send_raw_request(method, request["params"], options)
+    return await unchecked(dispatcher)(method, request["params"], options)
 
 
 class _Handler:

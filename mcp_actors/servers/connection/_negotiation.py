@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
-from mcp import Client, MCPError
+from mcp import MCPError
 from mcp.client.session import DISCOVER_TIMEOUT_SECONDS
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.types import (
@@ -62,12 +62,12 @@ from ..policy import (
 )
 from ._failures import TimedOut
 from ._patience import open_patience
-from ._sdk import MAX_ROUNDS
+from ._sdk import MAX_ROUNDS, BoundedClient
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from mcp import ClientSession
+    from mcp import Client, ClientSession
 
     from ..basics import Background
     from ..record import ClientCallbacks, ServerRecord
@@ -121,7 +121,7 @@ class Negotiation:
     def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
         """Return the client for this link. Entering it negotiates, or leaves that to `agree`."""
         era, self._asked = self._era, trio.current_time()
-        return Client(
+        return BoundedClient(
             link.target,
             mode=LATEST_MODERN_VERSION if self._asks(link) else era.mode,
             prior_discover=era.discovered,

@@ -1,4 +1,4 @@
-"""Adapt the SDK's session: no validation, and watched requests for input.
+"""Adapt the SDK's session: bounded validation, and watched requests for input.
 
 Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request for
 input instead of the answer, and is then sent the same request with that input. The SDK runs these rounds with the
@@ -8,24 +8,41 @@ callback exists, and a pause of ``progress_timeout`` while a callback runs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
-from mcp import MCPError
+from mcp import Client, MCPError
 from mcp.client import ClientRequestContext, InputRequiredRoundsExceededError
-from mcp.types import CreateMessageRequest, ElicitRequest, ErrorData, InputRequiredResult, ListRootsRequest, Result
+from mcp.types import (
+    INVALID_REQUEST,
+    CreateMessageRequest,
+    ElicitRequest,
+    ErrorData,
+    InputRequiredResult,
+    ListRootsRequest,
+    Result,
+)
+from mcp.types.version import LATEST_HANDSHAKE_VERSION
 
 from ..._errors import LimitExceeded, NotSupported
 from ..basics import current_trace
+from ..policy import check_request, check_result, fits, has_many, is_costly
+from ..requests import without_later_fields
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AsyncExitStack
 
-    from mcp import Client, ClientSession
+    from mcp import ClientSession
+    from mcp.shared.dispatcher import CallOptions, DispatchContext, Dispatcher
+    from mcp.shared.transport_context import TransportContext
     from mcp.types import CallToolResult, InputRequest, InputResponse, InputResponses
 
     from ..record import ServerRecord
     from ..requests import PlainRequest
+
+    SendRaw = Callable[..., Awaitable[dict[str, Any]]]
 
 MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
@@ -44,6 +61,80 @@ _KINDS: Final = {
     ListRootsRequest: ("roots", "list_roots_callback"),
 }
 """The kinds of input, each with the attribute of `mcp.Client` that has the callback for it."""
+
+
+_UNCALLED: Final = {
+    "sampling/createMessage": ("sampling_callback", "Sampling not supported"),
+    "elicitation/create": ("elicitation_callback", "Elicitation not supported"),
+}
+"""The requests of a server that may be large, each with the callback for it, and the SDK's error if there is none."""
+
+_MISFIT: Final = {"_meta": 0}
+"""Params that no message may have. The SDK finds one error in them, and does what it does for all invalid params."""
+
+
+class BoundedClient(Client):
+    """A client whose session validates large messages at a bounded cost; see `mcp_actors.servers.policy`."""
+
+    async def _build_session(self, exit_stack: AsyncExitStack) -> ClientSession:
+        # The SDK creates the session here, and sends `initialize` before it offers the session to anyone.
+        session = await super()._build_session(exit_stack)
+        _check_answers(session, self)
+        _check_messages(session, self)
+        return session
+
+
+def _version(session: ClientSession) -> str:
+    return session.protocol_version or LATEST_HANDSHAKE_VERSION
+
+
+def _check_answers(session: ClientSession, client: Client) -> None:
+    """Have a session refuse a large invalid result by its first errors, before it builds all of them."""
+    dispatcher = session._dispatcher  # the session offers no way to see a result before it validates
+    send = dispatcher.send_raw_request
+    claims = [claim.result_type for each in client.extensions or () for claim in each.claims()]
+
+    async def checked(method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> dict[str, Any]:
+        raw, version = await send(method, params, opts), _version(session)
+        if is_costly(method, version, raw):
+            result = dict(raw)
+            without_later_fields(method, version, result)
+            check_result(method, version, result, claimed=result.get("resultType") in claims)
+        return raw
+
+    dispatcher.send_raw_request = checked  # type: ignore[method-assign]  # replacing it is the purpose
+
+
+def unchecked(dispatcher: Dispatcher[Any]) -> SendRaw:
+    """Return the method of a dispatcher that a `BoundedClient` has replaced, for results that are validated here."""
+    return partial(type(dispatcher).send_raw_request, dispatcher)
+
+
+def _check_messages(session: ClientSession, client: Client) -> None:
+    """Have a session refuse large invalid requests and notifications of its server likewise."""
+    answer, notify, intercept = session._on_request, session._on_notify, session._intercept_notification
+
+    async def on_request(
+        context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> dict[str, Any]:
+        callback, refusal = _UNCALLED.get(method, (None, ""))
+        if callback is not None and getattr(client, callback) is None and has_many(params):
+            raise MCPError(INVALID_REQUEST, refusal)
+        check_request(method, _version(session), params)
+        return await answer(context, method, params)
+
+    async def on_notify(
+        context: DispatchContext[TransportContext], method: str, params: Mapping[str, Any] | None
+    ) -> None:
+        await notify(context, method, params if fits(method, _version(session), params) else _MISFIT)
+
+    def intercept_notification(method: str, params: Mapping[str, Any] | None) -> bool:
+        return fits(method, _version(session), params) and intercept(method, params)
+
+    # The session passes these to its dispatcher when it is entered.
+    session._on_request = on_request  # type: ignore[method-assign,assignment]  # replacing it is the purpose
+    session._on_notify = on_notify  # type: ignore[method-assign,assignment]  # likewise
+    session._intercept_notification = intercept_notification  # type: ignore[method-assign]  # likewise
 
 
 def disable_result_validation(session: ClientSession) -> None:

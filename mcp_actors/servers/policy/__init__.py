@@ -5,6 +5,15 @@ Decisions on plain data. All rooms above use it. It uses `basics`, and knows no 
 
 from __future__ import annotations
 
+from ._bounded import (
+    bounded as bounded,
+    check_request as check_request,
+    check_result as check_result,
+    fits as fits,
+    has_many as has_many,
+    is_costly as is_costly,
+    parse_result as parse_result,
+)
 from ._breaker import Ticket as Ticket
 from ._calls import Calls as Calls
 from ._deadlines import (

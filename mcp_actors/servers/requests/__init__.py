@@ -19,6 +19,7 @@ from ._plain import (
     first_problem as first_problem,
     is_traced as is_traced,
     members_of as members_of,
+    without_later_fields as without_later_fields,
 )
 from ._request import (
     Request as Request,

@@ -14,8 +14,9 @@ from pydantic_core import ValidationError
 
 from ..._errors import LimitExceeded
 from ..basics import TimeSlice
+from ..policy import parse_result
 from ._list_meter import ListMeter
-from ._plain import first_problem, parse_result, without_later_fields
+from ._plain import first_problem, without_later_fields
 from ._request import Request, meta_for, needs_meta
 
 if TYPE_CHECKING:

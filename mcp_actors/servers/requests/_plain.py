@@ -14,7 +14,7 @@ from opentelemetry import context, trace
 from pydantic_core import PydanticSerializationError, to_json
 
 from ..._plain_text import plain_text
-from ..policy import is_modern
+from ..policy import bounded, is_modern, parse_result
 from ._request import Request
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class PlainRequest(Request[ResultT]):
         """
         without_later_fields(self.method, version, result)
         if result.get("resultType") != INPUT_REQUIRED:
-            value: ResultT = self.model.model_validate(result, by_name=False)  # type: ignore[assignment]  # of the subclass
+            value: ResultT = bounded(self.model).validate_python(result, by_name=False)
             if self._is_plain(result):
                 return value
         # What the session does with each answer. It costs as much as everything else together.
@@ -126,15 +126,6 @@ def without_later_fields(method: str, version: str, result: dict[str, Any]) -> N
         result["ttlMs"] = 0
 
 
-def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
-    """Validate a result with the schema of its version and the class that callers get, as the session does.
-
-    Raises:
-        pydantic_core.ValidationError: the result does not conform to the protocol.
-    """
-    return methods.parse_server_result(method, version, result)
-
-
 def members_of(params: Mapping[str, Any]) -> bytes | None:
     """Return the members of a JSON object, without its braces; None if a value cannot be written as JSON."""
     try:
@@ -161,8 +152,9 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
 def _later_fields(method: str, version: str) -> frozenset[str]:
     """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
     own = methods.SERVER_RESULTS[method, version]
-    later = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
-    return frozenset().union(*(_fields(methods.SERVER_RESULTS[method, each]) for each in later)) - _fields(own)
+    versions = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
+    later = filter(None, (methods.SERVER_RESULTS.get((method, each)) for each in versions))
+    return frozenset().union(*map(_fields, later)) - _fields(own)
 
 
 def _fields(models: Any) -> frozenset[str]:

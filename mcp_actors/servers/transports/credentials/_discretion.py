@@ -11,15 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
+from weakref import WeakKeyDictionary
 
 import httpx2
 from attrs import frozen
+from pydantic_core import ValidationError
 
 from ...._plain_text import plain_text
 from ....config import mask_url
 from ....config.values import ExpandedUrl
 from ...basics import LOGGERS
-from ._masker import Masker
+from ._masker import Masker, first_of
 
 
 @frozen
@@ -31,6 +33,12 @@ class _Ours:
 
 
 _ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
+
+LOGGED: Final = 10
+"""Invalid notifications of a connection that are logged, as many as malformed messages."""
+
+NAMED: Final = 200
+"""Characters of such a line that name the method."""
 
 _FORMATTER: Final = logging.Formatter()
 
@@ -59,6 +67,30 @@ class _Shorten(logging.Filter):
             if (shown := plain_text(message)) != message:
                 record.msg, record.args = shown, None
         return True
+
+
+class _FewMisfits(logging.Filter):
+    """Makes each warning about an invalid notification one line, and passes the first `LOGGED` of a connection.
+
+    The SDK logs each with its traceback: megabytes a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: WeakKeyDictionary[Masker, int] = WeakKeyDictionary()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten such a record, or drop it."""
+        ours = _ours.get()
+        if ours is None or not str(record.msg).startswith(_INVALID_NOTIFICATION):
+            return True
+        count = self._counts[ours.masker] = self._counts.get(ours.masker, 0) + 1
+        problem = record.exc_info[1] if record.exc_info else None
+        why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
+        last = "; further ones of this connection are not logged" if count == LOGGED else ""
+        record.msg, record.args = f"{plain_text(record.getMessage(), limit=NAMED)}{why}{last}", None
+        record.exc_info = record.exc_text = None
+        return count <= LOGGED
 
 
 class _MaskUrls(logging.Filter):
@@ -95,6 +127,7 @@ class _DropHeaders(logging.Filter):
         return not (_ours.get() is not None and record.getMessage().startswith(_WITH_HEADERS))
 
 
+_INVALID_NOTIFICATION: Final = "Failed to validate notification"
 _WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
 _WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
 
@@ -107,6 +140,7 @@ _MASK: Final = _MaskSecrets()
 _SHORTEN: Final = _Shorten()
 
 _FILTERS: Final = (
+    ("client", _FewMisfits()),  # before its traceback is masked
     ("httpx2", _MaskUrls()),  # before its arguments are put into the message
     *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
     *((name, _SHORTEN) for name in _THEIRS),

@@ -20,6 +20,7 @@ from urllib.parse import quote, quote_plus
 import httpx2
 from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
+from pydantic_core import ValidationError
 
 from ...._errors import McpActorsError
 from ...._plain_text import indented, plain_text
@@ -33,6 +34,9 @@ RECENT: Final = 10
 """Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes, and
 the secret of the client, plain and as requests have it."""
 
+MESSAGE: Final = 64 * 1024
+"""Characters of the message of an error that are kept. No one reads more."""
+
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
 
@@ -42,7 +46,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Masked(Exception):
-    """Replaces an exception whose text contains a credential and cannot be changed."""
+    """Replaces an exception whose text contains a credential or the input of a server, and cannot be changed."""
 
 
 class Masker:
@@ -151,7 +155,7 @@ class Masker:
     def mask_error(self, message: JSONRPCMessage) -> None:
         """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
         if isinstance(message, JSONRPCError):
-            message.error.message = _plain(self(message.error.message))
+            message.error.message = _plain(self(self._cut(message.error.message)))
             message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
@@ -182,7 +186,18 @@ class Masker:
             error.__context__ = self._clean(error.__context__, seen)
         return error if ours else self._masked(error)
 
+    def _cut(self, message: str) -> str:
+        """Return the beginning of a server's message: to mask and clean all of it may take seconds."""
+        if len(message) <= MESSAGE:
+            return message
+        return f"{message[: self.place_to_cut(message, MESSAGE)]}…"
+
     def _masked(self, error: E) -> E | Masked:
+        if isinstance(error, ValidationError):
+            return self._replaced(error, self(first_of(error)))  # its text repeats its input for each error
+        if isinstance(error, MCPError):
+            code, message, data = error.args
+            error.args = code, self._cut(message), data
         error.args = tuple(self.data(each) for each in error.args)
         for name, value in vars(error).items():
             vars(error)[name] = None if isinstance(value, httpx2.Request | httpx2.Response) else self.data(value)
@@ -193,6 +208,9 @@ class Masker:
         text = self.shown(error)
         if text == str(error):
             return error
+        return self._replaced(error, text)
+
+    def _replaced(self, error: BaseException, text: str) -> Masked:
         masked = Masked(f"{type(error).__name__}: {text}")
         masked.__cause__ = error.__cause__
         return masked
@@ -201,6 +219,13 @@ class Masker:
 def _plain(message: str) -> str:
     """Return the message of an error of a server without what controls a terminal; it keeps its lines, indented."""
     return indented(plain_text(message, limit=len(message), lines=True))
+
+
+def first_of(error: ValidationError) -> str:
+    """Return the first of the errors, without its input."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "top level"
+    return plain_text(f"{error.error_count()} for {error.title}, first at {where}: {first['msg']}")
 
 
 def _note_origin(error: BaseException) -> None:
