@@ -26,7 +26,11 @@ from .. import probing_server
 from ..groups import NEVER
 from ..links import text_of
 
-HAS_LANDLOCK = sys.platform == "linux" and _landlock.version() >= _sandbox.NEEDS_SIGNALS
+HAS_LANDLOCK = (
+    sys.platform == "linux"
+    and _landlock.version() >= _sandbox.NEEDS_SIGNALS
+    and os.uname().machine in _landlock.MACHINES
+)
 needs_landlock = pytest.mark.skipif(not HAS_LANDLOCK, reason="the kernel cannot restrict all that a sandbox does")
 
 REFUSED = "PermissionError"
@@ -422,6 +426,21 @@ async def test_uvx_reads_and_does_not_change_the_interpreters_of_uv(tmp_path: Pa
         assert await outcome(servers["probing"], "write", str(data / "python" / "file")) == REFUSED
         assert await outcome(servers["probing"], "write", str(data / "tools" / "file")) == REFUSED
         assert await outcome(servers["probing"], "write", str(tmp_path / ".cache" / "uv" / "file")) == "done"
+
+
+@needs_landlock
+async def test_uvx_does_not_read_what_the_server_put_in_place_of_interpreters(tmp_path: Path) -> None:
+    """C-20: as all paths that are not given, these have no effect if they lead through a folder for writing."""
+    home, secret = tmp_path / "home", tmp_path / "secret"
+    for folder in (secret, home / ".local" / "share" / "uv"):
+        folder.mkdir(parents=True)
+    (secret / "file").write_text("text")
+    (home / ".local" / "share" / "uv" / "python").symlink_to(secret)
+    program = copy_to(tmp_path / "programs" / "uvx")
+    sandbox = Sandbox(read=interpreter(), write=[home / ".local"])
+    transport = Stdio(str(program), env={"HOME": str(home)}, sandbox=sandbox)
+    async with open_servers(ServerConfig("probing", transport, protocol="legacy"), strict=True) as servers:
+        assert await outcome(servers["probing"], "read", str(secret / "file")) == REFUSED
 
 
 @needs_landlock
