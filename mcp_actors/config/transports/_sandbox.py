@@ -14,7 +14,9 @@ from ..values import system_problem
 
 _PORTS: Final = 65_536
 
-_NOT_RESTRICTED: Final = "not UDP, unix sockets with a path, priorities of processes, or modes and times of files"
+_NOT_RESTRICTED: Final = (
+    "not UDP and SCTP, unix sockets with a path, priorities of processes, or modes, times and attributes of files"
+)
 """The limits of a sandbox. The `repr` names them, so that readers of a configuration do not expect more."""
 
 
@@ -69,9 +71,10 @@ class Sandbox:
     environment. A filter of system calls refuses other ways to use TCP (MPTCP, SMC, TCP Fast Open, io_uring), resource
     limits of other processes, and what processes share without files (System V IPC, message queues, keyrings).
 
-    It does *not* restrict UDP, unix sockets with a path, priorities and affinities of processes, and changes of the
-    modes and times of files. With ports in ``tcp``, it can also listen on a port that the system selects. With
-    ``signals=True`` and before Linux 6.12, it can connect to abstract sockets. As root it can send raw packets.
+    It does *not* restrict UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and changes
+    of the modes, times and extended attributes of files. With ports in ``tcp``, it can also listen on a port that the
+    system selects. With ``signals=True`` and before Linux 6.12, it can connect to abstract sockets. As root it can send
+    raw packets.
 
     A start takes 30 ms longer. A kernel without what the options need is refused at the start: version 6.12 has
     everything, 6.7 all but the restriction of signals and abstract sockets. So are machines that are neither x86_64

@@ -284,9 +284,7 @@ async def test_modes_of_files_are_not_restricted_as_the_repr_says(tmp_path: Path
     (tmp_path / "file").touch(0o644)
     async with open_servers(probing(Sandbox()), strict=True) as servers:
         assert await outcome(servers["probing"], "chmod", str(tmp_path / "file")) == "done"
-    assert "restricts not UDP, unix sockets with a path, priorities of processes, or modes and times of files" in repr(
-        Sandbox()
-    )
+    assert "restricts not UDP and SCTP, unix sockets with a path, priorities of processes, or modes" in repr(Sandbox())
 
 
 async def test_without_a_sandbox_nothing_is_restricted(tmp_path: Path, port: int) -> None:
