@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import pwd
+import re
 import stat
 import sys
 import termios
@@ -33,6 +34,8 @@ from ._output import Output
 from ._problems import Failure
 
 _TERMINAL: Final = "/dev/tty"
+_SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
+_COLUMNS: Final = 80  # of a terminal that does not say
 _KEPT: Final = 20  # contents of one file that stay accepted, for people who switch between branches
 
 
@@ -135,9 +138,10 @@ class _Review:
         return cls(load_servers(str(found), note, named, content=content).servers, inputs)
 
     def __str__(self) -> str:
-        """Return all of it as JSON in ASCII.
+        """Return all of it as JSON in ASCII, but long runs of spaces as their number.
 
-        So no text of the file can act on the terminal, forge a line, reorder or hide characters, or look like another.
+        So no text of the file can act on the terminal, forge a line, reorder or hide characters, look like another, or
+        fill the screen with blanks. The dots around a number are the only characters that are not ASCII.
         """
         document = dump_config(self.servers, literals=True)
         if "inputs" in document:
@@ -145,7 +149,7 @@ class _Review:
                 attrs.asdict(self.inputs[each["id"]], filter=_is_set) if each["id"] in self.inputs else each
                 for each in document["inputs"]
             ]
-        return json.dumps(document, indent=2)
+        return _SPACES.sub(lambda run: f"…{len(run[0])} spaces…", json.dumps(document, indent=2))
 
 
 def _is_set(attribute: attrs.Attribute[object], value: object) -> bool:
@@ -159,13 +163,13 @@ def _ask(found: Path, review: _Review) -> None:
         Failure: the answer is no, or the user cannot be asked.
     """
     shown, number = str(review), len(review.servers)
-    size = f"{number} server{'' if number == 1 else 's'} in {shown.count(chr(10)) + 1} lines"
     path = plain_text(os.path.abspath(found))
-    question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
     with _terminal() as terminal:
         if terminal is None:
             problem = f"{found} was found and not named, and its content was never accepted at a terminal"
             raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
+        size = f"{number} server{'' if number == 1 else 's'} in {_rows(shown, terminal)} rows of this terminal"
+        question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
         reply = _reply(terminal, question)
     if reply.strip().lower() not in ("y", "yes"):
         raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
@@ -190,6 +194,11 @@ def _terminal() -> Iterator[int | None]:
         yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
     finally:
         os.close(terminal)
+
+
+def _rows(text: str, terminal: int) -> int:
+    columns = os.get_terminal_size(terminal).columns or _COLUMNS
+    return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
 
 
 def _reply(terminal: int, question: str) -> str:

@@ -257,6 +257,22 @@ def test_a_file_cannot_hide_in_the_question(tmp_path: Path) -> None:
     assert "nothing was started" in rest
 
 
+def test_a_command_cannot_be_moved_off_the_screen_by_spaces(tmp_path: Path) -> None:
+    """C-13: long runs of spaces are shown as their number, and the rows are counted that the question takes."""
+    spaces, long = " " * 40_000, "x" * 1000
+    write(tmp_path, {"a": {"command": "sh", "args": ["-c", f"true{spaces}; touch it{spaces}", "a  b", long]}})
+    with terminal(tmp_path, "check", found=True, columns=100) as shown:
+        shown.wait_for(r"\[y/N\] $")
+        shown.type("n\r")
+        assert shown.wait() == 1
+    assert '"true…40000 spaces…; touch it…40000 spaces…"' in shown.text
+    assert '"a  b"' in shown.text
+    asked = shown.text[shown.text.index("{") : shown.text.index("1 server in ")].splitlines()
+    assert max(map(len, asked)) > 1000
+    rows = sum(-(-len(line) // 100) for line in asked)
+    assert f"1 server in {rows} rows of this terminal. Continue?" in shown.text
+
+
 def test_the_bytes_that_were_shown_are_the_bytes_that_are_used(folder: Path) -> None:
     """C-13: whatever is written to the file before the answer. The next command asks again."""
     with terminal(folder, "check", found=True) as shown:

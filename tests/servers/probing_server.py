@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +25,23 @@ def listen(port: int) -> None:
     socket.create_server(("127.0.0.1", port)).close()
 
 
+def connect_with_data(port: int) -> None:
+    with socket.socket() as stream:
+        stream.sendto(b"x", socket.MSG_FASTOPEN, ("127.0.0.1", port))
+
+
+def connect_to_abstract(name: str) -> None:
+    with socket.socket(socket.AF_UNIX) as stream:
+        stream.connect("\0" + name)
+
+
+def call(function: str, *arguments: Any) -> None:
+    """Call a function of C."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc[function](*arguments) < 0:
+        raise OSError(ctypes.get_errno(), function)
+
+
 def child_reads(path: str) -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", f"open({path!r}).read()"], check=True, capture_output=True)
 
@@ -37,6 +56,12 @@ ACTIONS: dict[str, Callable[..., object]] = {
     "chmod": lambda path: Path(path).chmod(0o600),
     "connect": connect,
     "listen": listen,
+    "listen without a port": lambda: socket.socket().listen(),
+    "connect with data": connect_with_data,
+    "connect to abstract": connect_to_abstract,
+    "open socket": lambda *what: socket.socket(*what).close(),
+    "call": call,
+    "limit": lambda pid: resource.prlimit(pid, resource.RLIMIT_NOFILE, resource.prlimit(0, resource.RLIMIT_NOFILE)),
     "signal": lambda pid: os.kill(pid, signal.SIGCONT),
     "child reads": child_reads,
 }

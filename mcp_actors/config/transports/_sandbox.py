@@ -14,8 +14,10 @@ from ..values import system_problem
 
 _PORTS: Final = 65_536
 
-_NOT_RESTRICTED: Final = "UDP, unix sockets with a path, or modes and times of files"
-"""The limits of Landlock. The `repr` names them, so that readers of a configuration do not expect more."""
+_NOT_RESTRICTED: Final = (
+    "UDP, SCTP, unix sockets with a path, priorities of processes, or modes, times and attributes of files"
+)
+"""The limits of a sandbox. The `repr` names them, so that readers of a configuration do not expect more."""
 
 
 def _to_paths(field: str, value: object) -> tuple[str, ...]:
@@ -61,19 +63,29 @@ class Sandbox:
     """The files and TCP ports that a server process and its children may use, on Linux with Landlock.
 
     It can read the files of the system (``/usr``, ``/etc``, libraries, a few devices), its program and the interpreter
-    of that, and the paths given here; it can write to the paths given here, and nowhere else. Commands that run
-    packages (``npx``, ``uvx``) also get their cache folders and port 443.
+    of that, and the paths given here; it can write to the paths given here, and nowhere else. Of a program in a folder
+    ``bin``, as in a virtual environment, it can read that folder and the libraries next to it; of another one only its
+    file. Commands that run packages (``npx``, ``uvx``) can also write to their cache folders and use port 443.
 
-    Landlock restricts the content of files, TCP, signals to processes outside, and reading their environment. It does
-    *not* restrict UDP, unix sockets with a path, and changes of the modes and times of files.
+    Landlock restricts the content of files, TCP, abstract unix sockets, signals to processes outside, and reading their
+    environment. A filter of system calls refuses other ways to use TCP (MPTCP, SMC, TCP Fast Open, io_uring), resource
+    limits of other processes, and what processes share without files (System V IPC, message queues, keyrings).
+
+    It does *not* restrict UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and changes
+    of the modes, times and extended attributes of files. With ports in ``tcp``, it can also listen on a port that the
+    system selects. With ``signals=True`` and before Linux 6.12, it can connect to abstract sockets. As root it can send
+    raw packets.
 
     A start takes 30 ms longer. A kernel without what the options need is refused at the start: version 6.12 has
-    everything, 6.7 all but the restriction of signals.
+    everything, 6.7 all but the restriction of signals and abstract sockets. So are machines that are neither x86_64
+    nor aarch64, a path that leads through a folder of ``write`` to a place outside of it, and a folder of ``write``
+    that contains the interpreter or the package which start the sandbox.
 
     Args:
         read: files and folders that it may read, with everything below. ``~`` is expanded. Default: none.
         write: files and folders that it may read and change. Default: none.
-        tcp: ports that it may connect to or listen on. None does not restrict TCP. Default: none.
+        tcp: ports that it may connect to or listen on. None does not restrict TCP. Default: none, so that no socket can
+            listen, not even a unix socket.
         signals: True lets it signal all processes of its user. Default False.
 
     Raises:

@@ -2,6 +2,9 @@
 
 The rules are those of the configuration and those that every program needs: the files of the system, its own, and those
 of its interpreter. `_landlock`, a program, applies them to itself and then becomes the server.
+
+A server that is restarted has run before: it may have replaced anything in the folders that it may write to, also by
+links. So a path that leads through one of these gets no rule of its own (`_way_through`).
 """
 
 from __future__ import annotations
@@ -26,16 +29,20 @@ SYSTEM: Final = (
 
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
-RUNNERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "npm": ("~/.npm",),
-    "npx": ("~/.npm",),
-    "uv": ("~/.cache/uv", "~/.local/share/uv"),
-    "uvx": ("~/.cache/uv", "~/.local/share/uv"),
-}
+RUNNERS: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
 """The cache folders of commands that install packages before they run them, over port 443."""
+
+UV_PYTHONS: Final = "~/.local/share/uv/python"
+"""The interpreters of uv, which it may read. Other programs run them, and the tools next to them, without a sandbox."""
+
+UV_TOOLS: Final = "UV_TOOL_DIR"
+"""uvx needs to lock its folder of installed tools. It gets an empty one in the cache, so it runs no installed tool."""
 
 NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
 """The versions of Landlock that restrict these; before 3, files can be truncated."""
+
+MOST_LINKS: Final = 40
+"""The kernel follows no more symbolic links in one path."""
 
 REFUSALS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
 
@@ -49,19 +56,28 @@ def confined(
         ConnectFailed: this system cannot do that, or a path of the sandbox does not exist.
     """
     _check_system(server, sandbox)
-    for field in ("read", "write"):
-        for path in getattr(sandbox, field):
-            if not os.path.exists(path):
-                raise _refused(server, f"{path!r} does not exist; create it, or correct Sandbox({field}=…)")
-    caches = [_at_home(folder, environment) for folder in RUNNERS.get(os.path.basename(program), ())]
+    folders = [os.path.realpath(path) for path in sandbox.write]
+    cache = RUNNERS.get(os.path.basename(program))
+    caches = [] if cache is None else [_at_home(cache, environment)]
+    caches = [folder for folder in caches if _way_through(folder, folders) is None]
     for folder in caches:
         os.makedirs(folder, exist_ok=True)
-    ports = sandbox.tcp if sandbox.tcp is None or not caches else (*sandbox.tcp, 443)
+    folders += map(os.path.realpath, caches)
+    for path in (sys.executable, os.__file__, _landlock.__file__):
+        if _is_replaceable(path, folders):
+            problem = f"its folders for writing contain {path!r}, which starts the sandbox"
+            raise _refused(server, f"{problem}; give Sandbox(write=…) folders without it")
+    is_uv = cache == RUNNERS["uv"]
+    derived = [*SYSTEM, *_around(program, folders), *([_at_home(UV_PYTHONS, environment)] if is_uv else [])]
     rules = {
-        "read": [*_existing((*SYSTEM, *_around(program))), *sandbox.read],
-        "write": [*_existing(DEVICES), *caches, *sandbox.write],
-        "tcp": ports,
-        "scoped": not sandbox.signals,
+        "read": [
+            *(path for path in _existing(derived) if _way_through(path, folders) is None),
+            *_granted(server, "read", sandbox.read, folders),
+        ],
+        "write": [*_existing(DEVICES), *caches, *_granted(server, "write", sandbox.write, folders)],
+        "tcp": sandbox.tcp if sandbox.tcp is None or cache is None else (*sandbox.tcp, 443),
+        "signals": sandbox.signals,
+        "environment": {UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {},
     }
     return [sys.executable, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
 
@@ -88,6 +104,9 @@ def _check_system(server: str, sandbox: Sandbox) -> None:
             has = f"version {version}" if version else "none"
             problem = f"restricting {what} needs Landlock {need}, and this kernel has {has}"
             raise _refused(server, f"{problem}; use a newer kernel, or remove sandbox")
+    if (machine := os.uname().machine) not in _landlock.MACHINES:
+        problem = f"filtering system calls is supported on {' and '.join(_landlock.MACHINES)}, and this is {machine}"
+        raise _refused(server, f"{problem}; remove sandbox")
 
 
 def _refused(server: str, problem: str) -> ConnectFailed:
@@ -102,10 +121,56 @@ def _existing(paths: Iterable[str]) -> list[str]:
     return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
 
 
-def _around(program: str) -> Iterator[str]:
-    """Yield the files of a program: its folder, the libraries next to that, and those of its interpreter."""
-    for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
-        yield from _installed(path)
+def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the configuration that need a rule of their own.
+
+    Raises:
+        ConnectFailed: a path does not exist, or the server could make it lead elsewhere.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise _refused(server, f"{path!r} does not exist; create it, or correct Sandbox({field}=…)")
+        real = os.path.realpath(path)
+        others = folders if field == "read" else [folder for folder in folders if folder != real]
+        through = _way_through(path, others)
+        if through is None:
+            yield path
+        elif not _is_within(real, through):
+            problem = f"{path!r} leads through {through!r}, which the server may change, to {real!r}"
+            raise _refused(server, f"{problem}; give the real path in Sandbox({field}=…)")
+
+
+def _way_through(path: str, folders: Iterable[str]) -> str | None:
+    """Return the folder, of these real ones, in which a name of the path is looked up; None if there is none."""
+    here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
+    while left:
+        for folder in folders:
+            if _is_within(here, folder):
+                return folder
+        name = left.pop()
+        there = os.path.normpath(os.path.join(here, name))
+        if name in ("", ".", "..") or not os.path.islink(there) or links == MOST_LINKS:
+            here = there
+        else:
+            target, links = os.readlink(there), links + 1
+            here = "/" if os.path.isabs(target) else here
+            left += target.split("/")[::-1]
+    return None
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return os.path.commonpath((path, folder)) == folder
+
+
+def _is_replaceable(path: str, folders: Iterable[str]) -> bool:
+    return os.path.realpath(path) in folders or _way_through(path, folders) is not None
+
+
+def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
+    """Yield the files of a program and of its interpreter, unless the server can replace these."""
+    if _is_replaceable(program, folders):
+        return
+    yield from _installed(program)
     try:
         with open(program, "rb") as file:
             first = file.readline(512)
@@ -113,15 +178,17 @@ def _around(program: str) -> Iterator[str]:
         return
     if first.startswith(b"#!") and (words := first[2:].split()):
         interpreter = os.fsdecode(words[0])
-        yield from _installed(interpreter)
-        yield from _installed(os.path.realpath(interpreter))
+        if os.path.isabs(interpreter) and not _is_replaceable(interpreter, folders):
+            yield from _installed(interpreter)
 
 
 def _installed(program: str) -> Iterator[str]:
-    folder = os.path.dirname(program)
-    prefix = os.path.dirname(folder)
-    yield folder
-    if os.path.basename(folder) == "bin":
-        settings = os.path.join(prefix, "pyvenv.cfg")
-        yield from (os.path.join(prefix, name) for name in ("lib", "lib64", "libexec"))
-        yield settings
+    """Yield the folder ``bin`` of a program and the libraries next to it; of one that is elsewhere only its file."""
+    for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
+        folder = os.path.dirname(path)
+        prefix = os.path.dirname(folder)
+        if os.path.basename(folder) == "bin":
+            yield folder
+            yield from (os.path.join(prefix, name) for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
+        else:
+            yield path
