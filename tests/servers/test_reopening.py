@@ -1,15 +1,17 @@
-"""How streams of events over HTTP are opened again, whatever the server says about that."""
+"""How streams of events over HTTP are opened again, and what a server may ask for."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
+import trio
 
-from mcp_actors import Http, ServerConfig, ServerRef, open_servers
+from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
+from mcp_actors.servers.transports.http.streamable._replies import MAX_FRUITLESS, MAX_RESUMED, REOPENING, Reopening
 
+from ..idle_clock import IdleClock
 from .faults.http_faults import FaultyServer, Raw, answer, faulty_server, stream
 from .fleet import calls
 from .groups import NEVER
@@ -22,10 +24,11 @@ NOTHING = "id: 1\nretry: {}\ndata:\n\n"
 
 
 @asynccontextmanager
-async def faulty(**options: Any) -> AsyncIterator[tuple[FaultyServer, ServerRef]]:
+async def faulty(scripts: dict[str, Raw] | None = None) -> AsyncIterator[tuple[FaultyServer, ServerRef]]:
     """Connect to a faulty server, which must stay connected."""
     with faulty_server("legacy") as server:
-        config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=NEVER, **options)
+        server.scripts.update(scripts or {})
+        config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=NEVER, request_timeout=None)
         async with open_servers(config) as servers:
             yield server, servers["web"]
             assert (servers["web"].state, servers["web"].statistics().incarnation) == ("ready", 1)
@@ -37,7 +40,7 @@ async def raw(ref: ServerRef, text: str) -> str:
 
 
 @pytest.mark.parametrize("retry", ["-5", "nan", "1e9", ""])
-async def test_a_retry_field_that_is_not_a_number_harms_nobody(retry: str) -> None:
+async def test_a_retry_field_that_is_not_a_number_is_ignored(retry: str) -> None:
     """The stream cannot be resumed, which concerns its caller alone."""
     async with faulty() as (server, ref):
         server.scripts["GET"] = Raw(stream(f"data: {answer()}\n\n"))
@@ -46,3 +49,41 @@ async def test_a_retry_field_that_is_not_a_number_harms_nobody(retry: str) -> No
             assert await raw(ref, stream("id: 1\nretry: 1\n" + NOTHING.format(retry))) == "fine"
             server.release()
         assert text_of(await held.result()) == "released"
+
+
+async def test_a_stream_that_is_resumed_in_vain_fails_its_call(idle_clock: IdleClock) -> None:
+    """It waits ever longer, and not for ever."""
+    async with faulty() as (server, ref):
+        await trio.sleep(10)  # the SDK has given up the stream of notifications
+        server.scripts["GET"] = Raw(stream(NOTHING.format(0)))
+        before = trio.current_time()
+        with pytest.raises(ConnectionLost, match=f"although it was resumed {MAX_FRUITLESS} times") as caught:
+            await raw(ref, stream(NOTHING.format(0)))
+        assert trio.current_time() - before >= REOPENING.total(MAX_FRUITLESS)
+        assert caught.value.outcome == "unknown"
+        resumed = [request for request in server.requests if "last-event-id" in request.headers]
+        assert len(resumed) == MAX_FRUITLESS
+        assert server.methods().count("tools/call") == 1
+
+
+@pytest.mark.parametrize("event", ["", NOTHING.format(0), NOTHING.format(-5)], ids=["empty", "at once", "negative"])
+async def test_a_notification_stream_that_ends_at_once_is_opened_again_ever_later(
+    event: str, idle_clock: IdleClock
+) -> None:
+    async with faulty({"GET": Raw(stream(event))}) as (server, _):
+        await trio.sleep(10 * REOPENING.maximum)
+        assert 10 <= server.methods().count("GET") <= 20
+
+
+def test_streams_with_messages_are_opened_again_soon_and_not_for_ever() -> None:
+    """The SDK recurses, so there is a bound for them, too."""
+    streams = Reopening()
+    assert streams.delay(0.0) == 0.0
+    for now in range(MAX_RESUMED):
+        assert not streams.exhausted
+        streams.open(now)
+        assert REOPENING.first <= streams.delay(now) <= 1.1 * REOPENING.first
+        assert streams.delay(now + 1.0) == 0.0
+        streams.deliver()
+    streams.open(MAX_RESUMED)
+    assert streams.exhausted

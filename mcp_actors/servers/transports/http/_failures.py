@@ -54,7 +54,7 @@ _REMEDIES: Final = {
     415: _REMEDY_URL,
     429: "send fewer requests at a time",
 }
-_REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
+REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
     "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
@@ -224,7 +224,7 @@ class HttpFailures:
             return _REMEDY_NO_TOKEN
         if status == HTTPStatus.UNAUTHORIZED and self.credentials:
             return f"check the credentials ({self.credentials}), then restart the server"
-        remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+        remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
@@ -249,7 +249,7 @@ class HttpFailures:
 
     def misdirected(self, reason: WrongId) -> ConnectionLost:
         """Return the error for a response to another request."""
-        return self.lost(f"{self.masker(str(reason))}; {_REMEDY_SERVER}")
+        return self.lost(f"{self.masker(str(reason))}; {REMEDY_SERVER}")
 
     def no_answer(self, what: str) -> ConnectionLost:
         """Return the error for a response that is not MCP."""
@@ -283,7 +283,7 @@ class HttpFailures:
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
         shortage = own_shortage(cause)
-        remedy = _REMEDY_SERVER if shortage is None else shortage.remedy
+        remedy = REMEDY_SERVER if shortage is None else shortage.remedy
         return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
@@ -344,7 +344,7 @@ class HttpFailures:
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""
         how = f"broke ({self._described(cause)})" if cause is not None else "ended"
-        what = f"the event stream of {self.url} {how}; {_REMEDY_SERVER}"
+        what = f"the event stream of {self.url} {how}; {REMEDY_SERVER}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
