@@ -19,7 +19,7 @@ from ...._errors import ConnectFailed
 from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from ...basics import Certificates, own_shortage, shortage_of
 from ..credentials import Credentials, Masker, Renewal, resolve_credentials
-from ._bodies import note_refusal
+from ._bodies import note_refusal, refuse_surplus
 
 if TYPE_CHECKING:
     from ....config import ServerConfig
@@ -74,7 +74,7 @@ async def make_client(
             reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
             raise _failed(config.name, reason) from error
     client.headers.update(headers)
-    client.event_hooks["response"].append(note_refusal)
+    client.event_hooks["response"] += [refuse_surplus, note_refusal]  # in this order: a surplus refusal proves nothing
     url = httpx2.URL(transport.url)
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
