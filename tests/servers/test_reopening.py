@@ -1,4 +1,4 @@
-"""How streams of events over HTTP are opened again, and what a server may ask for."""
+"""How streams of events over HTTP are opened again, and what else a server may ask for."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import pytest
 import trio
 
 from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
+from mcp_actors.servers.transports.http._client import MAX_COOKIE_BYTES, MAX_COOKIES
 from mcp_actors.servers.transports.http.streamable._replies import MAX_FRUITLESS, MAX_RESUMED, REOPENING, Reopening
 
 from ..idle_clock import IdleClock
-from .faults.http_faults import FaultyServer, Raw, answer, faulty_server, stream
+from .faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
 from .fleet import calls
 from .groups import NEVER
 from .links import text_of
@@ -87,3 +88,19 @@ def test_streams_with_messages_are_opened_again_soon_and_not_for_ever() -> None:
         streams.deliver()
     streams.open(MAX_RESUMED)
     assert streams.exhausted
+
+
+@pytest.mark.parametrize("size", [1, 1000])
+async def test_a_server_cannot_make_requests_ever_longer(size: int) -> None:
+    """The newest of its cookies are sent back, within limits."""
+    async with faulty() as (server, ref):
+        for begin in (0, 60):
+            given = [f"Set-Cookie: c{number}={'v' * size}" for number in range(begin, begin + 60)]
+            result = response(200, answer(), *given)
+            assert text_of(await ref.call_tool("raw", Raw(result, "keep")._asdict())) == "fine"
+        await ref.call_tool("sleep")
+        names = [each.partition("=")[0] for each in server.requests[-1].headers["cookie"].split("; ")]
+        assert len(server.requests[-1].headers["cookie"]) <= MAX_COOKIE_BYTES
+        assert "c119" in names
+        assert "c0" not in names
+        assert len(names) == (MAX_COOKIES if size == 1 else MAX_COOKIE_BYTES // 1004)
