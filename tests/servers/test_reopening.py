@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
+from mcp_actors import ConnectionLost, Http, HttpStatusError, ServerConfig, ServerRef, open_servers
 from mcp_actors.servers.transports.http._client import MAX_COOKIE_BYTES, MAX_COOKIES
 from mcp_actors.servers.transports.http.streamable._replies import MAX_FRUITLESS, MAX_RESUMED, REOPENING, Reopening
 
@@ -104,3 +104,11 @@ async def test_a_server_cannot_make_requests_ever_longer(size: int) -> None:
         assert "c119" in names
         assert "c0" not in names
         assert len(names) == (MAX_COOKIES if size == 1 else MAX_COOKIE_BYTES // 1004)
+
+
+async def test_redirects_in_a_loop_end() -> None:
+    async with faulty() as (server, ref):
+        loop = response(307, "", "Location: /mcp")
+        with pytest.raises(HttpStatusError, match=r"redirects go on after 5, probably in a loop\); check the logs"):
+            await ref.call_tool("raw", Raw(loop, "keep")._asdict())
+        assert server.methods().count("tools/call") == 6

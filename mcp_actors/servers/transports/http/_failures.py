@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import httpx2
 from attrs import field, frozen
 from mcp import MCPError
+from mcp.shared._httpx_utils import next_request_within_origin
 from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ...._collapse import caused_by
@@ -37,6 +38,9 @@ error. With any other status an MCP error in the body is the server's response."
 
 OF_A_REQUEST: Final = frozenset({400, 404})
 """Statuses that concern one request, if its URL has answered others."""
+
+MAX_REDIRECTS: Final = 5
+"""Maximum of redirects of one request, all within the origin. More are a loop."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
@@ -231,10 +235,13 @@ class HttpFailures:
         """Return the error for a redirect to a place where a request with credentials must not follow."""
         assert response.next_request is not None
         target = self._shown(response.next_request.url)
+        reason = "it is another origin, or would drop the body of the request"
+        remedy = "configure that URL if you trust it"
+        if next_request_within_origin(response) is not None:
+            reason, remedy = f"redirects go on after {MAX_REDIRECTS}, probably in a loop", REMEDY_SERVER
         return HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {target}, which was "
-            "not followed (it is another origin, or would drop the body of the request); configure that URL if you "
-            "trust it",
+            f"not followed ({reason}); {remedy}",
             server=self.server,
             status=response.status_code,
         )

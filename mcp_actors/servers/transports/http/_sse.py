@@ -57,7 +57,7 @@ from ..wire import (
 from ._bodies import WatchedRequestBody, media_type, read_short
 from ._client import real_url
 from ._events import Event, TooMuch, read_events
-from ._failures import UNREACHED
+from ._failures import MAX_REDIRECTS, UNREACHED
 from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
@@ -66,10 +66,6 @@ logger = Log("mcp_actors.servers.http")
 
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""
-
-
-MAX_REDIRECTS: Final = 5
-"""Maximum of redirects of one request, all within the origin. More are a loop."""
 
 ACCEPT_WAIT: Final = 1.0
 """Seconds for the response to a POST whose request is answered or cancelled: each that waits holds a connection."""

@@ -59,7 +59,17 @@ from .._bodies import (
     read_short,
 )
 from .._events import Event, TooMuch, read_events
-from .._failures import OF_HTTP, REMEDY_SERVER, UNREACHED, HttpFailures, NoAnswer, WrongId, answer_in, check_refusal
+from .._failures import (
+    MAX_REDIRECTS,
+    OF_HTTP,
+    REMEDY_SERVER,
+    UNREACHED,
+    HttpFailures,
+    NoAnswer,
+    WrongId,
+    answer_in,
+    check_refusal,
+)
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
@@ -125,7 +135,7 @@ class ContainedClient(httpx2.AsyncClient):
         lifeline: Lifeline,
         background: Background,
     ) -> None:
-        super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=inner.max_redirects)
+        super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=MAX_REDIRECTS)
         self._inner = inner
         self._url = httpx2.URL(url)  # parsed once, not at every request
         self._shown = shown
