@@ -43,6 +43,13 @@ async def test_a_task_serves_the_clean_up_of_a_cancelled_block() -> None:
     assert answered.is_set()
 
 
+async def test_nothing_starts_after_the_block() -> None:
+    """A caller whose connection has ended must get the error of that, not one of a nursery."""
+    async with open_background() as background:
+        pass
+    background.start_soon(fail, name="late")
+
+
 async def test_tasks_end_with_the_block() -> None:
     ended: list[int] = []
 

@@ -30,9 +30,12 @@ class Background:
         self._nursery = nursery
         self._on_failure = on_failure
         self._scopes: list[trio.CancelScope] = []
+        self._ended = False
 
     def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> None:
-        """Start a task. An exception that leaves it cancels the block and is raised in its place."""
+        """Start a task, unless the block has ended. An exception of the task cancels the block and is raised there."""
+        if self._ended:
+            return  # a caller whose connection was lost outlives the block, and must not fail here
         scope = trio.CancelScope(shield=True)
         self._scopes.append(scope)
         self._nursery.start_soon(self._run, scope, fn, args, name=name)
@@ -41,6 +44,11 @@ class Background:
         """Cancel every task started so far."""
         for scope in self._scopes:
             scope.cancel(reason)
+
+    def end(self, reason: str) -> None:
+        """Cancel every task, and start no more."""
+        self._ended = True
+        self.cancel(reason)
 
     @trio.lowlevel.enable_ki_protection  # a KeyboardInterrupt here would tear a message or a table in two
     async def _run(self, scope: trio.CancelScope, fn: Callable[[*Args], Awaitable[None]], args: tuple[*Args]) -> None:
@@ -74,7 +82,7 @@ async def open_background(on_failure: Callable[[Exception], object] = _ignore) -
                 # Carried past the nursery, which would wrap it in a group, or rebuild it if it is a group itself.
                 error = exc
             finally:
-                background.cancel("the block they served has ended")
+                background.end("the block they served has ended")
     except BaseExceptionGroup as group:
         if error is not None:
             raise BaseExceptionGroup("the block and a background task failed", [error, *group.exceptions]) from None

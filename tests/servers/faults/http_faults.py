@@ -150,6 +150,11 @@ class FaultyServer:
         """Forget the session, as if another process answered from now on; what is under way goes on."""
         self._generation += 1
 
+    @property
+    def connections(self) -> int:
+        """How many connections are open."""
+        return len(self._connections)
+
     def methods(self) -> list[str]:
         """The methods of the received messages in order, or those of the requests without a message."""
         return [request.message.get("method", request.method) for request in self.requests]

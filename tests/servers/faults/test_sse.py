@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
+import trio
 
-from mcp_actors import ConnectFailed, ConnectionLost, ServerConfig, ServerError, Sse
+from mcp_actors import ConnectFailed, ConnectionLost, ServerConfig, ServerError, Sse, open_servers
+from mcp_actors.servers.transports.http._sse import ACCEPT_WAIT, NOTIFICATION_TIMEOUT
 
+from ...idle_clock import IdleClock
 from ..fleet import PROMPT, STARTED, calls
 from ..groups import AT_ONCE, NEVER
 from ..links import MARGIN, text_of
+from ..processes import eventually
 from .cells import Cell, fault, raise_failure_of
-from .http_faults import FaultyServer, Raw, faulty_server, response, stream
+from .http_faults import FaultyServer, Raw, answer, faulty_server, response, stream
 
 CONNECT: Final = 0.3
 
@@ -112,3 +116,29 @@ async def test_endpoint_elsewhere(cell: Cell, server: FaultyServer) -> None:
         assert other.requests == []
     assert f"wants messages sent to another origin ({other.url('/messages')})" in str(caught.value)
     assert "t0ken" not in str(caught.value)
+
+
+async def test_a_post_without_a_response_ends_soon_after_its_request(
+    server: FaultyServer, idle_clock: IdleClock
+) -> None:
+    """Otherwise each of them holds a task and a connection, until there are no more."""
+    async with open_servers(config(server)) as servers:
+        ref = servers["faulty"]
+        assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"
+        server.mute |= {"tools/call", "notifications/cancelled"}
+        before = len(server.requests)
+        async with calls(3, ref.call_tool, "sleep"):
+            await eventually(lambda: len(server.requests) == before + 3)
+            assert server.connections >= 4
+            for request in server.requests[before:]:
+                server.emit(answer().replace("{id______}", str(request.message["id"])))
+        await trio.sleep(2 * ACCEPT_WAIT)
+        await eventually(lambda: server.connections == 1)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ref.call_tool, "sleep")
+            await eventually(lambda: len(server.requests) == before + 4)
+            nursery.cancel_scope.cancel()
+        await trio.sleep(2 * NOTIFICATION_TIMEOUT)
+        await eventually(lambda: server.connections == 1)
+        server.mute.clear()
+        assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"

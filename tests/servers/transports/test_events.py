@@ -110,6 +110,23 @@ def test_only_the_beginning_of_a_long_comment_is_kept() -> None:
     assert list(parser.feed(b"\ndata: x\n\n")) == [Event(data=b"x")]
 
 
+@pytest.mark.parametrize(
+    ("field", "kept"),
+    [("10", b"10"), ("0", b"0"), ("007", b"7"), ("60001", b"60000"), ("9" * 10_000, b"60000"), ("0" * 9_999, b"0")]
+    + [(wrong, None) for wrong in ("-5", "+5", "1.5", "1e3", "", " 5", "5 ", "\u0665", "nan", "1_0")],
+)
+def test_a_retry_field_counts_if_it_is_a_number_and_up_to_a_minute(field: str, kept: bytes | None) -> None:
+    """The SDK would sleep for a negative time, which ends the connection, or for a week."""
+    assert parsed(f"retry: {field}\ndata: x\n\n".encode()) == [Event(data=b"x", retry=kept)]
+
+
+@pytest.mark.parametrize("cut", range(5))
+def test_a_stream_may_begin_with_a_byte_order_mark(cut: int) -> None:
+    mark = "\ufeff".encode()
+    assert parsed(mark + b"data: x\n\n", cut) == [Event(data=b"x")]
+    assert parsed(mark + mark + b"data: x\n\n" + mark + b"data: y\n\n", cut) == []
+
+
 def stubs_of(response: httpx2.Response, read: Callable[[Event], JSONRPCMessage | None]) -> httpx2.Response:
     """Return the stubs of a stream, as the SDK reads them."""
     pace = ReadingPace()

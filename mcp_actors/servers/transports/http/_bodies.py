@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, suppress
 from typing import Final, Self
 
@@ -136,11 +136,71 @@ class HeardBody(_ResponseBody):
     """The body of a response; each piece updates ``Lifeline.heard_at``."""
 
     _lifeline: Lifeline
+    _reads: Reads | None = None
 
     async def __anext__(self) -> bytes:
         chunk = await anext(self._chunks)
         self._lifeline.heard_at = trio.current_time()
+        if self._reads is not None:
+            self._reads.note_response()
         return chunk
+
+
+@define(eq=False, repr=False)
+class Reads:
+    """Reads from one connection, and counts how often.
+
+    A server may send a second response right after one that was asked for. If both come in one read, the HTTP library
+    keeps the second in its buffer, where the pool does not see it, and takes it as the response to the next request. No
+    read is needed for it then, and only that shows what it is: a status or a redirect has no id.
+    """
+
+    _read: Callable[..., Awaitable[bytes]]
+    _count: int = field(default=0, init=False)
+    _at_response: int = field(default=-1, init=False)
+
+    async def __call__(self, *args: object, **options: object) -> bytes:
+        data = await self._read(*args, **options)
+        self._count += 1
+        return data
+
+    @property
+    def is_surplus(self) -> bool:
+        """True if nothing was read since the last response, so a new one was not asked for."""
+        return self._count == self._at_response
+
+    def note_response(self) -> None:
+        """Note that a part of a response has come. Not at its end: another request may have the connection then."""
+        self._at_response = self._count
+
+
+def reads_of(response: httpx2.Response) -> Reads | None:
+    """Return what counts the reads of a connection, from its first response on; None if it cannot be known.
+
+    Over HTTP/2 each response names its request.
+    """
+    stream = response.extensions.get("network_stream")
+    if stream is None or response.http_version == "HTTP/2":
+        return None
+    if not isinstance(stream.read, Reads):
+        try:
+            stream.read = Reads(stream.read)
+        except AttributeError:  # a stream of the user's client may have slots
+            return None
+    reads: Reads = stream.read
+    return reads
+
+
+async def refuse_surplus(response: httpx2.Response) -> None:
+    """Refuse a response that was there before its request was sent; its connection is closed. A response hook.
+
+    Raises:
+        httpx2.RemoteProtocolError: it was. What has become of the request is unknown.
+    """
+    if (reads := reads_of(response)) is not None:
+        if reads.is_surplus:
+            raise httpx2.RemoteProtocolError("a response came before the request was sent", request=response.request)
+        reads.note_response()
 
 
 @define(eq=False, repr=False)

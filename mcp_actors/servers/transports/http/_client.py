@@ -19,7 +19,7 @@ from ...._errors import ConnectFailed
 from ....config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from ...basics import Certificates, own_shortage, shortage_of
 from ..credentials import Credentials, Masker, Renewal, resolve_credentials
-from ._bodies import note_refusal
+from ._bodies import note_refusal, refuse_surplus
 
 if TYPE_CHECKING:
     from ....config import ServerConfig
@@ -40,6 +40,13 @@ session."""
 
 KEEPALIVE: Final = 60.0
 """Seconds that an unused connection is kept, where that cannot be configured."""
+
+
+MAX_COOKIES: Final = 50
+"""Maximum of cookies of one connection. All of them are sent with each request."""
+
+MAX_COOKIE_BYTES: Final = 8 * 1024
+"""Maximum size of their names and values. Many servers refuse a request with longer headers."""
 
 
 def real_url(transport: Http | Sse) -> str:
@@ -74,7 +81,8 @@ async def make_client(
             reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
             raise _failed(config.name, reason) from error
     client.headers.update(headers)
-    client.event_hooks["response"].append(note_refusal)
+    client.event_hooks["response"] += [refuse_surplus, note_refusal]  # in this order: a surplus refusal proves nothing
+    client.event_hooks["response"].append(partial(_forget_cookies, client))
     url = httpx2.URL(transport.url)
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
@@ -121,6 +129,19 @@ async def exchange_of(
         secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
         masker.add("<auth.client_secret>", secret)
     return auth.Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
+
+
+async def _forget_cookies(client: httpx2.AsyncClient, response: httpx2.Response) -> None:
+    """Drop the oldest cookies beyond the limits. A response hook."""
+    if "set-cookie" not in response.headers:
+        return
+    cookies = list(client.cookies.jar)
+    size = sum(len(cookie.name) + len(cookie.value or "") for cookie in cookies)
+    for number, cookie in enumerate(cookies):
+        if len(cookies) - number <= MAX_COOKIES and size <= MAX_COOKIE_BYTES:
+            break
+        client.cookies.jar.clear(cookie.domain, cookie.path, cookie.name)
+        size -= len(cookie.name) + len(cookie.value or "")
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:

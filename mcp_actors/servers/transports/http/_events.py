@@ -29,7 +29,14 @@ FEW: Final = 64
 """Maximum lines of a piece that is split in one step. A message of any length is one line."""
 
 
+MAX_RETRY: Final = 60_000
+"""Maximum milliseconds until a stream is opened again, whatever its ``retry`` fields say: a server that asks for a week
+must not keep a caller for a week."""
+
 DATA: Final = b"data:"
+
+MARK: Final = "\ufeff".encode()
+"""The byte order mark, with which a stream may begin."""
 
 
 class TooMuch(httpx2.SSEError):
@@ -52,7 +59,7 @@ class Event:
         name: its type.
         data: its data.
         id: its id; None if it has none.
-        retry: its ``retry`` field; None if it has none.
+        retry: its ``retry`` field, at most `MAX_RETRY`; None if it has none that is valid.
         skipped: an excerpt of data that exceeds a limit; then `data` is empty.
         unpaced: the number of bytes that arrived with it and have caused no pause yet.
     """
@@ -89,6 +96,7 @@ class EventParser:
         self._line = bytearray()
         self._in_data = False
         self._after_return = False
+        self._at_start = True
         self._begin_event()
 
     @property
@@ -122,6 +130,9 @@ class EventParser:
             self.partial.append(part)
         elif len(self._line) < MAX_FIELD:
             self._line += part
+            if self._at_start and self._line.startswith(MARK):
+                self._at_start = False
+                del self._line[: len(MARK)]
             if self._line.startswith(DATA) and len(self._line) > len(DATA):
                 self._in_data = True
                 self._begin_data().append(bytes(self._line[len(DATA) :]).removeprefix(b" "))
@@ -129,6 +140,7 @@ class EventParser:
     def _end_line(self) -> bool:
         """End a line; return True if an event ends with it."""
         line, self._line = bytes(self._line), bytearray()
+        self._at_start = False
         if self._in_data:
             self._in_data = False
             return False
@@ -137,8 +149,10 @@ class EventParser:
         name, _, value = line.partition(b":")
         if name == b"data":
             self._begin_data()
-        elif name in (b"event", b"id", b"retry"):
+        elif name in (b"event", b"id"):
             self._fields[name] = value.removeprefix(b" ")
+        elif name == b"retry" and (retry := _milliseconds(value.removeprefix(b" "))) is not None:
+            self._fields[name] = retry
         return False
 
     def _begin_data(self) -> PartialMessage:
@@ -159,6 +173,14 @@ class EventParser:
         )
         self._begin_event()
         return event
+
+
+def _milliseconds(value: bytes) -> bytes | None:
+    """Return a valid ``retry`` field, clamped; None for any other. The SDK would sleep for a negative time."""
+    if not value.isdigit():
+        return None
+    digits = value.lstrip(b"0")  # int() refuses thousands of digits
+    return b"%d" % MAX_RETRY if len(digits) > len(str(MAX_RETRY)) else b"%d" % min(int(digits or b"0"), MAX_RETRY)
 
 
 def _parts(piece: bytes) -> Iterator[bytes]:

@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 import httpx2
 from attrs import field, frozen
 from mcp import MCPError
+from mcp.shared._httpx_utils import next_request_within_origin
 from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ...._collapse import caused_by
@@ -38,6 +39,9 @@ error. With any other status an MCP error in the body is the server's response."
 OF_A_REQUEST: Final = frozenset({400, 404})
 """Statuses that concern one request, if its URL has answered others."""
 
+MAX_REDIRECTS: Final = 5
+"""Maximum of redirects of one request, all within the origin. More are a loop."""
+
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
@@ -54,7 +58,7 @@ _REMEDIES: Final = {
     415: _REMEDY_URL,
     429: "send fewer requests at a time",
 }
-_REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
+REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
     "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
@@ -224,17 +228,20 @@ class HttpFailures:
             return _REMEDY_NO_TOKEN
         if status == HTTPStatus.UNAUTHORIZED and self.credentials:
             return f"check the credentials ({self.credentials}), then restart the server"
-        remedy = _REMEDIES.get(status, _REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+        remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
         """Return the error for a redirect to a place where a request with credentials must not follow."""
         assert response.next_request is not None
         target = self._shown(response.next_request.url)
+        reason = "it is another origin, or would drop the body of the request"
+        remedy = "configure that URL if you trust it"
+        if next_request_within_origin(response) is not None:
+            reason, remedy = f"redirects go on after {MAX_REDIRECTS}, probably in a loop", REMEDY_SERVER
         return HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {target}, which was "
-            "not followed (it is another origin, or would drop the body of the request); configure that URL if you "
-            "trust it",
+            f"not followed ({reason}); {remedy}",
             server=self.server,
             status=response.status_code,
         )
@@ -249,7 +256,7 @@ class HttpFailures:
 
     def misdirected(self, reason: WrongId) -> ConnectionLost:
         """Return the error for a response to another request."""
-        return self.lost(f"{self.masker(str(reason))}; {_REMEDY_SERVER}")
+        return self.lost(f"{self.masker(str(reason))}; {REMEDY_SERVER}")
 
     def no_answer(self, what: str) -> ConnectionLost:
         """Return the error for a response that is not MCP."""
@@ -283,7 +290,7 @@ class HttpFailures:
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
         shortage = own_shortage(cause)
-        remedy = _REMEDY_SERVER if shortage is None else shortage.remedy
+        remedy = REMEDY_SERVER if shortage is None else shortage.remedy
         return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
@@ -344,7 +351,7 @@ class HttpFailures:
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""
         how = f"broke ({self._described(cause)})" if cause is not None else "ended"
-        what = f"the event stream of {self.url} {how}; {_REMEDY_SERVER}"
+        what = f"the event stream of {self.url} {how}; {REMEDY_SERVER}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:

@@ -26,7 +26,7 @@ from ...basics import Background, Certificates, open_background
 from .._link import Lifeline, Link
 from ..credentials import Masker, discreet, install_filters, named_credentials
 from ..wire import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, HELD_BYTES, Bucket, ReadingPace, ServerRequests
-from ._bodies import HeardBody
+from ._bodies import HeardBody, reads_of
 from ._client import bound_on_connections, finish_refresh, make_client, proxy_variable
 from ._failures import HttpFailures, describe
 
@@ -100,7 +100,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def _hear(self, response: httpx2.Response) -> None:
         """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""
         self._lifeline.heard_at = trio.current_time()
-        response.stream = HeardBody(response.stream, self._lifeline)  # type: ignore[arg-type]  # an AsyncClient's is
+        response.stream = HeardBody(response.stream, self._lifeline, reads_of(response))  # type: ignore[arg-type]  # an AsyncClient's is
 
     @abstractmethod
     async def live(self) -> None:

@@ -57,7 +57,7 @@ from ..wire import (
 from ._bodies import WatchedRequestBody, media_type, read_short
 from ._client import real_url
 from ._events import Event, TooMuch, read_events
-from ._failures import UNREACHED
+from ._failures import MAX_REDIRECTS, UNREACHED
 from ._link import HttpLink
 from ._reach import Reach
 from ._refusals import PING_ID, Refusals
@@ -67,9 +67,11 @@ logger = Log("mcp_actors.servers.http")
 MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""
 
+ACCEPT_WAIT: Final = 1.0
+"""Seconds for the response to a POST whose request is answered or cancelled: each that waits holds a connection."""
 
-MAX_REDIRECTS: Final = 5
-"""Maximum of redirects of one request, all within the origin. More are a loop."""
+NOTIFICATION_TIMEOUT: Final = 10.0
+"""Seconds for the response to the POST of any other message, as over streamable HTTP."""
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -150,7 +152,7 @@ class SseLink(HttpLink[Sse]):
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
         self._refusals = Refusals(self._client)
-        self._unanswered: dict[RequestId | None, httpx2.Request] = {}
+        self._unanswered: dict[RequestId | None, tuple[httpx2.Request, trio.CancelScope]] = {}
         self._has_answered = False
         self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
         self.target = OpenStreams(_Reader(messages, self, self._lifeline), _Writer(self, self._lifeline))
@@ -244,9 +246,10 @@ class SseLink(HttpLink[Sse]):
 
     def _answered(self, id: RequestId | None) -> None:
         """Note that a request is no longer in flight."""
-        request = self._unanswered.pop(comparable_id(id), None)
-        if request is not None:
+        request, posting = self._unanswered.pop(comparable_id(id), (None, None))
+        if request is not None and posting is not None:
             self._reach.finished(request)
+            posting.deadline = trio.current_time() + ACCEPT_WAIT
 
     # --- outgoing ---------------------------------------------------------------------------------------------------
 
@@ -259,13 +262,16 @@ class SseLink(HttpLink[Sse]):
         content = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
         request = self._client.build_request("POST", self._endpoint, json=content)
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
+        posting = trio.CancelScope()
         if isinstance(message, JSONRPCRequest):
             trace.failure = None
-            self._unanswered[comparable_id(message.id)] = request
-        elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
+            self._unanswered[comparable_id(message.id)] = request, posting
+        else:
+            posting.deadline = trio.current_time() + NOTIFICATION_TIMEOUT
+        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
             self._answered((message.params or {}).get("requestId"))  # its caller has left
         try:
-            with self._requests.sending(message):
+            with posting, self._requests.sending(message):
                 response = await self._sent(request, self._reach.send)
                 trace.begun = True
                 await read_short(response)  # so that the connection can be used again

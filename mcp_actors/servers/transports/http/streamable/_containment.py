@@ -58,12 +58,22 @@ from .._bodies import (
     read_body,
     read_short,
 )
-from .._events import TooMuch, read_events
-from .._failures import OF_HTTP, UNREACHED, HttpFailures, NoAnswer, WrongId, answer_in, check_refusal
+from .._events import Event, TooMuch, read_events
+from .._failures import (
+    MAX_REDIRECTS,
+    OF_HTTP,
+    REMEDY_SERVER,
+    UNREACHED,
+    HttpFailures,
+    NoAnswer,
+    WrongId,
+    answer_in,
+    check_refusal,
+)
 from .._reach import Reach
 from .._refusals import SESSION, Refusals
 from ._notification_stream import NotificationStream
-from ._replies import ENDED, Answered, BegunResponse, NotMessage, bare, error_for, with_body
+from ._replies import ENDED, Answered, BegunResponse, NotMessage, Reopening, bare, error_for, with_body
 from ._stubs import make_stub, with_stubs
 
 logger = Log("mcp_actors.servers.http")
@@ -73,6 +83,10 @@ posted: Final[ContextVar[JSONRPCMessage | None]] = ContextVar("posted", default=
 
 handed_over: Final[ContextVar[BegunResponse | None]] = ContextVar("handed_over", default=None)
 """The response to a request that was sent past the SDK, which the SDK is to continue with."""
+
+reopened: Final[ContextVar[Reopening | None]] = ContextVar("reopened", default=None)
+"""The streams of one request, in the task in which the SDK reads and resumes them. A call that is made while a message
+of such a stream is handled inherits it, so it names its request."""
 
 RESUMED: Final = "last-event-id"
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
@@ -121,7 +135,7 @@ class ContainedClient(httpx2.AsyncClient):
         lifeline: Lifeline,
         background: Background,
     ) -> None:
-        super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=inner.max_redirects)
+        super().__init__(transport=httpx2.AsyncBaseTransport(), trust_env=False, max_redirects=MAX_REDIRECTS)
         self._inner = inner
         self._url = httpx2.URL(url)  # parsed once, not at every request
         self._shown = shown
@@ -187,11 +201,34 @@ class ContainedClient(httpx2.AsyncClient):
             return await self._tell(request, message)
         if request.method == "DELETE" and (self._lifeline.lost or self._reach.gone or self._refusals.forgotten):
             return httpx2.Response(204, request=request)  # the server is gone, or does not know the session
-        return await self._stream(request, message, options)
+        if isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
+            return await self._resume(request, message, options)
+        return await self._stream(request, options)
 
-    async def _stream(
-        self, request: httpx2.Request, message: JSONRPCMessage | None, options: dict[str, Any]
+    async def _resume(
+        self, request: httpx2.Request, message: JSONRPCRequest, options: dict[str, Any]
     ) -> httpx2.Response:
+        """Open the stream of a request again, but neither too soon nor too often."""
+        reopening = _reopening_of(message)
+        if reopening.exhausted:
+            return self._give_up(request, message, reopening)
+        await trio.sleep(reopening.delay(trio.current_time()))
+        response = await self._open(request, options)
+        if response.is_error:
+            return response
+        return self._continue(self._begin(request, message, response, current_trace()))
+
+    async def _stream(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
+        """Open the stream of notifications, or end the session."""
+        if request.method == "GET":
+            await self._notifications.wait_turn()
+        response = await self._open(request, options)
+        if request.method == "GET" and not response.is_error and media_type(response) == EVENTS:
+            response = self._listen(response)
+            self._notifications.open(response)  # a server without such a stream may answer 404 too
+        return response
+
+    async def _open(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Open an event stream, or end the session. The SDK tolerates failures of these."""
         try:
             response = await self._send_past_shortage(request, options)
@@ -212,12 +249,16 @@ class ContainedClient(httpx2.AsyncClient):
                 elif await self._refusals.are_of_credentials(response, error):
                     self._lifeline.lose(self._failures.status(response, datetime.now(UTC), error))
             response.request = httpx2.Request(request.method, self._shown)  # the SDK logs its URL
-        elif isinstance(message, JSONRPCRequest) and RESUMED in request.headers:
-            return self._continue(self._begin(request, message, response, current_trace()))
-        elif request.method == "GET" and media_type(response) == EVENTS:
-            response = self._listen(response)
-            self._notifications.open(response)  # a server without such a stream may answer 404 too
         return response
+
+    def _give_up(self, request: httpx2.Request, message: JSONRPCRequest, reopening: Reopening) -> httpx2.Response:
+        """Return a stream with an error in place of one that would be resumed once more."""
+        what = f"{ENDED}, although it was resumed {reopening.resumed} times; {REMEDY_SERVER}"
+        current_trace().failure = self._failures.lost(what)
+        # The text does not matter to the caller, who gets the error of the trace.
+        error = error_for(message, ErrorData(code=INTERNAL_ERROR, message=ENDED))
+        event = Event(data=error.model_dump_json(exclude_none=True).encode())
+        return httpx2.Response(200, headers={"content-type": EVENTS}, content=event.written(), request=request)
 
     async def _send_past_shortage(self, request: httpx2.Request, options: dict[str, Any]) -> httpx2.Response:
         """Send a request; for a stream, wait until a shortage in this program has passed.
@@ -350,6 +391,8 @@ class ContainedClient(httpx2.AsyncClient):
         if begun.events is None:
             return response
         begun.trace.failure = None
+        begun.reopening = _reopening_of(begun.message)
+        begun.reopening.open(trio.current_time())
         response = with_stubs(response, begun, begun.read, self._pace, answers=True)
         response.stream = WatchedResponseBody(
             response.stream,  # type: ignore[arg-type]  # an AsyncClient's are async
@@ -419,6 +462,15 @@ class ContainedClient(httpx2.AsyncClient):
         if self._negotiated and await self._refusals.are_of_credentials(response, error):
             self._lifeline.lose(refusal)
         raise refusal
+
+
+def _reopening_of(message: JSONRPCRequest) -> Reopening:
+    """Return what counts the streams of a request."""
+    reopening = reopened.get()
+    if reopening is None or reopening.request != message.id:
+        reopening = Reopening(message.id)
+        reopened.set(reopening)
+    return reopening
 
 
 def _may_be_other_era(error: Exception) -> bool:

@@ -23,6 +23,7 @@ from ....basics import Background
 from ..._link import Lifeline
 from ...wire import MessageLimits, SkippedMessages, parse_message
 from .._events import Event
+from ._replies import Reopening
 
 logger = Log("mcp_actors.servers.http")
 
@@ -51,6 +52,7 @@ class NotificationStream:
         self._background = background
         self._opened_at: float | None = None
         self._short = 0
+        self._reopening = Reopening()
         self._reporting = False
         self._skipped = SkippedMessages(server, logger)
 
@@ -58,6 +60,10 @@ class NotificationStream:
     def opened(self) -> bool:
         """True if there was a stream."""
         return self._opened_at is not None
+
+    async def wait_turn(self) -> None:
+        """Wait until the next stream may be opened."""
+        await trio.sleep(self._reopening.delay(trio.current_time()))
 
     def open(self, response: httpx2.Response) -> None:
         """Note that a stream has begun, and report the gap before it."""
@@ -69,13 +75,16 @@ class NotificationStream:
             delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
             self._background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
         self._opened_at = now
+        self._reopening.open(now)
         response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
 
     def read(self, event: Event) -> JSONRPCMessage | None:
         """Return the message in an event; log it and return None if it is not valid."""
         if event.skipped is None:
             with suppress(ValueError):
-                return parse_message(event.data)
+                message = parse_message(event.data)
+                self._reopening.deliver()
+                return message
             self._skipped.add("an event that is not an MCP message; fix the server")
         else:
             limit, remedy = self._limits.exceeded(event.skipped.excess)

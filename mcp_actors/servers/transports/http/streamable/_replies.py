@@ -7,13 +7,15 @@ response, from its first event on.
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, Callable
 from typing import Final, Self
 
 import httpx2
 from attrs import define, field
-from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, RequestId
 
+from ....._backoff import Backoff
 from ....basics import RequestTrace
 from ...wire import parse_message
 from .._bodies import OF_THE_BODY
@@ -23,6 +25,57 @@ from .._failures import check_id
 Answer = JSONRPCResponse | JSONRPCError
 
 ENDED: Final = "the event stream ended before the response"
+
+REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)
+"""Seconds from the opening of a stream to that of the next one, by the number of streams in a row that brought no
+message. The server may ask for more with a ``retry`` field, but not for less."""
+
+MAX_FRUITLESS: Final = 100
+"""Maximum of streams in a row without a message that one request may open. They take about eight minutes."""
+
+MAX_RESUMED: Final = 500
+"""Maximum of streams of one request in all. The SDK resumes a stream from within the one before, which recurses."""
+
+
+@define(eq=False)
+class Reopening:
+    """Decides when a stream that has ended may be opened again: that of notifications, or that of one request.
+
+    Attributes:
+        request: the id of the request; None for notifications.
+    """
+
+    request: RequestId | None = None
+    _opened_at: float | None = field(default=None, init=False)
+    _streams: int = field(default=0, init=False)
+    _fruitless: int = field(default=0, init=False)
+
+    @property
+    def resumed(self) -> int:
+        """How many streams followed the first one."""
+        return self._streams - 1
+
+    @property
+    def exhausted(self) -> bool:
+        """True if a request must not open another stream."""
+        return self._fruitless > MAX_FRUITLESS or self.resumed >= MAX_RESUMED
+
+    def open(self, now: float) -> None:
+        """Note that a stream has begun."""
+        self._opened_at = now
+        self._streams += 1
+        self._fruitless += 1
+
+    def deliver(self) -> None:
+        """Note that a message has arrived."""
+        self._fruitless = 0
+
+    def delay(self, now: float) -> float:
+        """Return the seconds until the next stream may be opened."""
+        if self._opened_at is None:
+            return 0.0
+        due = self._opened_at + REOPENING.delay(max(self._fruitless, 1), random=random.random)
+        return max(due - now, 0.0)
 
 
 class NotMessage(httpx2.SSEError):
@@ -48,6 +101,7 @@ class BegunResponse:
         events: the events that were not read yet; None for a redirect.
         finished: called when the response is closed; possibly more than once.
         taken: True once the SDK has the response.
+        reopening: is informed of messages; None until the SDK has the response.
     """
 
     message: JSONRPCRequest
@@ -56,6 +110,7 @@ class BegunResponse:
     events: AsyncGenerator[Event, None] | None
     finished: Callable[[], None]
     taken: bool = False
+    reopening: Reopening | None = None
     _first: Event | None = field(default=None, init=False)
     _message: JSONRPCMessage | None = field(default=None, init=False)
 
@@ -97,6 +152,8 @@ class BegunResponse:
             TooMuch, NotMessage, WrongId: it has no valid message, which ends the stream.
         """
         message, self._message = self._message, None  # the SDK reads the first event first
+        if self.reopening is not None:
+            self.reopening.deliver()
         return self._read(event) if message is None else message
 
     def _read(self, event: Event) -> JSONRPCMessage:
