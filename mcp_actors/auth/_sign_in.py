@@ -63,18 +63,9 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     # A store that cannot be used is found before a person takes the trouble.
-    with patiently(LONGEST + PATIENCE):
-        async with store.lock(key):
-            text = await store.load(key)
-            await store.save(key, text or PROBE)
-            kept = await store.load(key)
-            if not text:
-                await store.delete(key)
-    if kept is None:
-        problem = f"a {type(store).__name__} does not keep what is saved in it"
-        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
-        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
-    old = SignedIn.from_text(text, exchange.url)
+    old = await _load(store, key, exchange)
+    if isinstance(old, ConfigError):
+        raise old
     try:
         named = await _challenge(exchange, challenge)
         if oauth.unattended:
@@ -95,6 +86,31 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
             return new
         failure = stored
     raise failure
+
+
+async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | ConfigError | None:
+    """Return the stored sign-in; a failure if the store does not keep what is saved in it, without its traceback.
+
+    The variables of the frames here and behind hold tokens; those of `sign_in` are in the traceback of its errors.
+    """
+    try:
+        with patiently(LONGEST + PATIENCE):
+            async with store.lock(key):
+                text = await store.load(key)
+                await store.save(key, text or PROBE)
+                kept = await store.load(key)
+                if not text:
+                    await store.delete(key)
+    except ConfigError as error:
+        return error.with_traceback(None)
+    if kept is None:
+        problem = f"a {type(store).__name__} does not keep what is saved in it"
+        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
+        return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+    old = SignedIn.from_text(text, exchange.url)
+    if old is not None:
+        exchange.learn_credentials(old.tokens, old.client)  # the authorization server may quote them
+    return old
 
 
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
@@ -198,7 +214,7 @@ class _Visit:
         return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
 
     def _refuse(self, found: Mapping[str, str]) -> None:
-        reason = plain_text(found["error"], limit=60)
+        reason = plain_text(self.exchange.mask(found["error"]), limit=60)
         said = with_explanation(reason, self.exchange.mask(found.get("error_description", "")))
         remedy = remedy_for(said, self.exchange.oauth)
         raise Refused(reason, f"the authorization server answered {said}{remedy}")
