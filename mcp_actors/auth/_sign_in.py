@@ -107,7 +107,7 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
         problem = f"a {type(store).__name__} does not keep what is saved in it"
         remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
         return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
-    old = SignedIn.from_text(text, exchange.url)
+    old = SignedIn.from_text(text, exchange.url, key)
     if old is not None:
         exchange.learn_credentials(old.tokens, old.client)  # the authorization server may quote them
     return old
@@ -125,7 +125,7 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
     try:
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
-                await store.save(key, new.to_text())
+                await store.save(key, new.to_text(key))
     except ConfigError as error:
         return error.with_traceback(None)
     return None
@@ -249,9 +249,10 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
     Raises:
         ConfigError: the store cannot be used.
     """
+    key = key_of(exchange.url, exchange.oauth)
     with patiently():
-        text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
-    return SignedIn.from_text(text, exchange.url)
+        text = await store_of(exchange.oauth).load(key)
+    return SignedIn.from_text(text, exchange.url, key)
 
 
 async def sign_out(exchange: Exchange) -> bool:
@@ -264,7 +265,7 @@ async def sign_out(exchange: Exchange) -> bool:
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     with patiently(LONGEST + PATIENCE):
         async with store.lock(key):
-            old = SignedIn.from_text(await store.load(key), exchange.url)
+            old = SignedIn.from_text(await store.load(key), exchange.url, key)
             await store.delete(key)
     if old is None:
         return False
