@@ -32,7 +32,7 @@ async def test_requests_to_a_loopback_url_use_no_proxy(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 async def test_requests_to_an_issuer_on_this_machine_use_no_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """C-11: the server is elsewhere and has a proxy, which would see the secret and the code without TLS."""
+    """The server is elsewhere and has a proxy, which would see the secret and the code without TLS."""
     heard: dict[str, list[bytes]] = {"proxy": [], "issuer": []}
 
     def serve(name: str) -> Callable[[trio.SocketStream], Awaitable[None]]:
