@@ -26,10 +26,19 @@ _ESCAPE: Final = re.compile(
     r"|\x1b[ -/]*[0-~]"  # all others: character sets, resets
 )
 
-# The characters that Unicode calls default-ignorable, which are not drawn, outside the category Cf.
-_IGNORABLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff]"
+# Characters that are not drawn: controls (Cc) that are not whitespace, formats (Cf), and those of other categories that
+# Unicode calls default-ignorable.
+_UNDRAWN: Final = (
+    "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
+    "\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+    "\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff"
 )
+
+HIDDEN: Final = re.compile(f"{_ESCAPE.pattern}|[{_UNDRAWN}]")
+"""What `plain_text` drops: escape sequences and characters that are not drawn."""
+
+_WHITESPACE: Final = re.compile(r"\s")
 
 
 _BARE_LINE: Final = re.compile(r"\n(?=\S)")
@@ -49,13 +58,21 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
     """
     seen = text[: limit * _READ_PER_SHOWN]
     if not (seen.isascii() and seen.isprintable()):
-        bare = _IGNORABLE.sub("", _ESCAPE.sub("", seen))
+        bare = HIDDEN.sub("", seen)
         if not lines:
             bare = bare.replace("\n    ", "\n")  # undo `indented`
         seen = ("\n" if lines else " ").join(map(_shown_line, bare.splitlines()))
     seen = seen.rstrip()
     complete = len(seen) <= limit and len(text) <= limit * _READ_PER_SHOWN
     return seen if complete else f"{seen[: limit - 1]}…"
+
+
+def one_line(text: str) -> str:
+    """Return a text without what is hidden, and with a space for each character of whitespace. It may be of any length.
+
+    A text that is not `plain_text` yet is searched in this form, in which people would read it.
+    """
+    return _WHITESPACE.sub(" ", HIDDEN.sub("", text))
 
 
 def indented(text: str) -> str:

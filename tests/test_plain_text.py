@@ -8,9 +8,15 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors._plain_text import plain_text
+from mcp_actors._plain_text import one_line, plain_text
 
 from .processor_time import takes_less_than
+
+NOT_DRAWN = [
+    character
+    for character in map(chr, range(sys.maxunicode + 1))
+    if unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
+]
 
 acting = st.sampled_from(
     ["\x1b", "[", "]", "\x9b", "\x9d", "0;1", "m", "H", "\x07", "\\", "\n", "\r\n", "\u202e", "\u200b"]
@@ -85,3 +91,15 @@ def test_nothing_that_acts_is_left_whatever_is_put_together(text: str, limit: in
 def test_a_long_text_of_beginnings_takes_no_longer_than_any_other(part: str) -> None:
     with takes_less_than(2):  # quadratic, it would be minutes
         plain_text(part * 200_000, limit=100_000)
+
+
+def test_a_text_that_is_searched_lacks_all_that_is_not_drawn() -> None:
+    """B-18: or a credential with such a character in it would not be found, and be shown whole."""
+    assert one_line("".join(NOT_DRAWN)) == ""
+
+
+@given(texts)
+def test_a_text_is_searched_as_it_is_shown(text: str) -> None:
+    """B-18: in one line, but for the number of spaces."""
+    shown = plain_text(text, limit=len(text) + 1)
+    assert shown.split() == one_line(text).replace("\ud800", "\ufffd").split() or "\ufffd" in shown

@@ -81,7 +81,7 @@ class Exchange:
         self.check_url(request.url)
         self._learn_from(request)
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
-        where = f"{to} {request.url.scheme}://{request.url.netloc.decode()}"
+        where = self.mask(f"{to} {request.url.scheme}://{request.url.netloc.decode()}")
         try:
             with trio.fail_after(TIMEOUT):
                 response = await self._answer(request, to)

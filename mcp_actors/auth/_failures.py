@@ -106,8 +106,8 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
         body = None
     if isinstance(body, dict):
         code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
-    if not _CODE.fullmatch(code):
-        code = ""
+    # The code may be a credential too. The characters of its syntax are those of tokens.
+    code = mask(code) if _CODE.fullmatch(code) else ""
     return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
 
 

@@ -124,7 +124,7 @@ async def run_person(exchange: Exchange, challenge: Challenge, person: Person, o
         guard.check(provider.context)
         url = _page(provider, url)
         exchange.check_page(url)
-        _check_pkce(exchange.oauth, provider)
+        _check_pkce(exchange, provider)
         client = provider.context.client_info
         if exchange.secret is not None and client is not None and _wants_post(provider):
             client.token_endpoint_auth_method = "client_secret_post"
@@ -189,7 +189,7 @@ def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
     return OAuthClientMetadata.model_validate(described)
 
 
-def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:
+def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
     """Refuse an authorization server whose metadata do not announce that it verifies who redeems a code.
 
     The specification of MCP requires that of metadata. A server without any follows the revision of 2025-03-26, in
@@ -199,10 +199,10 @@ def _check_pkce(oauth: OAuth, provider: OAuthClientProvider) -> None:
     if metadata is None or "S256" in (methods := metadata.code_challenge_methods_supported or ()):
         return
     if methods:
-        offered = plain_text(", ".join(methods), limit=60)
+        offered = plain_text(exchange.mask(", ".join(methods)), limit=60)
         problem = f"the authorization server offers PKCE by {offered} only, which protects no code"
         raise Refused("pkce_unsupported", f"{problem}; ask its operator to enable S256")
-    if not oauth.assume_pkce:
+    if not exchange.oauth.assume_pkce:
         problem = "the metadata of the authorization server do not announce PKCE (code_challenge_methods_supported)"
         remedy = "if it is known to verify S256, as Microsoft Entra ID and Amazon Cognito do, set assume_pkce=True"
         raise Refused("pkce_unsupported", f"{problem}; {remedy}")
@@ -363,7 +363,7 @@ class _Guard:
                 problem = "the server says that it has metadata for a sign-in, and they are missing or not valid"
                 raise Refused("invalid_metadata", f"{problem}; report that to its operator")
         elif metadata is None:
-            problem = f"the authorization server {_shown(context.auth_server_url)} has no valid metadata"
+            problem = f"the authorization server {self._shown(context.auth_server_url)} has no valid metadata"
             raise Refused("invalid_metadata", f"{problem}, so nothing is sent to it; report that to its operator")
         self._check_endpoints(metadata)
         self._check_issuer(metadata)
@@ -398,18 +398,19 @@ class _Guard:
         found = None if metadata is None else str(metadata.issuer)
         if configured is not None:
             if found is None or not issuers_match(found, configured):
-                problem = f"the server names {_shown(found)}, and the issuer {configured} is configured"
+                problem = f"the server names {self._shown(found)}, and the issuer {configured} is configured"
                 raise Refused("issuer_mismatch", f"{problem}; correct that, or do not sign in to this server")
             return
         known = self._issuer_of_secret
         if known is not None and not issuers_match(found or _origin(self.exchange.url), known):
-            problem = f"the server names {_shown(found)}, and the client_secret has been used with {_shown(known)}"
+            problem = (
+                f"the server names {self._shown(found)}, and the client_secret has been used with {self._shown(known)}"
+            )
             remedy = "if the change is right, run 'mcp-actors logout' for this server, and sign in again"
             raise Refused("issuer_changed", f"{problem}, so it is not sent; {remedy}")
 
-
-def _shown(issuer: str | None) -> str:
-    return "no issuer" if issuer is None else plain_text(issuer, limit=200)
+    def _shown(self, issuer: str | None) -> str:
+        return "no issuer" if issuer is None else plain_text(self.exchange.mask(issuer), limit=200)
 
 
 def _origin(url: str) -> str:

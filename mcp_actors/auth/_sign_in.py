@@ -63,18 +63,9 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     # A store that cannot be used is found before a person takes the trouble.
-    with patiently(LONGEST + PATIENCE):
-        async with store.lock(key):
-            text = await store.load(key)
-            await store.save(key, text or PROBE)
-            kept = await store.load(key)
-            if not text:
-                await store.delete(key)
-    if kept is None:
-        problem = f"a {type(store).__name__} does not keep what is saved in it"
-        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
-        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
-    old = SignedIn.from_text(text, exchange.url)
+    old = await _load(store, key, exchange)
+    if isinstance(old, ConfigError):
+        raise old
     try:
         named = await _challenge(exchange, challenge)
         if oauth.unattended:
@@ -97,6 +88,31 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     raise failure
 
 
+async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | ConfigError | None:
+    """Return the stored sign-in; a failure if the store does not keep what is saved in it, without its traceback.
+
+    The variables of the frames here and behind hold tokens; those of `sign_in` are in the traceback of its errors.
+    """
+    try:
+        with patiently(LONGEST + PATIENCE):
+            async with store.lock(key):
+                text = await store.load(key)
+                await store.save(key, text or PROBE)
+                kept = await store.load(key)
+                if not text:
+                    await store.delete(key)
+    except ConfigError as error:
+        return error.with_traceback(None)
+    if kept is None:
+        problem = f"a {type(store).__name__} does not keep what is saved in it"
+        remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
+        return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+    old = SignedIn.from_text(text, exchange.url, key)
+    if old is not None:
+        exchange.learn_credentials(old.tokens, old.client)  # the authorization server may quote them
+    return old
+
+
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
     if oauth.unattended:
         return SignInFailed.because(server, "unreachable", f"there are no tokens within {TIMEOUT:g} s")
@@ -109,7 +125,7 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
     try:
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
-                await store.save(key, new.to_text())
+                await store.save(key, new.to_text(key))
     except ConfigError as error:
         return error.with_traceback(None)
     return None
@@ -198,7 +214,7 @@ class _Visit:
         return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
 
     def _refuse(self, found: Mapping[str, str]) -> None:
-        reason = plain_text(found["error"], limit=60)
+        reason = plain_text(self.exchange.mask(found["error"]), limit=60)
         said = with_explanation(reason, self.exchange.mask(found.get("error_description", "")))
         remedy = remedy_for(said, self.exchange.oauth)
         raise Refused(reason, f"the authorization server answered {said}{remedy}")
@@ -233,9 +249,10 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
     Raises:
         ConfigError: the store cannot be used.
     """
+    key = key_of(exchange.url, exchange.oauth)
     with patiently():
-        text = await store_of(exchange.oauth).load(key_of(exchange.url, exchange.oauth))
-    return SignedIn.from_text(text, exchange.url)
+        text = await store_of(exchange.oauth).load(key)
+    return SignedIn.from_text(text, exchange.url, key)
 
 
 async def sign_out(exchange: Exchange) -> bool:
@@ -248,7 +265,7 @@ async def sign_out(exchange: Exchange) -> bool:
     store, key = store_of(oauth), key_of(exchange.url, oauth)
     with patiently(LONGEST + PATIENCE):
         async with store.lock(key):
-            old = SignedIn.from_text(await store.load(key), exchange.url)
+            old = SignedIn.from_text(await store.load(key), exchange.url, key)
             await store.delete(key)
     if old is None:
         return False

@@ -106,11 +106,12 @@ class SignedIn:
         """Return the same with a refresh token that is no longer used."""
         return evolve(self, tokens=self.tokens.model_copy(update={"refresh_token": None}))
 
-    def to_text(self) -> str:
-        """Return it as JSON."""
+    def to_text(self, key: str | None = None) -> str:
+        """Return it as JSON, with the key that it is stored under."""
         models = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
         content: dict[str, Any] = {
             "version": VERSION,
+            "key": key,
             "resource": self.resource,
             "expires_at": self.expires_at,
             "since": self.since,
@@ -122,17 +123,23 @@ class SignedIn:
         return json.dumps(content)
 
     @classmethod
-    def from_text(cls, text: str | None, url: str) -> Self | None:
-        """Return the sign-in in a text; None if that is damaged, from a later version, or to another server."""
+    def from_text(cls, text: str | None, url: str, key: str | None = None) -> Self | None:
+        """Return the sign-in in a text; None if that is damaged, from a later version, or of another server or key.
+
+        A text without a key, as earlier versions wrote it, is of any.
+        """
         try:
             content = json.loads(text or "null")
             if not isinstance(content, dict) or content.pop("version", None) != VERSION:
                 return None
+            stored = content.pop("key", None)
             for name, model in _MODELS.items():
                 content[name] = content[name] and model.model_validate(content[name])
             found = cls(**content)
-            # A file that was copied or renamed must not give the token of one server to another one.
-            same = resource_url_from_server_url(found.resource) == resource_url_from_server_url(url)
+            # A file that was copied or renamed must not give the token of one server or account to another one.
+            same = stored in (None, key) and resource_url_from_server_url(
+                found.resource
+            ) == resource_url_from_server_url(url)
             return found if same else None
         except (ValueError, TypeError, KeyError, RecursionError):
             return None

@@ -97,11 +97,7 @@ def _read(path: Path) -> str | None:
     problem = "it is not a file of this user that only this user can read"
     try:
         # Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
-        above = path.parent.stat().st_mode
-        if above & stat.S_IWOTH and not above & stat.S_ISVTX:
-            # They could give the token of one server to another one, by renaming files that they cannot read.
-            problem = f"other users can rename files in {path.parent}; run 'chmod 700 {path.parent}'"
-            raise ConfigError(f"token store: {problem}", source="TokenStore")
+        _check_folder(path.parent)
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             status = os.fstat(descriptor)
@@ -114,6 +110,17 @@ def _read(path: Path) -> str | None:
         problem = f"it cannot be read ({error.strerror})"
     remedy = f"correct that with 'chmod 600 {path}', or remove it and sign in again"
     raise ConfigError(f"token store: {path}: {problem}; {remedy}", source="TokenStore")
+
+
+def _check_folder(path: Path) -> None:
+    """Refuse a folder in which other users can rename files, and so give the token of one server to another one."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()):
+        problem = f"{path} belongs to another user, who can rename files in it; choose a folder of this user"
+        raise ConfigError(f"token store: {problem}", source="TokenStore")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
+        problem = f"other users can rename files in {path}; run 'chmod 700 {path}'"
+        raise ConfigError(f"token store: {problem}", source="TokenStore")
 
 
 def _replace(path: Path, value: str) -> None:

@@ -159,7 +159,7 @@ class OAuthTokens(httpx2.Auth):
             text = await self._store.load(self._key)
         if self._unsaved and text == self._stored:
             return  # the store still has what the current token has replaced
-        found = SignedIn.from_text(text, self._exchange.url)
+        found = SignedIn.from_text(text, self._exchange.url, self._key)
         if found is not None:
             self._exchange.learn_credentials(found.tokens, found.client)
         self._current, self._loaded, self._stored, self._unsaved = found, True, text, False
@@ -261,7 +261,7 @@ class OAuthTokens(httpx2.Auth):
             self._not_before = trio.current_time() + PAUSE
 
     async def _save(self, signed_in: SignedIn) -> None:
-        text = signed_in.to_text()
+        text = signed_in.to_text(self._key)
         with patiently():
             await self._store.save(self._key, text)
         self._stored, self._unsaved = text, False

@@ -104,6 +104,14 @@ async def test_a_busy_authorization_server_may_be_asked_again(status: int) -> No
         await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
 
 
+async def test_an_error_code_that_is_a_credential_is_masked() -> None:
+    """B-18: the characters of its syntax are those of tokens."""
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(503, content=b'{"error": "a-refresh-token"}'))
+    asked.mask = lambda text: text.replace("a-refresh-token", "<token>")
+    with pytest.raises(Unreachable, match=r"answered 503 <token>$"):
+        await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
+
+
 async def test_json_is_asked_for() -> None:
     """GitHub sends a form otherwise."""
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))

@@ -539,7 +539,10 @@ def full(path: Path, data: bytes, *, durable: bool) -> None:
         raise OSError(28, "No space left on device")
 
 
-@pytest.mark.parametrize("failure", ["store", "state", "issuer", "token", "quoted", "client", "callback"])
+@pytest.mark.parametrize(
+    "failure",
+    ["store", "state", "issuer", "token", "quoted", "client", "callback", "named", "redirect", "pkce"],
+)
 async def test_no_failure_of_a_sign_in_shows_a_secret(
     tmp_path: Path, failure: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -548,14 +551,23 @@ async def test_no_failure_of_a_sign_in_shows_a_secret(
     granted = {"access_token": access, "refresh_token": renewal, "token_type": "Bearer", "expires_in": 60}
     quoted = {"error": "invalid_grant", "error_description": f"not good: {code}"}
     unusable = granted | {"expires_in": "soon"}
-    answer = {"token": (200, unusable), "quoted": (400, quoted), "client": (401, quoted)}.get(failure, (200, granted))
+    named = {"error": code}
+    answers = {"token": (200, unusable), "quoted": (400, quoted), "client": (401, quoted), "named": (400, named)}
+    answer = answers.get(failure, (200, granted))
     client: dict[str, object] = {
         "client_id": "me",
         "redirect_uris": ["http://127.0.0.1/callback"],
         "client_secret": secret,
     }
     servers = Servers(token=answer, registered=client | {"token_endpoint_auth_method": "client_secret_post"})
+    # The second sign-in, after a first one.
+    former = {"access_token": "former-access-token", "refresh_token": "former-refresh-token", "token_type": "Bearer"}
+    await FileTokenStore(tmp_path).save(
+        key_of(URL, servers.exchange(tmp_path).oauth), json.dumps(STORED | {"tokens": former})
+    )
     exchange, known = servers.exchange(tmp_path), list[str]()
+    if failure == "pkce":
+        servers.metadata["code_challenge_methods_supported"] = [former["refresh_token"]]
     exchange.learn = known.append
     exchange.mask = lambda text: reduce(lambda shown, each: shown.replace(each, "<token>"), known, text)
 
@@ -563,11 +575,17 @@ async def test_no_failure_of_a_sign_in_shows_a_secret(
         if failure == "callback":
             raise ValueError("a defect")
         state = "another" if failure == "state" else parse_qs(urlsplit(url).query)["state"][0]
+        if failure == "redirect":
+            return f"http://127.0.0.1/callback?error={former['refresh_token']}&state={state}"
         return f"http://127.0.0.1/callback?code={code}&state={state}" + ("&iss=x" if failure == "issuer" else "")
 
     if failure == "store":
         monkeypatch.setattr(_stores, "replace_file", full)
     with pytest.raises((SignInFailed, ConfigError, ValueError)) as caught:
         await sign_in("guarded", exchange, show)
-    text = shown_by(caught.value) + caplog.text
-    assert [each for each in (access, renewal, secret, code) if each in text] == []
+    text = shown_by(caught.value) + caplog.text + str(getattr(caught.value, "reason", ""))
+    assert [
+        each
+        for each in (access, renewal, secret, code, former["access_token"], former["refresh_token"])
+        if each in text
+    ] == []

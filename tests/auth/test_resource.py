@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx2
 import pytest
+import trio
 from attrs import define
 
 from mcp_actors.auth import SignInFailed
@@ -17,7 +19,7 @@ from mcp_actors.auth._sign_in import sign_in
 from mcp_actors.auth._sign_in_record import SignedIn
 from mcp_actors.auth._tokens import OAuthTokens
 
-from .test_hostile_answers import STORED, URL, Memory, Servers, pasted
+from .test_hostile_answers import ISSUER, STORED, URL, Memory, Servers, pasted
 
 MISMATCH: Final = {
     "error": "invalid_target",
@@ -99,3 +101,29 @@ async def test_a_403_that_asks_for_other_scopes_than_the_configured_ones_is_the_
     transport = httpx2.MockTransport(refuse)
     async with httpx2.AsyncClient(transport=transport, auth=OAuthTokens("guarded", exchange)) as client:
         assert (await client.post(URL)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("named", "asked_for"), [("https://mcp.example/", "https://mcp.example/"), (f"{URL}/other", None)]
+)
+async def test_a_server_may_name_a_parent_of_its_url_as_the_resource(
+    named: str, asked_for: str | None, tmp_path: Path
+) -> None:
+    """The specification allows it. Anything else is refused before a page is shown."""
+
+    class Named(Servers):
+        async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+            if "oauth-protected-resource" in request.url.path:
+                await trio.lowlevel.checkpoint()
+                return httpx2.Response(200, json={"resource": named, "authorization_servers": [ISSUER]})
+            return await super().__call__(request)
+
+    pages: list[str] = []
+
+    async def show(url: str) -> str:
+        pages.append(url)
+        return await pasted(url)
+
+    with nullcontext() if asked_for else pytest.raises(SignInFailed):
+        await sign_in("guarded", Named().exchange(tmp_path), show)
+    assert [parse_qs(urlsplit(page).query)["resource"] for page in pages] == ([[asked_for]] if asked_for else [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import resource
 import sys
@@ -17,12 +18,13 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError
 from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock, sign_in
-from mcp_actors.auth._sign_in_record import key_of
+from mcp_actors.auth._sign_in import signed_in as find
+from mcp_actors.auth._sign_in_record import SignedIn, key_of
 
 from ..forkserver import run_python
 from ..source import ROOT
 from .authority import Authority, no_page
-from .test_hostile_answers import Servers
+from .test_hostile_answers import STORED, URL, Servers
 
 
 async def test_a_value_is_replaced_as_a_whole_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
@@ -72,13 +74,13 @@ async def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     """They could have put their tokens there, also in a file that only its owner can read."""
     store = FileTokenStore(tmp_path)
     await store.save("key", "one")
-    # Only root can give a file away. To anybody else, it seems to be of another user if they are one.
+    # Only root can give a file away. To any other user, it seems to be of another user if they are one.
     if os.geteuid() == 0:
         os.chown(store.path("key"), 65534, -1)
     else:
         monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert _mode(store.path("key")) == 0o600
-    with pytest.raises(ConfigError, match="it is not a file of this user that only this user can read"):
+    with pytest.raises(ConfigError, match=r"not a file of this user that only this user can read|to another user"):
         await store.load("key")
 
 
@@ -96,11 +98,41 @@ def _link(path: Path) -> None:
 async def test_a_folder_in_which_others_can_rename_files_is_refused(tmp_path: Path) -> None:
     store = FileTokenStore(tmp_path)
     await store.save("key", "one")
-    _allow(tmp_path, 0o777)
-    with pytest.raises(ConfigError, match="chmod 700"):
+    for mode in (0o777, 0o770, 0o702):
+        _allow(tmp_path, mode)
+        with pytest.raises(ConfigError, match="chmod 700"):
+            await store.load("key")
+    for mode in (0o1777, 0o755):
+        _allow(tmp_path, mode)
+        assert await store.load("key") == "one"
+
+
+async def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner can rename files in it, whatever its mode."""
+    store = FileTokenStore(tmp_path / "tokens")
+    await store.save("key", "one")
+    # Only root can give a folder away. To any other user, it seems to be of another user if they are one.
+    if os.geteuid() == 0:
+        os.chown(tmp_path / "tokens", 65534, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ConfigError, match="tokens belongs to another user, who can rename files in it"):
         await store.load("key")
-    _allow(tmp_path, 0o1777)
-    assert await store.load("key") == "one"
+
+
+async def test_the_file_of_another_account_is_ignored(tmp_path: Path) -> None:
+    """C-14: accounts at one URL have the same server. A file of an earlier version has no key, and stays valid."""
+    exchanges = {name: Servers().exchange(tmp_path, account=name) for name in ("work", "home")}
+    keys = {name: key_of(URL, each.oauth) for name, each in exchanges.items()}
+    signed_in = SignedIn.from_text(json.dumps(STORED), URL, keys["work"])
+    assert signed_in is not None
+    store = FileTokenStore(tmp_path)
+    await store.save(keys["work"], signed_in.to_text(keys["work"]))
+    assert await find(exchanges["work"]) is not None
+    store.path(keys["work"]).rename(store.path(keys["home"]))
+    assert await find(exchanges["home"]) is None
+    await store.save(keys["home"], json.dumps(STORED))
+    assert await find(exchanges["home"]) is not None
 
 
 def _allow(path: Path, mode: int) -> None:

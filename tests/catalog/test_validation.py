@@ -637,9 +637,9 @@ def test_a_check_is_made_when_its_tool_is_first_called(monkeypatch: pytest.Monke
     made: list[str] = []
     make = _validation._ToolCheck.__init__
 
-    def record(self: _validation._ToolCheck, server: str, tool: mcp.types.Tool) -> None:
+    def record(self: _validation._ToolCheck, server: str, tool: mcp.types.Tool, *args: Any) -> None:
         made.append(tool.name)
-        make(self, server, tool)
+        make(self, server, tool, *args)
 
     monkeypatch.setattr(_validation._ToolCheck, "__init__", record)
     made_of = ToolChecks("s", [tool(REQUIRED, name=f"tool-{number}") for number in range(3)])

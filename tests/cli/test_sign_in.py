@@ -121,6 +121,22 @@ def test_a_sign_in_that_cannot_be_renewed_says_how_long_it_lasts(
     assert run("whoami").stdout.endswith("which has expired\n")
 
 
+def test_credentials_that_are_in_a_scope_or_a_url_are_not_printed(
+    authority: Authority, tmp_path: Path, run: Run
+) -> None:
+    """B-18: authorization servers choose the scopes."""
+    assert run("login", "docs").returncode == 0
+    (path,) = tokens(tmp_path)
+    content = json.loads(path.read_text())
+    secrets = [content["tokens"]["access_token"], content["tokens"]["refresh_token"], "key-of-the-url-4711"]
+    content["tokens"]["scope"] = f"files {secrets[0]} {secrets[1]}"
+    for metadata in (content["metadata"], None):
+        path.write_text(json.dumps(content | {"metadata": metadata}))
+        printed = f"{run('whoami')} {run('whoami', '--json')} {run('check')}"
+        assert "files <token> <token>" in printed
+        assert [each for each in secrets if each in printed] == []
+
+
 def page_of(shown: Terminal) -> str:
     """Wait until the URL of the page and the prompt are shown, and return the URL."""
     shown.wait_for("paste the URL that it ends at")

@@ -1,9 +1,11 @@
 """A server that repeats its credentials in every possible way; a process without dependencies.
 
 ``--exit`` ends it before it serves, and so does ``--long``, after long last words. Else its tools do what they are
-called: ``error`` is answered with an error, ``misfit`` with an invalid result, ``data`` with a result, ``end`` ends it;
+called: ``error`` is answered with an error, ``misfit`` with an invalid result,
+``shape`` and ``other`` with one that is not as their output schema says, ``data`` with a result, ``end`` ends it;
 and ``noise`` writes to stderr and to stdout. The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how:
-``plain``, ``upper``, ``json`` or ``url``.
+``plain``, ``upper``, ``json``, ``url``, or with a character that is not drawn in it (``hidden``), or an escape sequence
+(``escape``).
 """
 
 from __future__ import annotations
@@ -20,10 +22,20 @@ FORMS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "upper": str.upper,
     "json": lambda text: json.dumps(text)[1:-1],
+    "hidden": lambda text: f"{text[:6]}\u200b{text[6:]}",
+    "escape": lambda text: f"{text[:6]}\x1b[0m{text[6:]}",
     "url": lambda text: quote(text, safe=""),
 }
 GOSSIP = FORMS[os.environ.get("FORM", "plain")](os.environ["GOSSIP"])
-TOOLS = ("error", "misfit", "data", "end", "noise")
+TOOLS: dict[str, dict[str, Any]] = {
+    "error": {},
+    "misfit": {},
+    "data": {},
+    "shape": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}, "as": {"const": "x"}}}},
+    "other": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}}}},
+    "end": {},
+    "noise": {},
+}
 
 
 def say(text: str) -> None:
@@ -41,6 +53,9 @@ def call(tool: str) -> dict[str, Any]:
         return {"error": {"code": -32001, "message": f"token={GOSSIP} is invalid", "data": {"given": [GOSSIP]}}}
     if tool == "misfit":
         return {"result": {"content": [{"type": GOSSIP, GOSSIP: GOSSIP}]}}
+    if tool in ("shape", "other"):
+        structured = {"as": GOSSIP} if tool == "shape" else {"of": "x"}
+        return {"result": {"content": [], "structuredContent": structured}}
     if tool == "end":
         # More than is kept of stderr, and a line that is longer than what is logged as one.
         say("x" * 100_000 + f"token={GOSSIP}" + "y" * (64 * 1024 - len(GOSSIP) // 2) + "\n")
@@ -70,7 +85,11 @@ def main() -> None:
             info = {"name": "gossip", "version": "1"}
             answer = {"result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}}
         elif message["method"] == "tools/list":
-            answer = {"result": {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in TOOLS]}}
+            answer = {
+                "result": {
+                    "tools": [{"name": each, "inputSchema": {"type": "object"}, **more} for each, more in TOOLS.items()]
+                }
+            }
         elif message["method"] == "tools/call":
             answer = call(message["params"]["name"])
         print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)

@@ -30,6 +30,7 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
+from mcp_actors._plain_text import one_line
 from mcp_actors.config import ConfigValue, Transport, load_config
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.transports import Masker
@@ -90,7 +91,7 @@ def log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-@pytest.mark.parametrize("form", ["plain", "upper", "json", "url"])
+@pytest.mark.parametrize("form", ["plain", "upper", "json", "url", "hidden", "escape"])
 async def test_last_words_that_repeat_a_token_name_it_instead(form: str, log: pytest.LogCaptureFixture) -> None:
     """B-18."""
     events = Events()
@@ -102,7 +103,7 @@ async def test_last_words_that_repeat_a_token_name_it_instead(form: str, log: py
         assert isinstance(error, ConnectFailed)
         assert error.stderr_tail == "token=<env.GOSSIP> is invalid"
         assert "token=<env.GOSSIP> is invalid" in str(error)
-    assert [each for each in forms(TOKEN) if each in shown] == []
+    assert [each for each in forms(TOKEN) if each in shown or each in one_line(shown)] == []
 
 
 async def test_a_tail_that_begins_in_the_middle_of_a_token_begins_with_its_name() -> None:
@@ -115,7 +116,7 @@ async def test_a_tail_that_begins_in_the_middle_of_a_token_begins_with_its_name(
         assert len(error.stderr_tail) <= 64 * 1024 + len("<env.GOSSIP>")
 
 
-@pytest.mark.parametrize("form", ["plain", "upper", "json", "url"])
+@pytest.mark.parametrize("form", ["plain", "upper", "json", "url", "hidden", "escape"])
 async def test_credentials_that_a_serving_process_repeats_are_masked(form: str, log: pytest.LogCaptureFixture) -> None:
     """B-18: in errors, in events and in logs. The result of a tool is data, and stays."""
     events = Events()
@@ -130,6 +131,8 @@ async def test_credentials_that_a_serving_process_repeats_are_masked(form: str, 
         with pytest.raises(ConnectionLost) as misfit:
             await ref.call_tool("misfit")
         data = text_of(await ref.call_tool("data"))
+        await ref.call_tool("shape")
+        await ref.call_tool("other")
         await ref.call_tool("noise")
         with pytest.raises(ConnectionLost) as ended:
             await ref.call_tool("end")
@@ -137,8 +140,12 @@ async def test_credentials_that_a_serving_process_repeats_are_masked(form: str, 
         shown = told_by(group, events) + "".join(told(each.value) for each in (answered, misfit, ended)) + log.text
     assert "token=<env.GOSSIP> is invalid" in log.text
     assert "token=<env.GOSSIP>" in group.status()["gossip"].last_error.__class__.__name__ + log.text
-    assert data.lower() in [each.lower() for each in (TOKEN, quote(TOKEN, safe=""), r"sk-Live/4711\"0815 \u00fc")]
-    assert [each for each in forms(TOKEN) if each in shown] == []
+    assert "tool 'shape': its result does not match its output schema: structured_content.as" in log.text
+    assert "tool 'other': its result does not match its output schema: structured_content.of" in log.text
+    assert one_line(data).lower() in [
+        each.lower() for each in (TOKEN, quote(TOKEN, safe=""), r"sk-Live/4711\"0815 \u00fc")
+    ]
+    assert [each for each in forms(TOKEN) if each in shown or each in one_line(shown)] == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ another document is a broken reference.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
@@ -35,9 +35,11 @@ class Schema:
     Args:
         document: the schema.
         owner: the owner of the schema for the log: ``"server 'docs': tool 'find': its input schema"``.
+        mask: masks credentials in the text of the server. Default: none are known.
     """
 
-    def __init__(self, document: Any, owner: str) -> None:
+    def __init__(self, document: Any, owner: str, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self._document = document
         self._owner = owner
         self._compiled: Any = None  # a validator of jsonschema; False: there can be none
@@ -83,12 +85,12 @@ class Schema:
         if dialect.unmatched:
             self._complain("has patterns that are not checked", ", ".join(sorted(dialect.unmatched)))
             dialect.unmatched.clear()
-        return (violation_of(best_match(errors)), len(errors)) if errors else None
+        return (violation_of(best_match(errors), self._mask), len(errors)) if errors else None
 
     def _complain(self, problem: str, reason: str) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("%s %s (%s)", self._owner, problem, plain_text(reason, limit=_REASON))
+            logger.warning("%s %s (%s)", self._owner, problem, plain_text(self._mask(reason), limit=_REASON))
 
 
 def _dialect_of(document: Any) -> Any:

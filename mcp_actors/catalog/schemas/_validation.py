@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pydantic_core
@@ -44,10 +44,18 @@ class ToolChecks:
         server: the configured name of the server.
         tools: the listed tools. If several have the same name, the first one counts.
         mode: the mode.
+        mask: masks credentials in the text of the server. Default: none are known.
     """
 
-    def __init__(self, server: str, tools: Iterable[ListedTool] = (), mode: Validation = "required") -> None:
+    def __init__(
+        self,
+        server: str,
+        tools: Iterable[ListedTool] = (),
+        mode: Validation = "required",
+        mask: Callable[[str], str] = str,
+    ) -> None:
         self._server = server
+        self._mask = mask
         self._mode: Validation = mode
         self._tools: dict[str, ListedTool] = {}
         self._checks: dict[str, _ToolCheck] = {}  # of called tools: a list may be long, and few of its tools are called
@@ -63,7 +71,7 @@ class ToolChecks:
 
     def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
         """Return the checks for another listing, with the compiled schemas of unchanged tools."""
-        new = ToolChecks(self._server, tools, self._mode)
+        new = ToolChecks(self._server, tools, self._mode, self._mask)
         for name, check in self._checks.items():
             if check.used and name in new._tools and check.is_of(new._tools[name]):
                 new._checks[name] = check
@@ -75,7 +83,7 @@ class ToolChecks:
         """Return the check of a tool, made when it is first needed; None if the tool is not listed."""
         check = self._checks.get(name)
         if check is None and name in self._tools:
-            check = self._checks[name] = _ToolCheck(self._server, self._tools[name])
+            check = self._checks[name] = _ToolCheck(self._server, self._tools[name], self._mask)
         return check
 
     def check_arguments(self, tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -130,7 +138,8 @@ class ToolChecks:
             found = check.output.violation(content)
         if found is None:
             return
-        problem = f"its result does not match its output schema: {_phrase('structured_content', *found)}"
+        phrase = self._phrase("structured_content", *found)
+        problem = f"its result does not match its output schema: {phrase}"
         if self._mode == "schema":
             raise self._broken(tool, result, problem, found[0])
         remedy = "it is returned nevertheless; fix the server, or set validate='schema' to refuse such results"
@@ -173,8 +182,9 @@ class ToolChecks:
     def _refused(
         self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
     ) -> InvalidArguments:
+        phrase = self._phrase(root, violation, problems)
         return InvalidArguments(
-            f"{self._who(tool)}: {_phrase(root, violation, problems)}; correct that and call again; nothing was sent",
+            f"{self._who(tool)}: {phrase}; correct that and call again; nothing was sent",
             server=self._server,
             tool=tool,
             path=violation.path,
@@ -190,8 +200,14 @@ class ToolChecks:
             result=result,
         )
 
+    def _phrase(self, root: str, violation: Violation, problems: int) -> str:
+        expected = f"; expected {violation.expected}" if violation.expected is not None else ""
+        more = "" if problems == 1 else f" (and {problems - 1} more)"
+        path = tuple(self._mask(each) if isinstance(each, str) else each for each in violation.path)
+        return f"{dotted(root, path)} {violation.found}{expected}{more}"
+
     def _who(self, tool: str) -> str:
-        return f"server {self._server!r}: tool {tool!r:.80}"
+        return f"server {self._server!r}: tool {self._mask(tool)!r:.80}"
 
 
 class _ToolCheck:
@@ -199,12 +215,13 @@ class _ToolCheck:
 
     __slots__ = ("_tool", "input", "output", "required")
 
-    def __init__(self, server: str, tool: ListedTool) -> None:
-        owner = f"server {server!r}: tool {tool.name!r:.80}"
+    def __init__(self, server: str, tool: ListedTool, mask: Callable[[str], str]) -> None:
+        owner = f"server {server!r}: tool {mask(tool.name)!r:.80}"
         self._tool = tool
         self.required = required_of(tool.input_schema)
-        self.input = Schema(tool.input_schema, f"{owner}: its input schema")
-        self.output = None if tool.output_schema is None else Schema(tool.output_schema, f"{owner}: its output schema")
+        self.input = Schema(tool.input_schema, f"{owner}: its input schema", mask)
+        output = tool.output_schema
+        self.output = None if output is None else Schema(output, f"{owner}: its output schema", mask)
 
     @property
     def used(self) -> bool:
@@ -217,12 +234,6 @@ class _ToolCheck:
 
 def _text_of(tool: ListedTool) -> str:
     return json.dumps([tool.input_schema, tool.output_schema], sort_keys=True, default=repr)
-
-
-def _phrase(root: str, violation: Violation, problems: int) -> str:
-    expected = f"; expected {violation.expected}" if violation.expected is not None else ""
-    more = "" if problems == 1 else f" (and {problems - 1} more)"
-    return f"{dotted(root, violation.path)} {violation.found}{expected}{more}"
 
 
 def _as_json(value: Any) -> tuple[Any, bytes]:

@@ -66,23 +66,32 @@ class BrokenRule(Protocol):
         """The schema that contains the rule."""
 
 
-def violation_of(error: BrokenRule) -> Violation:
+def violation_of(error: BrokenRule, mask: Callable[[str], str] = str) -> Violation:
     """Return the meaning of an error, for a reader who does not know the schema.
 
     Args:
         error: a ``jsonschema.ValidationError``.
+        mask: masks credentials in names and values, before they are shortened. The path stays as it is.
     """
     path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
     match error.validator:
         case "required" if isinstance(rule, list):
             return Violation((*path, next(name for name in rule if name not in value)), "is missing")
         case "additionalProperties" if rule is False:
-            known = list(error.schema.get("properties", ()))
+            known = [mask(name) for name in error.schema.get("properties", ())]
             return Violation((*path, _odd(error)), "is not known", listed(known, "one of ") if known else "nothing")
     where = tuple(error.absolute_schema_path)
     if where[-2:-1] == ("propertyNames",) and where[-3:-2] != ("properties",) and isinstance(value, str):
         path = (*path, value)  # the name of a member is invalid
-    return Violation(path, *_phrases(error.validator, value, rule))
+    if isinstance(value, str) and error.validator == "enum":  # of other texts only the size or kind is shown
+        value = mask(value)
+    return Violation(path, *_phrases(error.validator, value, _masked(rule, mask)))
+
+
+def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
+    if isinstance(rule, list):
+        return [mask(each) if isinstance(each, str) else each for each in rule]
+    return mask(rule) if isinstance(rule, str) else rule
 
 
 def _odd(error: BrokenRule) -> str:

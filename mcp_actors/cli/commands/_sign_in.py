@@ -13,7 +13,7 @@ import trio
 from ..._errors import ConfigError, ConnectFailed
 from ..._plain_text import plain_text
 from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
-from ...config import OAuth, ServerConfig
+from ...config import ServerConfig, mask_url
 from ...servers.transports import open_exchange
 from .._configuration import load
 from .._output import Output
@@ -48,7 +48,7 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
     async with until_signalled(), open_exchange(configured) as exchange:
         new = await sign_in(configured.name, exchange, show)
         # Before the block ends: a Ctrl-C after the write must not hide that the tokens are stored.
-        output.line((configured.name, "bold"), f"  {_described(new)}")
+        output.line((configured.name, "bold"), f"  {_described(new, exchange)}")
     return 0
 
 
@@ -79,12 +79,13 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
     """Print which servers are signed in to, and return the exit code."""
     loaded = load(config, names, output)
     missing, listed = False, []
-    for server, oauth, found in await _each(loaded.servers, signed_in, named=bool(names)):
-        if found is None and oauth.optional and not names:
+    for server, exchange, found in await _each(loaded.servers, signed_in, named=bool(names)):
+        if found is None and exchange.oauth.optional and not names:
             continue  # it may need no sign-in
         missing = missing or found is None
-        output.line((server, "bold"), f"  {'not signed in' if found is None else _described(found)}")
-        listed.append({"server": server, "signed_in": found is not None, **({} if found is None else _details(found))})
+        output.line((server, "bold"), f"  {'not signed in' if found is None else _described(found, exchange)}")
+        details = {} if found is None else _details(found, exchange)
+        listed.append({"server": server, "signed_in": found is not None, **details})
     output.json(listed)
     return output.errors(loaded.errors) or (NEEDS_AUTH if missing else 0)
 
@@ -92,14 +93,14 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
 async def describe_sign_in(server: ServerConfig) -> str | None:
     """Return how a server is signed in to; None if it is not."""
     with suppress(ConfigError, ConnectFailed):  # the server has the same error
-        for _, _, found in await _each([server], signed_in):
-            return None if found is None else _described(found)
+        for _, exchange, found in await _each([server], signed_in):
+            return None if found is None else _described(found, exchange)
     return None
 
 
 async def _each(
     servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]], *, named: bool = False
-) -> list[tuple[str, OAuth, T]]:
+) -> list[tuple[str, Exchange, T]]:
     """Call a function for all enabled servers that one can sign in to.
 
     Raises:
@@ -115,24 +116,32 @@ async def _each(
                     if named:
                         raise
                     continue  # it is a process, or has other credentials
-                results.append((server.name, exchange.oauth, await action(exchange)))
+                results.append((server.name, exchange, await action(exchange)))
     return results
 
 
-def _details(found: SignedIn) -> dict[str, Any]:
+def _details(found: SignedIn, exchange: Exchange) -> dict[str, Any]:
+    mask = _masked_by(exchange, found)
     return {
-        "issuer": found.issuer,
-        "client_id": found.client.client_id,
-        "scope": found.tokens.scope,
+        "issuer": mask(found.issuer),
+        "client_id": mask(found.client.client_id),
+        "scope": mask(found.tokens.scope),
         "expires_at": found.expires_at,
         "refreshable": found.renewable,
     }
 
 
-def _described(found: SignedIn) -> str:
-    words = [f"signed in to {found.issuer or found.resource}"]
+def _masked_by(exchange: Exchange, found: SignedIn) -> Callable[[str | None], str | None]:
+    """Return a function that masks credentials in what the authorization server has chosen."""
+    exchange.learn_credentials(found.tokens, found.client)
+    return lambda text: None if text is None else exchange.mask(text)
+
+
+def _described(found: SignedIn, exchange: Exchange) -> str:
+    mask = _masked_by(exchange, found)
+    words = [f"signed in to {mask(found.issuer or mask_url(found.resource))}"]
     if found.tokens.scope:
-        words.append(f"for {found.tokens.scope}")
+        words.append(f"for {mask(found.tokens.scope)}")
     if found.renewable:
         words.append("and renewed until the provider ends it")
     elif found.expires_at is not None:

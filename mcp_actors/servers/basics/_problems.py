@@ -17,7 +17,8 @@ _COMPARED: Final = 500  # names
 _COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
 
 LOGGERS: Final = tuple(
-    f"mcp_actors.{name}" for name in ("catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
+    f"mcp_actors.{name}"
+    for name in ("auth", "bridge", "catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
 )
 """The loggers of this package."""
 

@@ -48,7 +48,7 @@ class CatalogReporter(Reporter):
         logger.warning(
             "server %r: tools differ from the accepted ones; %s%s%s",
             config.name,
-            verdict.summary(),
+            self.mask(verdict.summary()),
             place,
             "; new and changed tools are hidden until they are approved" if blocked else "",
         )

@@ -306,7 +306,7 @@ async def list_all_tools(client: Client, record: ServerRecord, past: PastSession
     """
     tools: Iterable[Tool] = _each_once(deque(await all_pages(client, record, past, TOOLS)))
     if is_modern(client.protocol_version):
-        tools = _with_valid_headers(tools, record.config.name)
+        tools = _with_valid_headers(tools, record)
     known = await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
     await record.catalog.admission.prepare(known)
     return known
@@ -318,12 +318,13 @@ def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
         yield tools.popleft()
 
 
-def _with_valid_headers(tools: Iterable[Tool], server: str) -> Iterator[Tool]:
+def _with_valid_headers(tools: Iterable[Tool], record: ServerRecord) -> Iterator[Tool]:
     """Leave out, and log, the tools that a client must ignore because it cannot send their arguments as headers."""
     for tool in tools:
         reason = find_invalid_x_mcp_header(tool.input_schema)
         if reason is None:
             yield tool
         else:
-            what = plain_text(f"tool {tool.name!r:.80} is left out: {reason}", limit=300)
-            logger.warning("server %r: %s; fix the server", server, what)
+            mask = record.session.masker
+            what = plain_text(f"tool {mask(tool.name)!r:.80} is left out: {mask(reason)}", limit=300)
+            logger.warning("server %r: %s; fix the server", record.config.name, what)

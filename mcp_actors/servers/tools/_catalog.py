@@ -17,7 +17,7 @@ from ._freshness import Freshness
 from ._known import KnownTool
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ...catalog import CatalogEntry, Pins, PinVerdict
     from ...config import ServerConfig
@@ -38,7 +38,13 @@ class Difference(NamedTuple):
 
 
 class Reporter:
-    """Receives the changes of a catalogue, synchronously. This one ignores them."""
+    """Receives the changes of a catalogue, synchronously. This one ignores them.
+
+    Attributes:
+        mask: masks credentials in text of the server. This one knows none.
+    """
+
+    mask: Callable[[str], str] = str
 
     def changed(self, difference: Difference) -> None:
         """Report that the shown tools have changed."""
@@ -92,7 +98,7 @@ class ServerCatalog:
         self.version: int = 0
         self.answers: int = 0
         self.deferred: bool = False
-        self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate)
+        self.checks: ToolChecks = ToolChecks(config.name, mode=config.validate, mask=reporter.mask)
         self.admission: Admission = Admission(config)
         self.freshness: Freshness = Freshness()
         self.failure: Exception | None = None
@@ -107,7 +113,8 @@ class ServerCatalog:
     def configure(self, config: ServerConfig) -> None:
         """Take over a changed configuration: its filter counts at once, all else from the next listing on."""
         self._config = config
-        self.checks = ToolChecks(config.name, mode=config.validate).updated(each.tool for each in self.listed)
+        checks = ToolChecks(config.name, mode=config.validate, mask=self._reporter.mask)
+        self.checks = checks.updated(each.tool for each in self.listed)
         identity = self.admission.identity
         self.admission.configure(config)
         if self.known or self.deferred:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
 
+import httpx2
 import pytest
 import trio
 
 from mcp_actors import Http, HttpStatusError, ServerConfig, open_servers
+from mcp_actors.auth import OAuth
+from mcp_actors.servers.transports import open_exchange
 from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Raw, faulty_server
@@ -23,6 +28,37 @@ async def test_requests_to_a_loopback_url_use_no_proxy(monkeypatch: pytest.Monke
         config = ServerConfig("web", Http(running.url(), auth="t0ken"), restart=NEVER)
         async with open_servers(config) as servers:
             assert servers["web"].state == "ready"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+async def test_requests_to_an_issuer_on_this_machine_use_no_proxy(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is elsewhere and has a proxy, which would see the secret and the code without TLS."""
+    heard: dict[str, list[bytes]] = {"proxy": [], "issuer": []}
+
+    def serve(name: str) -> Callable[[trio.SocketStream], Awaitable[None]]:
+        async def answer(stream: trio.SocketStream) -> None:
+            heard[name].append(await stream.receive_some())
+            await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
+
+        return answer
+
+    async with trio.open_nursery() as nursery:
+        ports = {}
+        for name in heard:
+            (listener,) = await nursery.start(partial(trio.serve_tcp, serve(name), 0, host="127.0.0.1"))
+            ports[name] = listener.socket.getsockname()[1]
+        for variable in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+            monkeypatch.setenv(variable, f"http://127.0.0.1:{ports['proxy']}")
+        for variable in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(variable, raising=False)
+        # Its endpoints may be on other ports of its host.
+        oauth = OAuth(client_id="me", client_secret="a secret of the client", issuer=f"http://{host}:1")
+        async with open_exchange(ServerConfig("web", Http("https://mcp.example.com/mcp", auth=oauth))) as exchange:
+            request = httpx2.Request("POST", f"http://{host}:{ports['issuer']}/token", data={"code": "a-code-of-it"})
+            await exchange.send(request)
+        nursery.cancel_scope.cancel("both servers have been asked")
+    assert heard["proxy"] == []
+    assert b"POST /token HTTP/1.1" in heard["issuer"][0]
 
 
 async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,6 +12,8 @@ from mcp import MCPError
 from mcp_actors import ConnectionLost
 from mcp_actors.servers.transports import Masker
 
+from ...processor_time import takes_less_than
+
 
 def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker:
     """Return a masker for one value."""
@@ -44,6 +46,32 @@ def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -
 def test_a_value_with_a_final_sigma_is_masked_within_a_word() -> None:
     """B-18: the small sigma."""
     assert masker("passwordΣ")("passwordΣa") == "<auth>a"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("token=abcd\u200befgh!", "token=<auth>!"),
+        ("\x1b[1mtoken=\x1b[0mab\x1b[0mcd\u2060efg\u00adh\x1b[1m!", "\x1b[1mtoken=\x1b[0m<auth>\x1b[1m!"),
+        ("abcdefgh abcd\u200befgh \u200b\u200bAB\u200bCDEFGH.", "<auth> <auth> \u200b\u200b<auth>."),
+        ("two\u200b words of a\tkey\u00a0of mine", "<auth>"),
+        ("ab\u200bcd efgh", "ab\u200bcd efgh"),
+    ],
+)
+def test_a_value_is_masked_that_the_text_has_only_when_it_is_shown(text: str, masked: str) -> None:
+    """B-18: all else stays as it is."""
+    mask = masker("abcdefgh")
+    mask.add("<auth>", "two words of a key\nof mine")
+    assert mask(text) == masked
+
+
+def test_masking_what_is_hidden_takes_time_in_proportion_to_the_length() -> None:
+    """B-18."""
+    mask = masker("abcdefgh")
+    for part in ("\u200b", "\x1b[", "abcd\u200befgh ", "\x1b]0;"):
+        text = part * 100_000
+        with takes_less_than(2):  # quadratic, it would be minutes
+            mask(text)
 
 
 @pytest.mark.parametrize("value", ["", "short", "1234567"])

@@ -13,6 +13,7 @@ import html
 import json
 import re
 import traceback
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, quote_plus
@@ -23,7 +24,7 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic_core import ValidationError
 
 from ...._errors import McpActorsError
-from ...._plain_text import indented, plain_text
+from ...._plain_text import HIDDEN, indented, one_line, plain_text
 from ....config.transports import secrets_in
 from ....config.values import MASK
 
@@ -111,10 +112,33 @@ class Masker:
             self.add(f"<{field}.{name}>", value)
 
     def __call__(self, text: str) -> str:
-        """Return `text` with every known value masked, in time proportional to its length."""
-        if not self._is_in(text):
+        """Return `text` with every known value masked, in time proportional to its length.
+
+        This includes a value that the text has only when it is shown: with escape sequences or characters without a
+        width in it, which `plain_text` drops.
+        """
+        masked = self._matcher().sub(self._name_of, text) if self._is_in(text) else text
+        return masked if masked.isprintable() and masked.isascii() else self._masked_as_shown(masked)
+
+    def _name_of(self, found: re.Match[str]) -> str:
+        return self._names.get(found[0].casefold(), MASK)
+
+    def _masked_as_shown(self, text: str) -> str:
+        shown = one_line(text)
+        if not self._is_in(shown):
             return text
-        return self._matcher().sub(lambda found: self._names.get(found[0].casefold(), MASK), text)
+        # Where the runs of characters that are shown begin: in the text as shown, and in the text.
+        begins, places, at = [0], [0], 0
+        for hidden in HIDDEN.finditer(text):
+            at += len(hidden[0])
+            begins.append(hidden.end() - at)
+            places.append(hidden.end())
+        pieces, done = [], 0
+        for found in self._matcher().finditer(shown):
+            first, last = (bisect_right(begins, place) - 1 for place in (found.start(), found.end() - 1))
+            pieces += [text[done : found.start() - begins[first] + places[first]], self._name_of(found)]
+            done = found.end() - begins[last] + places[last]
+        return "".join([*pieces, text[done:]])
 
     def shown(self, words: object) -> str:
         """Return the text or traceback of a foreign exception, masked and without the input that pydantic shows."""
@@ -237,10 +261,11 @@ def _note_origin(error: BaseException) -> None:
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """Return the forms of a value: plain, and encoded for URLs, JSON, Python or HTML."""
+    """Return the forms of a value: plain, as shown in one line, and encoded for URLs, JSON, Python or HTML."""
     writable = secret.encode(errors="replace").decode()
     return (
         secret,
+        one_line(secret) if len(one_line(secret)) >= MIN_LENGTH else secret,
         quote(writable, safe=""),
         quote(writable),
         quote_plus(writable),

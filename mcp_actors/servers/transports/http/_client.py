@@ -169,10 +169,14 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
     """Create a client as configured. Blocks."""
     try:
         verify = context_of(config.name, transport, certificates)
-        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
+        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it, nor
+        # for that of an authorization server: where the server is not on this machine, only the issuer may be.
         here = is_loopback(httpx2.URL(transport.url).host)
+        oauth = oauth_of(config, transport)
+        issuer = httpx2.URL((oauth and oauth.issuer) or "").host
+        direct = {f"all://[{issuer}]" if ":" in issuer else f"all://{issuer}": None} if is_loopback(issuer) else {}
         limits = limits_of(config, transport)
-        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here)
+        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here, mounts=direct)
     except ConnectFailed:
         raise
     except Exception as error:
