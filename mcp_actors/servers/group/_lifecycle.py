@@ -313,7 +313,7 @@ class LifecycleActor(Actor):
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
                 if self._memory is not None:
-                    self._memory.add(record)
+                    await self._memory.configured(record)
                 await self._group.restart_child(supervisor_id(server.name))
                 exchanged = True
         finally:

@@ -105,6 +105,7 @@ class CatalogMemory:
         self._records: dict[str, ServerRecord] = {}
         self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
+        self._loading: set[str] = set()  # their files are read, so they must not be written
         self._unread: dict[str, _Known] = {}  # their files could not be read, so none of their tools is accepted
         self._news = trio.Event()
         self._closing = trio.Event()
@@ -112,6 +113,17 @@ class CatalogMemory:
         self._threads = trio.CapacityLimiter(1)
         for record in records:
             self.add(record)
+
+    async def configured(self, record: ServerRecord) -> None:
+        """Note that the configuration of a server has changed; if it has no accepted tools, read those of its file.
+
+        Accepted tools stay, and the tools that are shown stay until the next listing.
+        """
+        server = record.config.name
+        before = self._fingerprints.get(server)
+        self.add(record)
+        if server in self._records and self._fingerprints[server] != before and record.catalog.accepted is None:
+            await self.load(server, pins_only=True)
 
     def add(self, record: ServerRecord) -> None:
         """Remember a server, or note that its configuration has changed: another file may belong to it now."""
@@ -126,7 +138,7 @@ class CatalogMemory:
         for each in (self._records, self._fingerprints, self._kept, self._unread):
             each.pop(server, None)
 
-    async def load(self, *servers: str) -> None:
+    async def load(self, *servers: str, pins_only: bool = False) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
         A server with ``on_tool_change="block"`` whose file cannot be read shows no tools, and its file is left alone.
@@ -135,16 +147,21 @@ class CatalogMemory:
 
         Args:
             servers: the servers whose files are read, if they are remembered at all. Default: all.
+            pins_only: whether the tools are not shown, but only judge the next listing.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
         until = {server: now + (max(PINS_WAIT, wait) if self._blocks(server) else wait) for server in servers}
         unread = dict.fromkeys(servers, "timed out")
+        self._loading.update(servers)
         try:
             with trio.move_on_at(max(until.values(), default=now)):
-                await self._load(unread, until)
+                await self._load(unread, until, pins_only=pins_only)
         except NoThread as error:
             unread = dict.fromkeys(unread, f"failed: {error}")
+        finally:
+            self._loading.difference_update(servers)
+            self._news.set()
         for problem in dict.fromkeys(unread.values()):
             logger.warning(
                 "catalog_store: reading %s %s after %g s; continuing without the remembered tools of: %s",
@@ -156,7 +173,7 @@ class CatalogMemory:
         for server in filter(self._blocks, unread):
             self._distrust(server)
 
-    async def _load(self, unread: dict[str, str], until: Mapping[str, float]) -> None:
+    async def _load(self, unread: dict[str, str], until: Mapping[str, float], *, pins_only: bool) -> None:
         """Read the files of servers, each until its time; remove from `unread` those that were read.
 
         The value of one that could not be read becomes the reason.
@@ -174,13 +191,17 @@ class CatalogMemory:
                     continue
                 del unread[server]
                 if known is not None:
-                    self._restored(server, known)
+                    self._restored(server, known, pins_only=pins_only)
 
-    def _restored(self, server: str, known: _Remembered) -> None:
+    def _restored(self, server: str, known: _Remembered, *, pins_only: bool) -> None:
         catalog = self._records[server].catalog
         if known.identity is not None and known.identity != catalog.admission.identity:
             # The name now starts another program: these are not its tools, and its own were never accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
+            return
+        if pins_only:
+            if known.accepted is not None:
+                catalog.admission.judge_by(known.accepted)
             return
         if known.legacy is not None and self._records[server].config.protocol == "auto":
             self._records[server].opening.era = Era("legacy", quirk=known.legacy)
@@ -271,7 +292,8 @@ class CatalogMemory:
         return {
             server: _Known(record.catalog.listed, record.catalog.accepted, _quirk(record))
             for server, record in self._records.items()
-            if self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
+            if server not in self._loading
+            and self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
         }
 
     @staticmethod

@@ -192,6 +192,25 @@ async def test_the_next_run_judges_tools_by_the_accepted_ones(tmp_path: Path) ->
         assert names(group) == {*TOOLS, "tool_0"}
 
 
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_new_configuration_is_judged_by_what_an_earlier_run_accepted_of_it(tmp_path: Path, held: bool) -> None:
+    """Unless the server has accepted tools already: these go on counting."""
+    a = Server(tmp_path)
+    config = a.config(on_tool_change="block")
+    async with open_servers(config, catalog_store=a.store):
+        pass
+    a.behave("--tools", "1")
+    before = server("a", *(["--tools", "2"] if held else []), on_tool_change="block" if held else "allow")
+    async with open_servers(before, catalog_store=a.store) as group:
+        await group.replace(config)
+        await group["a"].wait_ready()
+        assert names(group) == (set() if held else set(TOOLS))
+        assert group["a"].tool_changes.added == (() if held else ("tool_0",))
+    if not held:
+        async with open_servers(config, catalog_store=a.store) as group:
+            assert names(group) == set(TOOLS)
+
+
 async def test_an_approval_before_the_server_is_connected_is_remembered(tmp_path: Path) -> None:
     a = Server(tmp_path)
     config = a.config(on_tool_change="block")
