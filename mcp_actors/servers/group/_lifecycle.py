@@ -184,7 +184,10 @@ class LifecycleActor(Actor):
                         return await self._add_one(config)
                 case Remove(name):
                     async with self._turn:
+                        added = name in self._roster.added
                         await self._remove(self._roster.member(name))
+                        if added:  # it has hidden those of this name
+                            self._board.sources.mark_due()
                         logger.info("remove(): removed %r", name)
                 case Replace(config):
                     async with self._turn:
