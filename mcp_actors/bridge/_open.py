@@ -9,6 +9,7 @@ from .. import kernel, servers
 from .._misuse import explained
 from ..catalog.names import DEFAULT_NAMING
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
+from ..servers.sources import anchored
 from .block import Door
 from .callbacks import LoopSignals, callbacks_from_loop, config_from_loop, observers_from_loop
 from .views import AsyncioServerGroup, AsyncioSupervisorRef
@@ -99,6 +100,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         Exception: see `mcp_actors.open_servers`.
         RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
+    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)  # here, because Trio starts later
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         return servers.open_servers(

@@ -18,6 +18,7 @@ from ..._misuse import explained_methods
 from ...config import permitted
 from ...kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ...servers import ServerGroup, ServerRef
+from ...servers.sources import anchored
 from ..callbacks import ServerAsker, config_from_loop
 from ._rules import View, async_view, request_view, step_view, stream_view, sync_view
 
@@ -364,7 +365,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
 
     async def reload(self, *configs: Configured) -> ReloadSummary:
         """Change what differs from a configuration, like `mcp_actors.ServerGroup.reload`."""
-        adapted = [config_from_loop(self._bridge, config) for config in configs]
+        adapted = [config_from_loop(self._bridge, anchored(config)) for config in configs]
         return await self._bridge.call(self, lambda: self._target.reload(*adapted))
 
     status: Final = sync_view(ServerGroup.status)

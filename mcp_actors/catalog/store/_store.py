@@ -13,6 +13,7 @@ All functions block; call them from a worker thread.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -116,13 +117,20 @@ class CatalogStore:
             return 0
 
     def load(self, fingerprint: str) -> RememberedCatalog | None:
-        """Return the remembered catalogue of a server; None without one, or if it is not usable, which is logged."""
+        """Return the remembered catalogue of a server; None without one, or if it is not usable, which is logged.
+
+        Raises:
+            OSError: the file may exist, but cannot be read now: descriptors or permissions are missing, or the disk
+                fails. It must not count as missing, because the server would be trusted anew and the file replaced.
+        """
         path = self.path(fingerprint)
         try:
             return _decoded(_read(path), fingerprint)
         except FileNotFoundError:
             return None
         except OSError as exc:
+            if exc.errno != errno.ELOOP:  # a link, which `_read` does not follow
+                raise
             problem = f"it cannot be read ({exc.strerror})"
         except _Unusable as exc:
             problem = str(exc)

@@ -16,6 +16,8 @@ from ._stamps import FILE_INTERVAL, stamp_of
 class FileSource:
     """A configuration file; `open_servers` makes one of each path that it gets.
 
+    A relative path is one below the working directory in which this is made, also if the program enters another later.
+
     Args:
         path: the file, as for `load_config`.
         ask: as for `load_config`.
@@ -32,14 +34,14 @@ class FileSource:
     def __init__(
         self, path: str | os.PathLike[str], *, ask: Ask | None = None, env_file: str | os.PathLike[str] | None = None
     ) -> None:
-        self._path = file_name(path, "FileSource: path")
+        self._path = os.path.abspath(file_name(path, "FileSource: path"))
         self._ask = ask
-        self._env_file = None if env_file is None else file_name(env_file, "FileSource: env_file")
+        self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
 
     @property
     def name(self) -> str:
         """The absolute path."""
-        return os.path.abspath(self._path)
+        return self._path
 
     def look(self) -> Hashable:
         """Return the identity, size and time of the files; None for one that does not exist."""

@@ -19,6 +19,7 @@ from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
 from ..ref import Reconnect, ServerRef, change
+from ..sources import anchored
 from ._failures import closed, tool_not_found
 from ._gate import wait_connects
 from ._lifecycle import Add, Reload, Remove, Replace
@@ -367,7 +368,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ServerUnavailable: the group was closed.
         """
         check_trio("this group of servers", here=self._roster.timer.lives_here)
-        summary = await self._reload(configs)
+        summary = await self._reload(tuple(map(anchored, configs)))
         while summary is None:  # other sources have come while these were read
             summary = await self._reload(())
         touched = {*summary.added, *summary.changed}

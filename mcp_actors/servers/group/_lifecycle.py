@@ -184,7 +184,10 @@ class LifecycleActor(Actor):
                         return await self._add_one(config)
                 case Remove(name):
                     async with self._turn:
+                        added = name in self._roster.added
                         await self._remove(self._roster.member(name))
+                        if added:  # it has hidden those of this name
+                            self._board.sources.mark_due()
                         logger.info("remove(): removed %r", name)
                 case Replace(config):
                     async with self._turn:
@@ -313,7 +316,7 @@ class LifecycleActor(Actor):
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
                 if self._memory is not None:
-                    self._memory.add(record)
+                    await self._memory.configured(record)
                 await self._group.restart_child(supervisor_id(server.name))
                 exchanged = True
         finally:

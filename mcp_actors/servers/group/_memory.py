@@ -105,13 +105,25 @@ class CatalogMemory:
         self._records: dict[str, ServerRecord] = {}
         self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
-        self._unread: dict[str, _Known] = {}  # their files were not read in time, so none of their tools is accepted
+        self._loading: set[str] = set()  # their files are read, so they must not be written
+        self._unread: dict[str, _Known] = {}  # their files could not be read, so none of their tools is accepted
         self._news = trio.Event()
         self._closing = trio.Event()
         # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
         for record in records:
             self.add(record)
+
+    async def configured(self, record: ServerRecord) -> None:
+        """Note that the configuration of a server has changed; if it has no accepted tools, read those of its file.
+
+        Accepted tools stay, and the tools that are shown stay until the next listing.
+        """
+        server = record.config.name
+        before = self._fingerprints.get(server)
+        self.add(record)
+        if server in self._records and self._fingerprints[server] != before and record.catalog.accepted is None:
+            await self.load(server, pins_only=True)
 
     def add(self, record: ServerRecord) -> None:
         """Remember a server, or note that its configuration has changed: another file may belong to it now."""
@@ -126,53 +138,70 @@ class CatalogMemory:
         for each in (self._records, self._fingerprints, self._kept, self._unread):
             each.pop(server, None)
 
-    async def load(self, *servers: str) -> None:
+    async def load(self, *servers: str, pins_only: bool = False) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
+
+        A server with ``on_tool_change="block"`` whose file cannot be read shows no tools, and its file is left alone.
 
         **Cancellation**: leaves at once.
 
         Args:
             servers: the servers whose files are read, if they are remembered at all. Default: all.
+            pins_only: whether the tools are not shown, but only judge the next listing.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
         until = {server: now + (max(PINS_WAIT, wait) if self._blocks(server) else wait) for server in servers}
-        unread, problem = dict.fromkeys(servers), "timed out"
+        unread = dict.fromkeys(servers, "timed out")
+        self._loading.update(servers)
         try:
             with trio.move_on_at(max(until.values(), default=now)):
-                await self._load(unread, until)
+                await self._load(unread, until, pins_only=pins_only)
         except NoThread as error:
-            problem = f"failed: {error}"
-        if unread:
+            unread = dict.fromkeys(unread, f"failed: {error}")
+        finally:
+            self._loading.difference_update(servers)
+            self._news.set()
+        for problem in dict.fromkeys(unread.values()):
             logger.warning(
                 "catalog_store: reading %s %s after %g s; continuing without the remembered tools of: %s",
                 self._store.directory,
                 problem,
                 trio.current_time() - now,
-                ", ".join(unread),
+                ", ".join(server for server, why in unread.items() if why == problem),
             )
         for server in filter(self._blocks, unread):
             self._distrust(server)
 
-    async def _load(self, unread: dict[str, None], until: Mapping[str, float]) -> None:
-        """Read the files of servers, each until its time; remove from `unread` those that were read."""
+    async def _load(self, unread: dict[str, str], until: Mapping[str, float], *, pins_only: bool) -> None:
+        """Read the files of servers, each until its time; remove from `unread` those that were read.
+
+        The value of one that could not be read becomes the reason.
+        """
         files = {server: self._fingerprints[server] for server in unread}
         order = await self._in_thread(partial(_by_size, self._store, files))
         for limit, batch in _batches(order, until):
-            read: list[tuple[str, _Remembered | None]] = []
+            read: list[tuple[str, _Remembered | OSError | None]] = []
             with trio.move_on_at(limit):
                 wanted = [(each, files[each], self._judges(each)) for each in batch]
                 await self._in_thread(partial(_load_all, self._store, self._naming, wanted, read))
             for server, known in tuple(read):  # which an abandoned thread may go on writing
+                if isinstance(known, OSError):
+                    unread[server] = f"failed: {known.strerror}"
+                    continue
                 del unread[server]
                 if known is not None:
-                    self._restored(server, known)
+                    self._restored(server, known, pins_only=pins_only)
 
-    def _restored(self, server: str, known: _Remembered) -> None:
+    def _restored(self, server: str, known: _Remembered, *, pins_only: bool) -> None:
         catalog = self._records[server].catalog
         if known.identity is not None and known.identity != catalog.admission.identity:
             # The name now starts another program: these are not its tools, and its own were never accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
+            return
+        if pins_only:
+            if known.accepted is not None:
+                catalog.admission.judge_by(known.accepted)
             return
         if known.legacy is not None and self._records[server].config.protocol == "auto":
             self._records[server].opening.era = Era("legacy", quirk=known.legacy)
@@ -263,7 +292,8 @@ class CatalogMemory:
         return {
             server: _Known(record.catalog.listed, record.catalog.accepted, _quirk(record))
             for server, record in self._records.items()
-            if self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
+            if server not in self._loading
+            and self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
         }
 
     @staticmethod
@@ -320,11 +350,18 @@ def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
 
 
 def _load_all(
-    store: CatalogStore, naming: str, files: Iterable[tuple[str, str, bool]], read: list[tuple[str, _Remembered | None]]
+    store: CatalogStore,
+    naming: str,
+    files: Iterable[tuple[str, str, bool]],
+    read: list[tuple[str, _Remembered | OSError | None]],
 ) -> None:
     """Read the files of some servers, hash the tools of those that say so, and note each result when it is there."""
     for server, key, judged in files:
-        known = _load(store, naming, key, server)
+        try:
+            known = _load(store, naming, key, server)
+        except OSError as error:  # of this file: the others may be readable
+            read.append((server, error))
+            continue
         if judged and known is not None:
             for each in known.listed or ():
                 _ = each.pin
@@ -332,7 +369,11 @@ def _load_all(
 
 
 def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembered | None:
-    """Read a server's file; return None, and log why, if it cannot be used."""
+    """Read a server's file; return None, and log why, if it cannot be used.
+
+    Raises:
+        OSError: it cannot be read now.
+    """
     try:
         if (catalog := store.load(key)) is not None:
             listed = None

@@ -22,7 +22,7 @@ from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, open_supervisor
 from ..basics import ClosingOrder, Signals, bad_option, name_of, open_background
 from ..record import CONNECTED
-from ..sources import Configured, Sources, StatusBoard, WatchActor
+from ..sources import Configured, Sources, StatusBoard, WatchActor, anchored
 from ._failures import translate
 from ._gate import StartGate, check_gate
 from ._group import ServerGroup
@@ -142,7 +142,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     drain_timeout = check_drain(drain_timeout)
     stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
-    sources = Sources(strict, env_file)
+    configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     departure = Departure(roster, drain_timeout)

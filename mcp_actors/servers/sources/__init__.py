@@ -12,7 +12,7 @@ from ._compare import (
     changed_fields as changed_fields,
     compare as compare,
 )
-from ._given import OF_CODE as OF_CODE, Configured as Configured, Given as Given
+from ._given import OF_CODE as OF_CODE, Configured as Configured, Given as Given, anchored as anchored
 from ._reading import Sources as Sources
 from ._status import LAST_STATUS_WAIT as LAST_STATUS_WAIT, StatusActor as StatusActor, StatusBoard as StatusBoard
 from ._watch import ConfigRejected as ConfigRejected, WatchActor as WatchActor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import attrs
 from attrs import Factory, define
@@ -17,8 +17,20 @@ from ...config import LoadedConfig, Rank, ServerConfig, Source, check_unique_nam
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
 """An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
 
+T = TypeVar("T")
+
 OF_CODE: Final = "the arguments of open_servers"
 """Names the source of servers that are configured in Python."""
+
+
+def anchored(argument: T) -> T | str:
+    """Return a path as an absolute one, because the program may enter another directory; anything else as it is."""
+    if not isinstance(argument, (str, os.PathLike)):
+        return argument
+    try:
+        return configuration.FileSource(argument).name
+    except ConfigError:
+        return argument  # reading it raises the error
 
 
 class Part(NamedTuple):

@@ -152,9 +152,17 @@ class Sources:
         return _stamp(look)
 
     def is_due(self, source: Source, stamp: Hashable) -> bool:
-        """Return True unless the group uses all that a source with this stamp gives."""
+        """Return True unless the group uses all that a source with this stamp gives.
+
+        A refused change that was taken back is a change too: the next reading says that nothing is refused any more.
+        """
         last = self._last.get(source.name)
-        return last is None or last.due or last.stamp != stamp
+        taken_back = self.refused is not None and self.tried.get(source.name) != stamp
+        return last is None or last.due or last.stamp != stamp or taken_back
+
+    def mark_due(self) -> None:
+        """Read all sources again, although they look the same: they may have what the group has left out."""
+        self._last = {name: reading._replace(due=True) for name, reading in self._last.items()}
 
     def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
         """Return each configuration with the source that it is, or that is made of it."""

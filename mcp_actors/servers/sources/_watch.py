@@ -67,7 +67,7 @@ class _Tried:
     def note(self, stamp: Hashable) -> None:
         """Note that it was read, and was not used."""
         self.failures = self.failures + 1 if stamp == self.stamp else 1
-        pause = min(self.interval * 2**self.failures, max(self.interval, LONGEST_PAUSE))
+        pause = min(self.interval * 2 ** min(self.failures, 10), max(self.interval, LONGEST_PAUSE))
         self.stamp, self.again_at = stamp, trio.current_time() + pause
 
 

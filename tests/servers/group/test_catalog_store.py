@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from ..links import MARGIN, text_of
 from ..processes import eventually
 from ..remembering import Server, change, deferred, remembered
 from ..scripted_server import TOOLS, command
+from ..sources.written import no_descriptors
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -188,6 +190,25 @@ async def test_the_next_run_judges_tools_by_the_accepted_ones(tmp_path: Path) ->
     async with open_servers(config, catalog_store=a.store) as group:
         assert not group["a"].tool_changes
         assert names(group) == {*TOOLS, "tool_0"}
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_new_configuration_is_judged_by_what_an_earlier_run_accepted_of_it(tmp_path: Path, held: bool) -> None:
+    """Unless the server has accepted tools already: these go on counting."""
+    a = Server(tmp_path)
+    config = a.config(on_tool_change="block")
+    async with open_servers(config, catalog_store=a.store):
+        pass
+    a.behave("--tools", "1")
+    before = server("a", *(["--tools", "2"] if held else []), on_tool_change="block" if held else "allow")
+    async with open_servers(before, catalog_store=a.store) as group:
+        await group.replace(config)
+        await group["a"].wait_ready()
+        assert names(group) == (set() if held else set(TOOLS))
+        assert group["a"].tool_changes.added == (() if held else ("tool_0",))
+    if not held:
+        async with open_servers(config, catalog_store=a.store) as group:
+            assert names(group) == set(TOOLS)
 
 
 async def test_an_approval_before_the_server_is_connected_is_remembered(tmp_path: Path) -> None:
@@ -423,8 +444,8 @@ async def test_a_directory_that_takes_nothing_changes_no_state(
     async with open_servers(server("a"), catalog_store=tmp_path / "file" / "store") as group:
         assert text_of(await group.call_tool("mcp__a__add", {"a": 40, "b": 2})) == "42"
         assert (group["a"].state, group.failed) == ("ready", ())
-    ignored, failed, not_remembered = warnings(caplog)
-    assert "cannot be read (Not a directory)" in ignored
+    unread, failed, not_remembered = warnings(caplog)
+    assert "failed: Not a directory after" in unread
     assert failed.startswith(f"catalog_store: writing to {tmp_path / 'file' / 'store'} has failed and is tried again: ")
     assert not_remembered.endswith("failed; the tools of these servers are not remembered: a")
 
@@ -587,6 +608,30 @@ async def test_a_blocking_server_shows_no_tools_if_its_accepted_ones_cannot_be_r
     assert "timed out after" in warnings(caplog)[0]
     said("accepted tools could not be read", warnings(caplog)[1])
     async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store) as group:
+        assert group["a"].tool_changes.added == ("tool_0",)
+
+
+async def test_a_shortage_while_the_accepted_tools_are_read_accepts_no_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files that cannot be opened for want of descriptors are there; the next run judges by them."""
+    a = Server(tmp_path)
+    config = a.config(on_tool_change="block")
+    async with open_servers(config, catalog_store=a.store):
+        pass
+    before = a.file().read_bytes()
+    a.behave("--tools", "1")
+    with ExitStack() as shortage:
+        shortage.enter_context(no_descriptors())
+        async with open_servers(attrs.evolve(config, connect="lazy"), catalog_store=a.store) as group:
+            shortage.close()
+            await group["a"].start()
+            assert names(group) == set()
+            assert group["a"].tool_changes.added == (*TOOLS, "tool_0")
+    assert a.file().read_bytes() == before
+    assert "failed: Too many open files after" in warnings(caplog)[0]
+    async with open_servers(config, catalog_store=a.store) as group:
+        assert names(group) == set(TOOLS)
         assert group["a"].tool_changes.added == ("tool_0",)
 
 
