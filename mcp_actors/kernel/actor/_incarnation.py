@@ -160,6 +160,7 @@ class Incarnation(Sender):
             self._requests.release()
         if self.actor is not None:
             self.actor._requests = None
+        self.awaits.clear()
         self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
 
     def forget_error(self) -> None:

@@ -250,7 +250,10 @@ class Children(Node, ABC):
         step = next(iter(self._stop_steps(plan)), [])
         for child, fate in step:
             if child.run is not None and child.run.started and child.group is None:
-                self.ask(child, fate)
+                run = self.ask(child, fate)
+                if run is not None:
+                    # The end of this supervisor waits for it from this step on; the child may wake up before its owner.
+                    self._life.awaits.add(run)
 
     def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
         return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
