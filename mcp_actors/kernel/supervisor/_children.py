@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -70,6 +71,7 @@ class Children(Node, ABC):
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
+        self._numbers = count(1)
 
     @abstractmethod
     async def ended(self, run: Run) -> None:
@@ -104,7 +106,7 @@ class Children(Node, ABC):
         """Append a row, with a new record unless one is given."""
         record = record or make_record(spec, self._life.record)
         self._records[spec.id] = record
-        child = self.table[spec.id] = Child(spec, record)
+        child = self.table[spec.id] = Child(spec, record, next(self._numbers))
         return child
 
     def comes_back(self, child: Child) -> bool:
@@ -319,13 +321,7 @@ class Children(Node, ABC):
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                try:
-                    await job()
-                except trio.Cancelled:
-                    raise
-                except BaseException as exc:  # out of a class that is derived from `Backoff`
-                    self._life.end("crashed", exc)
-                    return
+                await job()
                 del job  # it refers to an incarnation, and the next job may be hours away
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:

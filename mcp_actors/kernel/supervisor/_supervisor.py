@@ -69,7 +69,8 @@ class Supervisor(Actor[M_contra]):
         window: seconds; `math.inf` never forgets an attempt.
         reset_after: after this many seconds of running, the failures of a child no longer count, for its back-off and
             for the budget. None: as in OTP, attempts only age out of the window.
-        backoff: the delay before each attempt; none by default.
+        backoff: the delay before each attempt; none by default. If the `Backoff.delay` of a derived class raises, or
+            returns anything but a number of at least 0, the supervisor crashes with that error.
         on_limit: the reaction when a child needs more restarts than the budget allows, or says that they cannot help.
             ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state
             ``failed``, where ``restart_child`` starts it with a new budget and the same mailbox.
