@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from operator import is_
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import trio
 
@@ -30,13 +30,18 @@ _members: Final = vars(BaseExceptionGroup)["exceptions"].__get__
 _message: Final = vars(BaseExceptionGroup)["message"].__get__
 
 
+def is_a(exc: object, kind: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
+    """Return True for an exception of a class, without a look at its ``__class__``, which a property may hide."""
+    return issubclass(type(exc), kind)
+
+
 def leaves(exc: BaseException | None) -> list[BaseException]:
     """List the exceptions in nested groups, left to right, without the groups."""
     found: list[BaseException] = []
     waiting = [] if exc is None else [exc]
     while waiting:
         each = waiting.pop()
-        if isinstance(each, BaseExceptionGroup):
+        if is_a(each, BaseExceptionGroup):
             waiting.extend(reversed(_members(each)))
         else:
             found.append(each)
@@ -50,39 +55,39 @@ def is_exit(exc: BaseException | None) -> bool:
     as the one of ``pytest.fail()``. A `trio.Cancelled`, asyncio's ``CancelledError`` and a `GeneratorExit` say that the
     code which raised them was ended, and nothing about the program.
     """
-    if exc is None or isinstance(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
+    if exc is None or is_a(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
         return False
     # No exception is asyncio's before that is imported, which takes longer than the import of the kernel.
     asyncio: Any = sys.modules.get("asyncio.exceptions")
-    return asyncio is None or not isinstance(exc, asyncio.CancelledError)
+    return asyncio is None or not is_a(exc, asyncio.CancelledError)
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
     """Return the exception in a group, or the exception itself, that ends the program; see `is_exit`."""
-    if isinstance(exc, Exception):  # a group of exits is not one
+    if is_a(exc, Exception):  # a group of exits is not one
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
-    return next((each for each in found if isinstance(each, EXITS)), found[0] if found else None)
+    return next((each for each in found if is_a(each, EXITS)), found[0] if found else None)
 
 
 def is_failure(exc: BaseException) -> bool:
     """Return True if an exception is not a cancellation or exit and contains none."""
-    return not any(isinstance(leaf, trio.Cancelled) or is_exit(leaf) for leaf in leaves(exc))
+    return not any(is_a(leaf, trio.Cancelled) or is_exit(leaf) for leaf in leaves(exc))
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:
     """Return an exception or group without the cancellations in it; None if it has nothing else."""
-    if not isinstance(exc, BaseExceptionGroup):
-        return None if isinstance(exc, trio.Cancelled) else exc
-    if not any(isinstance(leaf, trio.Cancelled) for leaf in leaves(exc)):
+    if not is_a(exc, BaseExceptionGroup):
+        return None if is_a(exc, trio.Cancelled) else exc
+    if not any(is_a(leaf, trio.Cancelled) for leaf in leaves(exc)):
         return exc
     groups: list[BaseExceptionGroup[Any]] = [exc]
     for each in groups:  # which grows
-        groups.extend(member for member in _members(each) if isinstance(member, BaseExceptionGroup))
+        groups.extend(member for member in _members(each) if is_a(member, BaseExceptionGroup))
     kept: dict[int, BaseException | None] = {}
     for each in reversed(groups):  # the inner ones first
-        found = [kept[id(member)] if isinstance(member, BaseExceptionGroup) else member for member in _members(each)]
-        members = [member for member in found if member is not None and not isinstance(member, trio.Cancelled)]
+        found = [kept[id(member)] if is_a(member, BaseExceptionGroup) else member for member in _members(each)]
+        members = [member for member in found if member is not None and not is_a(member, trio.Cancelled)]
         same = len(members) == len(found) and all(map(is_, members, _members(each)))
         kept[id(each)] = each if same else _like(each, members) if members else None
     return kept[id(exc)]
@@ -92,9 +97,9 @@ def flattened(exc: BaseException) -> BaseException:
     """Return an exception as it is, or one group of all leaves for groups that are nested too deep to be shown."""
     level, depth = [exc], 0
     while level and depth <= DEEPEST:
-        level = [member for each in level if isinstance(each, BaseExceptionGroup) for member in _members(each)]
+        level = [member for each in level if is_a(each, BaseExceptionGroup) for member in _members(each)]
         depth += 1
-    return _like(exc, leaves(exc)) if level and isinstance(exc, BaseExceptionGroup) else exc
+    return _like(exc, leaves(exc)) if level and is_a(exc, BaseExceptionGroup) else exc
 
 
 def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
@@ -117,7 +122,7 @@ def collapse(exc: BaseException) -> BaseException:
     if failure is None:
         return leaves(exc)[0]
     bare = exit_in(failure)
-    while bare is None and isinstance(failure, BaseExceptionGroup) and len(_members(failure)) == 1:
+    while bare is None and is_a(failure, BaseExceptionGroup) and len(_members(failure)) == 1:
         failure = _members(failure)[0]
     return failure if bare is None else bare
 

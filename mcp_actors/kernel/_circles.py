@@ -9,7 +9,8 @@ The nodes of a wait-for graph are
   and, if it is a supervisor, for children that start or end;
 - a `Mailbox`, in which calls wait for one of the actor's slots; or, if the actor does not serve, for the incarnation
   that is starting, or that has to be over before the next;
-- the manager of a supervisor (`Children`), which waits for children that start or end.
+- the manager of a supervisor (`Children`), which waits for children that start or end. So does a change of the child
+  table that it has begun: it is the handling of a message, and the incarnation counts among its calls.
 
 A mailbox is stuck if all of its slots are; any other node is stuck if one of its blockers is. The graph is not stored:
 each node knows its blockers, and the graph is walked when a node is about to wait. `find_circle` assumes that all nodes

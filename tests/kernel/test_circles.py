@@ -29,6 +29,7 @@ from mcp_actors.kernel import (
 from mcp_actors.kernel._circles import Node, find_circle, serving
 from mcp_actors.kernel.actor import Incarnation
 
+from ..messages import Said
 from .actors import Do, DoNow, Fatal, Gate, Get, Host, Put, hook, open_child, raising
 
 Fn = Callable[[], Awaitable[Any]]
@@ -516,6 +517,105 @@ async def test_a_handler_may_stop_the_child_that_waits_for_it() -> None:
             await p.call(Do(ask(q, asking)))
         await p.wait_stopped()
         assert await q.call(Get(1)) == 1
+
+
+# --- a change of the child table --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("method", ["start_child", "restart_child", "stop_child"])
+async def test_a_child_may_not_call_the_handler_whose_change_waits_for_it(method: str, order: Order) -> None:
+    """B-35: p's handler changes q, whose start or clean-up calls p. The change itself succeeds."""
+    said: list[Any] = []
+    starts = iter([] if method == "start_child" else [None])
+
+    async def call_back(_: Host) -> None:
+        said.append(await outcome(partial(supervisor.child("p").call, Get(1))))
+
+    def make() -> Host:
+        if method == "stop_child":
+            return Host(stop=call_back, shutdown="infinity")
+        return Host(start=next(starts, call_back))
+
+    q = ChildSpec("q", make)
+    specs = [ChildSpec("p", Host)] if method == "start_child" else [ChildSpec("p", Host), q]
+    async with open_supervisor(*specs, start_order=order) as supervisor:
+        if method == "restart_child":
+            await supervisor.stop_child("q")
+        change = partial(getattr(supervisor, method), q if method == "start_child" else "q")
+        assert not isinstance(await outcome(partial(supervisor.child("p").call, Do(change))), str)
+        assert await supervisor.child("p").call(Get(2)) == 2
+    does = "stopping" if method == "stop_child" else "starting"
+    assert f"'q' ({does}) waits for 'p' (handling Do), 'p' (handling Do) waits for 'supervisor'" in said[0]
+    assert f"waits for 'q' ({does})" in said[0]
+
+
+async def test_a_child_may_call_a_handler_that_waits_for_its_change_under_a_deadline(
+    autojump_clock: MockClock,
+) -> None:
+    """B-35: that wait ends by itself."""
+    answers: list[Any] = []
+
+    async def call_back(_: Host) -> None:
+        answers.append(await outcome(partial(supervisor.child("p").call, Get(1))))
+
+    async def change() -> None:
+        with trio.move_on_after(1):
+            await supervisor.stop_child("q")
+
+    q = ChildSpec("q", partial(Host, stop=call_back, shutdown="infinity"))
+    async with open_supervisor(ChildSpec("p", Host), q) as supervisor:
+        await supervisor.child("p").call(Do(change))
+        await supervisor.child("q").wait_stopped()
+    assert answers == [1]
+
+
+async def test_children_that_stop_may_not_wait_for_the_ends_of_each_other() -> None:
+    """B-35: of two stops that cross, the later one is refused, and both children stop."""
+    said: dict[str, Any] = {}
+
+    async def stop(other: str, _: Host) -> None:
+        said[other] = await outcome(partial(supervisor.stop_child, other))
+
+    specs = [ChildSpec(id, partial(Host, stop=partial(stop, other), shutdown="infinity")) for id, other in ("ab", "ba")]
+    async with open_supervisor(*specs, start_order="parallel") as supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(supervisor.stop_child, "a")
+        nursery.start_soon(supervisor.stop_child, "b")
+        await settle()
+        assert [supervisor.child(id).state for id in "ab"] == ["stopped", "stopped"]
+    refused = [each for each in said.values() if each is not None]
+    assert len(refused) == 1
+    assert "would deadlock" in refused[0]
+
+
+async def test_a_stopping_actor_may_not_wait_for_the_end_of_its_supervisor(said: Said) -> None:
+    """B-35: that waits for it, from the step on in which the supervisor is asked to stop."""
+    asking = Asking("stop_child", "nested")
+    nested = ChildSpec("nested", lambda: Supervisor(ChildSpec("a", partial(Host, stop=asking, shutdown="infinity"))))
+    async with open_supervisor(nested) as asking.supervisor, trio.open_nursery() as nursery:
+        nursery.start_soon(asking.supervisor.stop_child, "nested")
+        await settle()
+        assert asking.supervisor.child("nested").state == "stopped"
+    said("wait for an end deadlocks", asking.said[0])
+
+
+async def test_a_handler_may_not_wait_for_the_end_of_a_child_whose_shielded_handler_waits_for_it() -> None:
+    """B-35: the child is asked to stop, but cannot while it calls inside a shield."""
+    asking = Asking("stop_child", "p")
+
+    async def call_shielded() -> None:
+        with trio.CancelScope(shield=True):
+            await supervisor.child("q").call(Do(asking))
+
+    specs = ChildSpec("p", partial(Host, shutdown="infinity")), ChildSpec("q", Host)
+    async with open_supervisor(*specs) as supervisor:
+        asking.supervisor = supervisor
+        with pytest.raises(ActorStopped):
+            await supervisor.child("p").call(Do(call_shielded))
+        await settle()
+        assert supervisor.child("p").state == "stopped"
+        assert await supervisor.child("q").call(Get(1)) == 1
+    assert "waiting for the end of child 'p' would deadlock" in asking.said[0]
 
 
 async def test_an_actor_that_serves_waits_for_none_of_its_handlers() -> None:

@@ -24,7 +24,6 @@ from mcp_actors.kernel import (
     Actor,
     ActorCrashed,
     ActorStartError,
-    Backoff,
     ChildSpec,
     Event,
     Later,
@@ -495,25 +494,6 @@ async def test_a_name_may_be_of_a_class_of_the_program() -> None:
 
 
 # --- other code of users ----------------------------------------------------------------------------------------------
-
-
-class Rough(Backoff):
-    def delay(self, attempt: int, **_: Any) -> float:
-        raise Ill
-
-
-async def test_a_back_off_that_raises_crashes_its_supervisor() -> None:
-    """C-30: and neither the whole program nor the supervisor above."""
-
-    def make() -> Supervisor:
-        return Supervisor(ChildSpec("x", Host), backoff=Rough())
-
-    async with open_supervisor(ChildSpec("healthy", Host), ChildSpec("below", make)) as top:
-        below = top.child("below", SupervisorRef)
-        with pytest.raises(Fatal):
-            await below.child("x").call(Do(raising(Fatal())))
-        await settle()
-        assert [(child.id, child.incarnation) for child in await top.which_children()] == [("healthy", 1), ("below", 2)]
 
 
 @pytest.mark.parametrize("wrong", [-1.0, "soon", float("nan"), float("inf"), Ill()])

@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
+import outcome
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
+    Actor,
     ActorCrashed,
     ActorStartError,
     ChildSpec,
@@ -29,6 +31,7 @@ from mcp_actors.kernel import (
 )
 
 from .actors import Boom, Do, Get, Hook, Host, hook, leaving, of, open_child, raising
+from .test_plain_handlers import Act, Plain
 from .workers import Yard, crash
 
 
@@ -321,3 +324,47 @@ async def test_a_key_function_that_fails_the_test_fails_its_sender() -> None:
     with leaving(pytest.fail.Exception, match="no key"):
         async with open_actor(Pool(Host, 2, key=key), name="pool") as ref:
             await ref.call(Get(1))
+
+
+class Hidden(Exception):
+    """Raises if it is asked for its class."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("broken __class__")
+
+    @__class__.setter
+    def __class__(self, _: object) -> None: ...
+
+
+@pytest.mark.parametrize("where", ["start", "stop", "async", "plain"])
+async def test_an_exception_whose_class_cannot_be_asked_for_is_an_ordinary_failure(where: str) -> None:
+    """C-30: the tree does not hang, and its other actors serve."""
+    hidden = iter([Hidden()])
+
+    async def fail(_: Any = None) -> None:
+        for exc in hidden:
+            raise exc
+
+    def plain(_: Plain) -> None:
+        for exc in hidden:
+            raise exc
+
+    def make() -> Actor:
+        if where == "plain":
+            return Plain()
+        return Host(start=fail if where == "start" else None, stop=fail if where == "stop" else None)
+
+    specs = ChildSpec("a", make), ChildSpec("b", Host)
+    with trio.fail_after(10):
+        async with open_supervisor(*specs, strict=False, max_restarts=3) as top:
+            a, b = top.child("a"), top.child("b")
+            if where in ("async", "plain"):
+                message: Any = Act(plain) if where == "plain" else Do(fail)
+                answer = await outcome.acapture(a.call, message)
+                assert type(cast("outcome.Error", answer).error) is Hidden
+            await top.stop_child("a")
+            await top.restart_child("a")
+            assert await b.call(Get(1)) == 1
+            assert a.state == "running"
+            assert next(hidden, None) is None

@@ -13,7 +13,15 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
-from mcp_actors.kernel import ActorCrashed, ActorRef, ChildSpec, StopActor, SupervisorRef, open_actor, open_supervisor
+from mcp_actors.kernel import (
+    ActorCrashed,
+    ActorRef,
+    ChildSpec,
+    StopActor,
+    SupervisorRef,
+    open_actor,
+    open_supervisor,
+)
 
 from .actors import Do, Host, Put
 
@@ -112,6 +120,14 @@ async def with_a_timer(lives: Lives, ref: ActorRef, top: SupervisorRef) -> None:
     lives.first.fail(lives.error())
 
 
+async def with_a_timer_that_runs(lives: Lives, ref: ActorRef, top: SupervisorRef) -> None:
+    actor = lives.first
+    actor.every(60, lives.message(trio.lowlevel.checkpoint))
+    del actor
+    await settle()
+    await stopped(lives, ref, top)
+
+
 async def in_the_background(lives: Lives, ref: ActorRef, _: SupervisorRef) -> None:
     lives.die.set()
 
@@ -131,6 +147,7 @@ ENDS: Final[dict[str, Callable[[Lives, ActorRef, SupervisorRef], Awaitable[None]
     "fails to start": at_once,
     "background": in_the_background,
     "timer": with_a_timer,
+    "timer that runs": with_a_timer_that_runs,
 }
 
 

@@ -609,3 +609,29 @@ async def test_an_answer_frees_its_exception_at_once() -> None:
             assert [error() for error in errors] == [None, None]
         finally:
             gc.enable()
+
+
+class Observed(Plain):
+    def is_fatal(self, exc: Exception) -> bool:
+        self.seen.append(("is_fatal", tag.get()))
+        return False
+
+
+async def test_what_a_handler_that_has_waited_causes_sees_the_variables_of_its_sender() -> None:
+    """C-38: events and `is_fatal`, although another task frees the slot."""
+    actor, gate = Observed(), trio.Event()
+
+    def observe(event: Event) -> None:
+        if isinstance(event, (RequestStarted, RequestFinished, Unhandled)) and event.message == "Act":
+            actor.seen.append((type(event).__name__, tag.get()))
+
+    async with open_actor(actor, name="plain", observers=[observe]) as ref:
+        tag.set("waits")
+        await ref.tell(Wait(gate))
+        tag.set("acts")
+        await ref.tell(Act(throw(Boom("on purpose"))))
+        tag.set("opens the gate")
+        gate.set()
+        await settle()
+    seen = [each for each in actor.seen if isinstance(each, tuple)]
+    assert seen == [(each, "acts") for each in ("RequestStarted", "RequestFinished", "Unhandled", "is_fatal")]

@@ -20,10 +20,12 @@ from mcp_actors.kernel import (
     Started,
     StartFailed,
     SupervisorRef,
+    open_actor,
     open_supervisor,
 )
 
 from ..messages import Said
+from .actors import Do, Host
 from .members import Asker, Boom, Hall, Job, JobNow, at, open_pool
 
 
@@ -315,3 +317,23 @@ async def test_an_exit_from_a_member_that_is_added_leaves_the_block() -> None:
             hall.starts = [leave]
             await Asker(nursery, db).ask(*at(trio.Event(), 1, 2))
             await trio.sleep_forever()
+
+
+async def test_a_pool_that_grows_by_many_members_looks_for_their_numbers_once(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """C-34: it would take a time that grows with the square of their number otherwise."""
+    asked: list[int] = []
+    name_of = Pool._id
+
+    def counted(pool: Pool[Any], number: int) -> str:
+        asked.append(number)
+        return name_of(pool, number)
+
+    monkeypatch.setattr(Pool, "_id", counted)
+    async with open_actor(Pool(Host, (1, 50)), name="db") as db, trio.open_nursery() as nursery:
+        for _ in range(50):
+            nursery.start_soon(db.call, Do(partial(trio.sleep, 1)))
+        await settle()
+        assert len(await SupervisorRef(db._record).which_children()) == 50
+    assert len(asked) < 4 * 50

@@ -5,23 +5,30 @@ from __future__ import annotations
 import math
 from functools import partial
 from itertools import pairwise
+from typing import Any, ClassVar
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
+    ActorCrashed,
+    ActorStartError,
     ActorState,
     ActorStopped,
     Backoff,
     ChildError,
+    ChildSpec,
     GaveUp,
     Restarting,
     Starting,
     Stopped,
+    Supervisor,
+    SupervisorRef,
     open_supervisor,
 )
 
+from .actors import Do, Fatal, Get, Host, hook, leaving, raising
 from .workers import Boom, Crash, Deed, Echo, Hopeless, Yard, crash, state, states
 
 FOREVER = 1000 * [Boom("does not start")]
@@ -63,6 +70,59 @@ async def test_jitter_only_lengthens_a_delay_and_no_more_than_it_may(autojump_cl
     delays = [delay for (delay,) in yard.of(Restarting, "delay")]
     assert all(10 <= delay < 11 for delay in delays)
     assert len(set(delays)) > 1
+
+
+class Rough(Backoff):
+    """A back-off whose delays are wrong."""
+
+    given: ClassVar[Any]
+
+    def delay(self, attempt: int, **_: Any) -> float:
+        if isinstance(self.given, BaseException):
+            raise self.given
+        wrong: float = self.given
+        return wrong
+
+
+WRONG = [-1.0, -1e-9, math.nan, None, "soon", True, KeyError("delay")]
+
+
+@pytest.fixture(params=WRONG, ids=repr)
+def rough(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Rough:
+    monkeypatch.setattr(Rough, "given", request.param, raising=False)
+    return Rough()
+
+
+async def test_a_back_off_that_is_wrong_crashes_its_supervisor(rough: Rough) -> None:
+    """C-30: and neither the whole program nor the supervisor above."""
+
+    def make() -> Supervisor:
+        return Supervisor(ChildSpec("x", Host), backoff=rough)
+
+    async with open_supervisor(ChildSpec("healthy", Host), ChildSpec("below", make)) as top:
+        below = top.child("below", SupervisorRef)
+        with pytest.raises(Fatal):
+            await below.child("x").call(Do(raising(Fatal())))
+        await settle()
+        assert [(child.id, child.incarnation) for child in await top.which_children()] == [("healthy", 1), ("below", 2)]
+        assert await below.child("x").call(Get(1)) == 1
+
+
+@pytest.mark.parametrize("when", ["crash", "start_child", "open"])
+async def test_a_back_off_that_is_wrong_is_the_cause_of_the_end_of_its_supervisor(rough: Rough, when: str) -> None:
+    """C-30: also if a first start has failed, by which the caller of a change is not left waiting."""
+    y = ChildSpec("y", partial(Host, start=hook(raising(Boom("does not start")))))
+    specs = [ChildSpec("x", Host), y] if when == "open" else [ChildSpec("x", Host)]
+    with leaving(ActorStartError if when == "open" else ActorCrashed) as caught, trio.fail_after(10):
+        async with open_supervisor(*specs, backoff=rough, strict=False) as top:
+            if when == "crash":
+                await top.child("x").tell(Do(raising(Fatal())))
+            else:
+                with pytest.raises(ActorCrashed):
+                    await top.start_child(y)
+            await trio.sleep_forever()
+    cause = caught.value.__cause__
+    assert cause is rough.given or "Rough.delay() returned" in str(cause)
 
 
 async def test_a_long_enough_run_makes_the_back_off_begin_anew(autojump_clock: MockClock) -> None:

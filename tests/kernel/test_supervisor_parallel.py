@@ -380,3 +380,16 @@ async def test_a_start_that_fails_while_its_group_stops_is_made_again_with_that(
         assert sorted(yard.of(Started, "actor", "time")[-3:]) == [(id, began + 3) for id in ("a", "x", "z")]
     assert yard.of(Restarting) == (["x", "a"] if attempt == "restart" else ["a"])
     assert [outcome.split()[1] in ("backoff", "running") for outcome, _ in outcomes] == [True] * len(outcomes)
+
+
+async def test_of_several_restarts_that_fail_together_the_first_child_in_the_table_is_the_cause() -> None:
+    """Their tasks may run in any order. The restart counts as one attempt."""
+    yard = Yard()
+    specs = [yard.spec(f"c{number}", None, Boom("once"), None) for number in range(20)]
+    async with open_supervisor(
+        *specs, strategy="one_for_all", start_order="parallel", max_restarts=5, observers=[yard.events.append]
+    ) as supervisor:
+        await crash(supervisor.child("c7"))
+        await supervisor.child("c19").wait_state("running")
+        await settle()
+        assert yard.of(Restarting, "actor") == [("c7",), ("c0",)]

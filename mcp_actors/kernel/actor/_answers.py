@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import outcome
 import trio
 
-from ..._collapse import collapse
+from ..._collapse import collapse, is_a
 from ..._errors import ActorError
 from .. import _events as events
 from ..mailbox import Holder
@@ -55,16 +55,16 @@ class Answers(Holder):
     def _raised(self, envelope: Envelope, exc: BaseException) -> bool:
         """Decide what an exception from the actor's code means. Return True for `NotSent`, of which nothing is done."""
         verdict = collapse(exc)
-        if isinstance(verdict, NotSent):
+        if is_a(verdict, NotSent):
             return True
-        if isinstance(verdict, StopActor):
+        if is_a(verdict, StopActor):
             self._incarnation.end(verdict.reason)
             self._interrupt(envelope)
-        elif isinstance(exc, Exception):
+        elif is_a(exc, Exception):
             self._failed(envelope, exc)
-        elif isinstance(verdict, Exception):  # raised while it was cancelled
+        elif is_a(verdict, Exception):  # raised while it was cancelled
             self._failed(envelope, verdict)
-        elif isinstance(verdict, trio.Cancelled):
+        elif is_a(verdict, trio.Cancelled):
             self._was_cancelled(envelope)
         else:
             # One that ends the program leaves the outermost block of the tree, after clean-up. No other one (such as

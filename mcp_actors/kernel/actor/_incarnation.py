@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Literal
 import trio
 from attrs import define, evolve, field
 
-from ..._collapse import blame, collapse, exit_in, is_exit
+from ..._collapse import blame, collapse, exit_in, is_a, is_exit
 from ..._errors import ActorError, ActorStartError
 from .. import _events as events
 from .._circles import Sender, effective_deadline, places, serving
@@ -160,6 +160,8 @@ class Incarnation(Sender):
             self._requests.release()
         if self.actor is not None:
             self.actor._requests = None
+        if self._timers is not None:
+            self._timers.release()
         self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
 
     def forget_error(self) -> None:
@@ -402,8 +404,8 @@ class Incarnation(Sender):
 
     def _conclude(self, late: BaseException | None) -> End:
         """Return the end as decided, completed by the exception that left ``running()``."""
-        end, late = self.verdict, None if isinstance(late, trio.Cancelled) else late
-        if isinstance(late, IgnoreStart):
+        end, late = self.verdict, None if is_a(late, trio.Cancelled) else late
+        if is_a(late, IgnoreStart):
             end, late = end or End("ignored", keeps_mailbox=late.keep_mailbox), None
         if end is None:  # a start, for which `end` was not called
             end = End("shutdown" if effective_deadline() == -math.inf else "crashed")

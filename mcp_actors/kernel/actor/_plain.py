@@ -12,6 +12,9 @@ Trio run. While it runs, other messages take their slots and are *due*. They are
 they were taken, still in the same step. After `AT_ONCE` of them Trio runs other tasks first, so two actors that answer
 each other forever do not stop the program.
 
+With several slots, a plain handler may begin before the task of a message that was taken earlier, because a task begins
+when Trio runs it. To wait for that would take a step per message.
+
 A message that is due is not handed over yet. If its incarnation ends, it returns to the mailbox; if its caller leaves,
 it is dropped.
 """
@@ -135,30 +138,35 @@ class Plain(Taken):
 
     def _run(self, envelope: Envelope, handler: Handler) -> None:
         """Call a plain handler, and answer. Never raises."""
+        held = False
         try:
             if envelope.open or not envelope.withdrawn:
                 envelope.scope = HERE
                 self._in_flight.add(envelope)
                 self._running = envelope
                 envelope.context.run(serving.set, envelope)
-                if self._observed:
-                    with self._noted(envelope.message) as note:
-                        result = note(envelope.context.run(_call, handler, envelope.message))
-                else:
-                    result = envelope.context.run(_call, handler, envelope.message)
-                self._answer(envelope, result)
+                call = self._call_noted if self._observed else _call
+                self._answer(envelope, envelope.context.run(call, handler, envelope.message))
         except BaseException as exc:
             self._in_flight.discard(envelope)
-            if self._raised(envelope, exc):
+            # What it calls (observers, log handlers, `is_fatal`) sees the variables of the sender, as with a task.
+            if envelope.context.run(self._raised, envelope, exc):
                 self._clear_context(envelope)
-                if self._interruption is None:
-                    self._running = None
-                    envelope.scope = scope = trio.CancelScope()
-                    self._nursery.start_soon(self._hold, envelope, scope, name=f"{self.name}:not sent")
-                    return
-                self._return(envelope)
-        self._running = None
-        self._handler_ended(envelope)
+                held = self._interruption is None
+                if not held:
+                    self._return(envelope)
+        finally:
+            self._running = None
+            if held:
+                envelope.scope = scope = trio.CancelScope()
+                self._nursery.start_soon(self._hold, envelope, scope, name=f"{self.name}:not sent")
+            else:
+                self._handler_ended(envelope)
+
+    def _call_noted(self, handler: Handler, message: Message) -> object:
+        """Call a plain handler, with an event before and after."""
+        with self._noted(message) as note:
+            return note(_call(handler, message))
 
     async def _hold(self, envelope: Envelope, scope: trio.CancelScope) -> None:
         """Keep the slot of a message whose handler has raised `NotSent` until the end of the incarnation is decided."""

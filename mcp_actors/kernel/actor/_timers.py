@@ -126,6 +126,10 @@ class Timers:
             heapq.heapify(self._heap)
             self._set_alarm()
 
+    def release(self) -> None:
+        """Refer to the timers no more, because the actor has ended. They refer to this object."""
+        self._heap = []
+
     def _push(self, timer: Timer) -> None:
         heapq.heappush(self._heap, (timer.due, next(self._numbers), timer))
 

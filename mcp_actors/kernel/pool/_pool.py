@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -53,10 +54,10 @@ class Pool(Supervisor[M_contra]):
     name="db")``. Its reference is used like that of one actor: one member handles each message. It is a
     `SupervisorRef` too: the members are its children ``"db-1"`` to ``"db-4"``.
 
-    Messages wait in one mailbox, and the member with the most free slots takes the oldest. So they begin in the order
-    of arrival, but messages of one sender may be handled at the same time. With a ``key``, messages with equal keys are
-    handled by the same member, in order. It is chosen by the hash of the key, so it is the same as long as the process
-    runs, also after restarts. Each member has a mailbox of the pool's size then.
+    Messages wait in one mailbox, and the member with the most free slots takes the oldest. So they are taken in the
+    order of arrival, but messages of one sender may be handled at the same time, and begin in another order. With a
+    ``key``, messages with equal keys are handled by the same member, in order. It is chosen by the hash of the key, so
+    it is the same as long as the process runs, also after restarts. Each member has a mailbox of the pool's size then.
 
     A member that ends or crashes is restarted like a child of a supervisor with ``strategy="one_for_one"``. A crash
     affects only the messages that this member was handling. If a member is parked, the others do its work, but with a
@@ -158,9 +159,11 @@ class Pool(Supervisor[M_contra]):
         finally:
             record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
 
+    def _id(self, number: int) -> str:
+        return f"{self._life.record.name}{self._separator}{number}"
+
     def _spec(self, number: int) -> ChildSpec:
-        pool, mailbox = self._life.record.name, self._life.record.mailbox
-        id = f"{pool}{self._separator}{number}"
+        id, mailbox = self._id(number), self._life.record.mailbox
         return evolve(self._member, id=id, factory=self._make, mailbox_size=mailbox.size, overflow=mailbox.policy)
 
     def _make(self) -> Actor:
@@ -250,8 +253,7 @@ class Pool(Supervisor[M_contra]):
         """Add members while messages wait, and stop those that are idle for too long. No other task does."""
         mailbox, crew = self._life.record.mailbox, self._crew
         while True:
-            for _ in range(self._missing()):
-                self._grow(nursery)
+            self._grow(nursery, self._missing())
             look_again = self._shrink()
             # At its greatest size it has nothing to decide when messages wait, so they need not wake it.
             mailbox.on_wait = crew.change if len(self._children.table) < self._most else None
@@ -266,13 +268,17 @@ class Pool(Supervisor[M_contra]):
         coming = sum(child.in_between and not child.record.mailbox.closed for child in table.values())
         return min(self._life.record.mailbox.queued - coming, self._most - len(table))
 
-    def _grow(self, nursery: trio.Nursery) -> None:
-        """Begin to start another member."""
-        numbers = (self._spec(number) for number in range(1, self._most + 1))
-        spec = next(spec for spec in numbers if spec.id not in self._children.table)
-        child = self._children.add(spec, self._record_of(spec))
-        self._life.record.note(events.MemberAdded, member=spec.id, members=self._size)
-        nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
+    def _grow(self, nursery: trio.Nursery, missing: int) -> None:
+        """Begin to start more members, with the smallest numbers that are free."""
+        if missing <= 0:
+            return
+        table, size = self._children.table, self._size
+        free = (number for number in range(1, self._most + 1) if self._id(number) not in table)
+        for number in islice(free, missing):
+            spec, size = self._spec(number), size + 1
+            child = self._children.add(spec, self._record_of(spec))
+            self._life.record.note(events.MemberAdded, member=spec.id, members=size)
+            nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
 
     @trio.lowlevel.enable_ki_protection
     async def _added(self, run: Run) -> None:

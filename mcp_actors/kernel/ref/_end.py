@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from attrs import field, frozen
 
-from ..._collapse import caused_by, flattened, is_exit
+from ..._collapse import caused_by, flattened, is_a, is_exit
 from ..._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, McpActorsError, RestartLimitReached
 from ..._foreign import shown, words_of
 from ..._plain_text import plain_text
@@ -46,14 +46,14 @@ def failure_text(failure: BaseException | None) -> str:
     The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
     every level of a tree, and so double its length each time.
     """
-    if isinstance(failure, ActorError):
+    if is_a(failure, ActorError):
         return words_of(failure)
     return shown(failure if failure is None else flattened(failure))
 
 
 def failure_summary(failure: BaseException) -> str:
     """Return the text of a failure as one short line, to be kept."""
-    text = words_of(failure) if isinstance(failure, McpActorsError) else shown(flattened(failure))
+    text = words_of(failure) if is_a(failure, McpActorsError) else shown(flattened(failure))
     return plain_text(text, limit=SUMMARY)
 
 
@@ -92,7 +92,7 @@ def interrupted(end: End, name: str, number: int, message: str, *, comes_back: b
 
 def not_started(end: End, name: str) -> BaseException:
     """Return the error for the block that opens an actor which has not started."""
-    if isinstance(end.error, ActorStartError):
+    if is_a(end.error, ActorStartError):
         return end.error
     if end.error is not None:
         why = words_of(end.error)
@@ -106,7 +106,7 @@ def not_started(end: End, name: str) -> BaseException:
 
 def failure_of(end: End, name: str) -> BaseException | None:
     """Return the error for the block that has opened an actor; None if its end is not a failure."""
-    if end.error is None or isinstance(end.error, RestartLimitReached) or is_exit(end.error):
+    if end.error is None or is_a(end.error, RestartLimitReached) or is_exit(end.error):
         return end.error
     what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
     return caused_by(ActorCrashed(what, actor=name), end.error)

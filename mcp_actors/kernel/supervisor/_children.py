@@ -31,6 +31,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING
 
 import trio
@@ -70,6 +71,7 @@ class Children(Node, ABC):
         self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
         self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
+        self._numbers = count(1)
 
     @abstractmethod
     async def ended(self, run: Run) -> None:
@@ -104,7 +106,7 @@ class Children(Node, ABC):
         """Append a row, with a new record unless one is given."""
         record = record or make_record(spec, self._life.record)
         self._records[spec.id] = record
-        child = self.table[spec.id] = Child(spec, record)
+        child = self.table[spec.id] = Child(spec, record, next(self._numbers))
         return child
 
     def comes_back(self, child: Child) -> bool:
@@ -250,7 +252,10 @@ class Children(Node, ABC):
         step = next(iter(self._stop_steps(plan)), [])
         for child, fate in step:
             if child.run is not None and child.run.started and child.group is None:
-                self.ask(child, fate)
+                run = self.ask(child, fate)
+                if run is not None:
+                    # The end of this supervisor waits for it from this step on; the child may wake up before its owner.
+                    self._life.awaits.add(run)
 
     def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
         return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
@@ -316,13 +321,7 @@ class Children(Node, ABC):
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                try:
-                    await job()
-                except trio.Cancelled:
-                    raise
-                except BaseException as exc:  # of users' code: a class derived from `Backoff`
-                    self._life.end("crashed", exc)
-                    return
+                await job()
                 del job  # it refers to an incarnation, and the next job may be hours away
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:

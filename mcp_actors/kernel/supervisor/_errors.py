@@ -58,6 +58,15 @@ def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
     )
 
 
+def wait_deadlocks(supervisor: str, child: str, circle: Sequence[str]) -> ActorError:
+    """Return the error of a stop whose caller would wait for an end that waits for that caller."""
+    return ActorError(
+        f"supervisor {supervisor!r}: waiting for the end of child {child!r} would deadlock ({explain(circle)}); the "
+        "child was asked to stop, so continue without waiting for it",
+        actor=supervisor,
+    )
+
+
 def stopping_itself(supervisor: str, child: str) -> ActorError:
     """Return the error of a child that asks its supervisor to stop it, and would wait for its own end."""
     return ActorError(

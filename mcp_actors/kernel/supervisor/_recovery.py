@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 import random
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from logging import ERROR
 from typing import TYPE_CHECKING
 
@@ -50,7 +52,8 @@ class Recovery(Children):
         super().__init__(life, policy, nursery)
         self._parks = policy.on_limit == "park"
         self._budget = RestartBudget(policy.max_restarts, policy.window, budget_per_child)
-        self._undecided: list[tuple[Group, End]] = []
+        self._undecided: list[tuple[int, int, Group, End]] = []  # a heap
+        self._failures = count()
 
     def forgive(self, *children: Child) -> None:
         """Forget the failures of these children, for their back-off and for the budget."""
@@ -131,10 +134,29 @@ class Recovery(Children):
             self._end_of_attempts(child, end)
             return None
         child.failures += 1
-        delay = self._policy.backoff.delay(child.failures, random=random.random)
+        try:
+            delay = self._delay(child.failures)
+        except BaseException as exc:
+            self._life.end("crashed", exc)
+            comes_back = self.comes_back(child)
+            self.give_up(child, end.error, f"{self._name} crashed, because its back-off failed", comes_back=comes_back)
+            return None
         child.record.become("backoff")
         child.record.note(events.Restarting, attempt=child.failures, delay=delay)
         return delay
+
+    def _delay(self, attempt: int) -> float:
+        """Return the delay before an attempt. A class of the program may be derived from `Backoff`, and be wrong."""
+        backoff = self._policy.backoff
+        delay: object = backoff.delay(attempt, random=random.random)
+        if not (is_number(delay) and delay >= 0):  # NaN is not either
+            kind = type(backoff).__name__
+            raise ValueError(f"{self._name}: {kind}.delay() returned {shown(delay)}; return seconds, 0 or more")
+        return delay
+
+    @property
+    def _name(self) -> str:
+        return f"supervisor {self._life.record.name!r}"
 
     def _spend(self, child: Child) -> bool:
         """Take an attempt from the budget. If it is spent, first forget failures of children that run long enough."""
@@ -199,7 +221,8 @@ class Recovery(Children):
             return
         self.drop(child, "restarted", noted=True)
         due = self.hold(child, [child] if child.alone else [child, *group.due])
-        self._undecided.append((due, end))
+        by_place = self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one"
+        heappush(self._undecided, (child.number if by_place else 0, next(self._failures), due, end))
         self.put_job(self._recover_next)
 
     async def _recover_next(self) -> None:
@@ -208,12 +231,7 @@ class Recovery(Children):
         Several concurrent attempts may have failed. The first child in the table comes first: its restart includes the
         others of its group, and counts as one attempt.
         """
-        failure = self._undecided[0]
-        if self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one":
-            place = {child: number for number, child in enumerate(self.table.values())}
-            failure = min(self._undecided, key=lambda failure: place.get(failure[0].cause, -1))
-        self._undecided.remove(failure)
-        group, end = failure
+        *_, group, end = heappop(self._undecided)
         if group.cause.group is group:
             await self._recover(group.cause, end)
 
@@ -302,14 +320,13 @@ class Recovery(Children):
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
         """Give up on a child: park it, or end the supervisor."""
-        supervisor = f"supervisor {self._life.record.name!r}"
         why = "restarting cannot help" if end.hopeless else _spent(self._policy)
         what = f"last failure: {failure_text(end.error)}" if end.error is not None else f"last end: {end.reason}"
         if not self._parks:
-            message = f"{supervisor}: gave up on child {child.spec.id!r}: {why}; {what}"
+            message = f"{self._name}: gave up on child {child.spec.id!r}: {why}; {what}"
             self._life.end("shutdown", caused_by(RestartLimitReached(message, actor=self._life.record.name), end.error))
         comes_back = not self._parks and self.comes_back(child)
-        self.give_up(child, end.error, f"{supervisor} gave up on it: {why}; {what}", comes_back=comes_back)
+        self.give_up(child, end.error, f"{self._name} gave up on it: {why}; {what}", comes_back=comes_back)
 
 
 def _spent(policy: SupervisorPolicy) -> str:

@@ -20,7 +20,7 @@ import trio
 from ..._collapse import first_of
 from ..._errors import ActorStartError
 from ..._foreign import shown, words_of
-from .._circles import find_circle, serving
+from .._circles import expect, find_circle, serving
 from ..actor import Actor
 from ..mailbox import Envelope, M_contra, Reply
 from ..ref import (
@@ -34,7 +34,7 @@ from ..ref import (
     WhichChildren,
     ref_to,
 )
-from ._errors import change_deadlocks, change_refused, start_cut_short, stopping_itself
+from ._errors import change_deadlocks, change_refused, start_cut_short, stopping_itself, wait_deadlocks
 from ._options import SupervisorPolicy, shows_options
 from ._recovery import Recovery
 from ._restart import check_specs
@@ -43,6 +43,7 @@ from ._table import count
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from .._circles import Sender
     from ..actor import Incarnation
     from ..ref import ActorRef
     from ._options import SupervisorOptions
@@ -68,7 +69,8 @@ class Supervisor(Actor[M_contra]):
         window: seconds; `math.inf` never forgets an attempt.
         reset_after: after this many seconds of running, the failures of a child no longer count, for its back-off and
             for the budget. None: as in OTP, attempts only age out of the window.
-        backoff: the delay before each attempt; none by default.
+        backoff: the delay before each attempt; none by default. If the `Backoff.delay` of a derived class raises, or
+            returns anything but a number of at least 0, the supervisor crashes with that error.
         on_limit: the reaction when a child needs more restarts than the budget allows, or says that they cannot help.
             ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state
             ``failed``, where ``restart_child`` starts it with a new budget and the same mailbox.
@@ -263,18 +265,27 @@ class Supervisor(Actor[M_contra]):
         async def job() -> None:
             if not reply.open:
                 return
+            run = None
             try:
                 run = begin()
+                if run is not None:
+                    self._expect(request, run)
             except Exception as exc:
                 reply.settle(outcome.Error(exc))
+            if run is None:
+                reply.settle(outcome.Value(None))  # unless it was refused
             else:
-                if run is None:
-                    reply.settle(outcome.Value(None))
-                else:
-                    await self._children.carry_out(conclude, run)
+                await self._children.carry_out(conclude, run)
 
         self._children.put_job(job)
         return await reply.wait()
+
+    def _expect(self, request: Sender, run: Run) -> None:
+        """Record that a change waits for an incarnation, unless that waits for the caller of the change."""
+        circle = find_circle(request, run)
+        if circle:
+            raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
+        expect(request, run)
 
     def _find(self, id: str) -> Child:
         child = self._children.table.get(id)
@@ -328,6 +339,8 @@ class Supervisor(Actor[M_contra]):
             raise stopping_itself(self._life.record.name, id)
         if child is not None and child.in_between:
             run = self._children.ask(child, fate)
+            if run is not None:
+                self._expect(cast("Sender", serving.get()), run)
         else:
             run = await self._in_turn(lambda: self._children.ask(self._find(id), fate), self._children.wait_stopped)
         if run is not None:

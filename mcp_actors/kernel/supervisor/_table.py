@@ -132,6 +132,7 @@ class Child:
     Attributes:
         spec: how to run it.
         record: the part that outlives its incarnations.
+        number: greater than those of the rows before it.
         run: its incarnation; None between two of them.
         group: the group that it is due to start again with.
         failures: restart attempts since the last reset, which the back-off grows with.
@@ -143,6 +144,7 @@ class Child:
 
     spec: ChildSpec
     record: Record
+    number: int = 0
     run: Run | None = None
     group: Group | None = None
     failures: int = 0
