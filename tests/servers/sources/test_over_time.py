@@ -56,7 +56,7 @@ async def test_a_relative_path_stays_where_it_was_given(
         assert not group.errors
 
 
-async def test_a_refused_change_that_is_taken_back_is_no_error_any_more(clock: MockClock) -> None:
+async def test_a_refused_change_that_is_taken_back_leaves_the_errors(clock: MockClock) -> None:
     """C-22."""
     table = Written("table", (absent("a", connect="lazy"),))
     async with open_servers(table, watch=True, max_servers=1) as group:

@@ -1,4 +1,4 @@
-"""Find the request id of a response that cannot be parsed or is not valid.
+"""Find the request id of a response that cannot be read.
 
 Its caller then fails at once and not by a timeout. A server may send JSON that is nested too deeply, a response over a
 limit, or a response that is not a valid MCP message. If each response has a connection of its own, the connection
