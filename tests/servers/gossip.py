@@ -1,11 +1,11 @@
 """A server that repeats its credentials in every possible way; a process without dependencies.
 
 ``--exit`` ends it before it serves, and so does ``--long``, after long last words. Else its tools do what they are
-called: ``error`` is answered with an error, ``misfit`` with an invalid result,
-``shape`` and ``other`` with one that is not as their output schema says, ``data`` with a result, ``end`` ends it;
-and ``noise`` writes to stderr and to stdout. The environment variable ``GOSSIP`` is what it repeats, and ``FORM`` how:
-``plain``, ``upper``, ``json``, ``url``, or with a character that is not drawn in it (``hidden``), or an escape sequence
-(``escape``).
+called: ``error`` is answered with an error, ``misfit`` with an invalid result, ``data`` with a result, ``end`` ends it;
+and ``noise`` writes to stderr and to stdout. With ``--schemas``, the tools ``shape`` and ``other`` have output schemas
+that repeat it too, and are answered with results that are not as these say. The environment variable ``GOSSIP`` is what
+it repeats, and ``FORM`` how: ``plain``, ``upper``, ``json``, ``url``, or with a character that is not drawn in it
+(``hidden``), or an escape sequence (``escape``).
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ TOOLS: dict[str, dict[str, Any]] = {
     "error": {},
     "misfit": {},
     "data": {},
-    "shape": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}, "as": {"const": "x"}}}},
-    "other": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}}}},
     "end": {},
     "noise": {},
 }
+if "--schemas" in sys.argv:
+    TOOLS |= {
+        "shape": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}, "as": {"const": "x"}}}},
+        "other": {"outputSchema": {"type": "object", "properties": {"of": {"enum": [GOSSIP]}}}},
+    }
 
 
 def say(text: str) -> None:

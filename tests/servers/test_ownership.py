@@ -15,6 +15,7 @@ from mcp import Client
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
 from mcp_actors.servers.connection import _actor, _negotiation
+from mcp_actors.servers.connection._sdk import BoundedClient
 from mcp_actors.servers.transports import Link, open_link
 from tests.idle_clock import IdleClock
 
@@ -58,7 +59,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
         finally:
             visits.note("leave link")
 
-    class WatchedClient(Client):
+    class WatchedClient(BoundedClient):
         async def __aenter__(self) -> Client:
             visits.note("enter session")
             return await super().__aenter__()
@@ -72,7 +73,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
                 visits.note("leave session")
 
     monkeypatch.setattr(_actor, "open_link", watched_link)
-    monkeypatch.setattr(_negotiation, "Client", WatchedClient)
+    monkeypatch.setattr(_negotiation, "BoundedClient", WatchedClient)
     return visits
 
 

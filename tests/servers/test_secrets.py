@@ -120,7 +120,7 @@ async def test_a_tail_that_begins_in_the_middle_of_a_token_begins_with_its_name(
 async def test_credentials_that_a_serving_process_repeats_are_masked(form: str, log: pytest.LogCaptureFixture) -> None:
     """B-18: in errors, in events and in logs. The result of a tool is data, and stays."""
     events = Events()
-    config = gossip(env={"GOSSIP": lambda: TOKEN, "FORM": form})
+    config = gossip("--schemas", env={"GOSSIP": lambda: TOKEN, "FORM": form})
     async with open_servers(config, observers=[events]) as group:
         ref = group["gossip"]
         with pytest.raises(MCPError) as answered:
