@@ -21,7 +21,7 @@ from mcp import MCPError
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from ...._errors import ConnectionLost, LimitExceeded
-from ._messages import BYTE_ORDER_MARK
+from ._messages import BYTE_ORDER_MARK, alone
 from ._request_table import comparable_id
 
 HEAD_BYTES: Final = 4096
@@ -173,9 +173,8 @@ def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None
 
 def _id_in(parsed: object) -> RequestId | None:
     """Return the id of the request that a parsed response answers; None if it is not a response, or has no id."""
-    if isinstance(parsed, list) and len(parsed) == 1:
-        [parsed] = parsed
-    return comparable_id(parsed.get("id")) if isinstance(parsed, dict) and _is_response(parsed) else None
+    message = alone(parsed)
+    return comparable_id(message.get("id")) if isinstance(message, dict) and _is_response(message) else None
 
 
 def answer_over_limit(excerpt: Excerpt, reason: str) -> JSONRPCError | None:
