@@ -13,21 +13,7 @@ from mcp_actors import ConfigError, open_servers
 from mcp_actors.config import FileSource
 
 from ..houses import absent
-from .written import Written, lazy, save, use_no_threads
-
-A_WHILE = 3600.0
-"""Seconds of mock time in which everything is looked at many times."""
-
-
-@pytest.fixture
-def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
-    use_no_threads(monkeypatch)
-    return autojump_clock
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "mcp.json"
+from .written import A_WHILE, Written, lazy, save
 
 
 @pytest.mark.parametrize("how", ["opened", "reloaded", "source"])

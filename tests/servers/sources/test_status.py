@@ -18,7 +18,6 @@ from mcp_actors.config import SqliteSource
 from mcp_actors.config.sources import TableSource
 
 from ..houses import House
-from .written import use_no_threads
 
 
 class Told(TableSource):
@@ -46,12 +45,6 @@ class Told(TableSource):
     def read(self) -> tuple[LoadedConfig, ...]:
         servers = tuple(self.houses.setdefault(name, House(name)).config(source=self.name) for name in self.names)
         return (LoadedConfig(servers, source=self.name),)
-
-
-@pytest.fixture
-def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
-    use_no_threads(monkeypatch)
-    return autojump_clock
 
 
 async def test_states_are_written_when_they_change_and_as_a_sign_of_life(clock: MockClock) -> None:

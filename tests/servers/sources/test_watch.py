@@ -20,24 +20,10 @@ from mcp_actors.servers import ConfigChanged, ConfigRejected, ServerAdded, Serve
 
 from ..groups import FOR_A_WHILE, Events, Fault
 from ..houses import House, absent, who
-from .written import MANIFEST, Hangs, Parts, Twice, Written, lazy, no_descriptors, save, use_no_threads
-
-A_WHILE = 3600.0
-"""Seconds of mock time in which everything is looked at many times."""
+from .written import A_WHILE, MANIFEST, Hangs, Parts, Twice, Written, lazy, no_descriptors, save
 
 KEPT = "; servers that run keep their configuration"
 """What a warning about a source ends with."""
-
-
-@pytest.fixture
-def clock(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> MockClock:
-    use_no_threads(monkeypatch)
-    return autojump_clock
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    return tmp_path / "mcp.json"
 
 
 def changes(events: Events) -> list[str]:

@@ -24,6 +24,9 @@ from ..processes import BOUND
 
 T = TypeVar("T")
 
+A_WHILE: Final = 3600.0
+"""Seconds of mock time in which everything is looked at many times."""
+
 MANIFEST: Final = """\
 kind: MCPServer
 metadata: {name: c}
