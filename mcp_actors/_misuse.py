@@ -8,9 +8,10 @@ keep their types.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
@@ -24,6 +25,8 @@ LONGEST: Final = 300
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
+_COMPARED: Final = 500  # names
+_COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 
 # --- unknown arguments ----------------------------------------------------------------------------------------------
@@ -102,8 +105,6 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
 
 
 def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
-    import difflib  # here, because only errors need it
-
     if word in _TIMEOUTS and who == "open_servers()":
         return "set it for each server: ServerConfig(connect_timeout=…, request_timeout=…)"
     if word in _TIMEOUTS and who.endswith("()"):
@@ -112,13 +113,24 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
             "asyncio: `async with asyncio.timeout(seconds):`)"
         )
     parts = [name for name in known if word in name.split("_")]
-    near = parts or difflib.get_close_matches(word, known, n=1)
+    near = parts or nearest(word, known)
     if near:
         *others, last = near[:_LISTED]
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     if who == "call_tool()":
         return f"pass the tool's own arguments as one mapping: call_tool(name, {{{word[:_SHOWN]!r}: …}})"
     return None
+
+
+def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
+    """Return the names that are nearly this one, the nearest first.
+
+    Servers choose the number and the length of their names. Comparing is slow, so it is limited to some milliseconds.
+    """
+    import difflib  # here, because only errors need it
+
+    names = islice((name for name in known if len(name) <= _COMPARED_LENGTH), _COMPARED)
+    return difflib.get_close_matches(word[:_COMPARED_LENGTH], [*names], n=count)
 
 
 # --- blocks ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ._misuse import nearest
+
 
 def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> None:
     """Raise an error unless all states exist.
@@ -21,9 +23,7 @@ def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> N
         raise ValueError(f"{owner}: wait_state() was called without a state; give {_either(known)}")
     for state in wanted:
         if state not in known:
-            import difflib  # here, because only a mistake needs it
-
-            near = difflib.get_close_matches(str(state), known, n=1)
+            near = nearest(str(state), known)
             hint = f"did you mean {near[0]!r}?" if near else f"give {_either(known)}"
             raise ValueError(f"{owner}: there is no state {state!r}; {hint}")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
+
+from .._misuse import nearest
 
 
 class Failure(Exception):
@@ -23,6 +24,6 @@ def unknown(problem: str, name: str, known: Collection[str], kind: str) -> Misus
         known: the names that exist.
         kind: the kind of these, in the plural.
     """
-    near = difflib.get_close_matches(name, known, n=1)
+    near = nearest(name, known)
     hint = f"did you mean {near[0]!r}?" if near else f"its {kind} are: {', '.join(known) or 'none'}"
     return Misuse(f"{problem}; {hint}")

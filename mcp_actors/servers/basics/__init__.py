@@ -15,7 +15,6 @@ from ._problems import (
     LOGGERS as LOGGERS,
     Shortage as Shortage,
     bad_option as bad_option,
-    nearest as nearest,
     own_shortage as own_shortage,
     problem_of as problem_of,
     shortage_of as shortage_of,

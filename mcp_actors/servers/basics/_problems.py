@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 from typing import Final
 
 from attrs import frozen
 
 from ..._errors import ConfigError, ServerError
 from ..._plain_text import plain_text
-
-_COMPARED: Final = 500  # names
-_COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
 
 LOGGERS: Final = tuple(
     f"mcp_actors.{name}"
@@ -32,17 +28,6 @@ def problem_of(error: BaseException) -> str:
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
     return plain_text(words, limit=PROBLEM)
-
-
-def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """Return the names that are nearly this one, the nearest first.
-
-    Servers choose the number and the length of their names. Comparing is slow, so it is limited to some milliseconds.
-    """
-    import difflib  # here, because only errors need it
-
-    names = islice((name for name in known if len(name) <= _COMPARED_LENGTH), _COMPARED)
-    return difflib.get_close_matches(word[:_COMPARED_LENGTH], [*names], n=count)
 
 
 def bad_option(name: str, value: object, problem: str) -> ConfigError:

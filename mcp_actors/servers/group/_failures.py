@@ -9,6 +9,7 @@ from attrs import define
 
 from ..._collapse import caused_by, first_of, leaves
 from ..._errors import ActorStartError, RestartLimitReached, ServerError, ServerUnavailable, ToolNotFound
+from ..._misuse import nearest
 from ..record import PARKED
 from ._tree import GROUP
 
@@ -111,13 +112,11 @@ def tool_not_found(
         hidden: the servers with tools that wait for approval, each with their number.
         naming: the template of the public names.
     """
-    import difflib  # here, because only a mistake needs it
-
     hints = []
     # The name of a tool that is not shown now: the similar tool of another server would be no substitute.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
         near = [tool.public_name for tool in known if tool.name == public_name]  # its own name, as `ServerRef` takes it
-        near = near[:3] or difflib.get_close_matches(public_name, [tool.public_name for tool in known], n=3)
+        near = near[:3] or nearest(public_name, (tool.public_name for tool in known), 3)
         hints.append(f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known")
     if silent:
         shown = ", ".join(f"{server} ({state})" for server, state in silent.items())

@@ -18,9 +18,10 @@ from pydantic_core import to_json
 from ..._collapse import caused_by
 from ..._errors import NotSupported, ToolNotFound
 from ..._foreign import Log
+from ..._misuse import nearest
 from ..._plain_text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ..basics import TimeSlice, nearest, open_background
+from ..basics import TimeSlice, open_background
 from ..policy import is_modern, is_repeatable_call
 from ..tools import known_tools
 from ._pages import Kind, ListRequest, PastSession, all_pages

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from attrs import field, frozen
 
 from ..._errors import ToolNotFound
+from ..._misuse import nearest
 from ..._plain_text import plain_text
 from ...catalog import Pins, PinVerdict, judge
-from ..basics import TimeSlice, nearest
+from ..basics import TimeSlice
 from ._identity import launch_pin
 
 if TYPE_CHECKING:
