@@ -38,14 +38,10 @@ def print_tools(when: str, servers: ServerGroup) -> None:
 async def main() -> None:
     """Run twice."""
     with tempfile.TemporaryDirectory() as cache:
-        async with open_servers(
-            kitchen, catalog_store=cache, start_gate=0.05
-        ) as servers:
+        async with open_servers(kitchen, catalog_store=cache, start_gate=0) as servers:
             print_tools("first run", servers)
 
-        async with open_servers(
-            kitchen, catalog_store=cache, start_gate=0.05
-        ) as servers:
+        async with open_servers(kitchen, catalog_store=cache, start_gate=0) as servers:
             print_tools("second run", servers)
             result = await servers.call_tool("mcp__kitchen__cook", {"dish": "soup"})
             print(
