@@ -101,6 +101,21 @@ def test_the_previous_handler_is_restored(host: Host) -> None:
     assert signal.getsignal(signal.SIGINT) is host
 
 
+def test_a_signal_of_the_turn_in_which_the_handler_is_restored_is_not_lost(host: Host) -> None:
+    guard = InterruptGuard()
+    guard.install()
+
+    def turn() -> None:
+        host.step()
+        guard.uninstall()
+
+    guard.take(protected(turn))
+    with pytest.raises(KeyboardInterrupt):
+        guard.catch_up()
+    assert host.steps == ["before", "after", "signal"]
+    assert signal.getsignal(signal.SIGINT) is host
+
+
 def test_a_handler_that_was_installed_later_is_kept(host: Host) -> None:
     guard = InterruptGuard()
     guard.install()

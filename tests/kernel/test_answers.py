@@ -49,6 +49,28 @@ async def test_a_call_is_answered_with_what_handle_returns_or_raises() -> None:
         assert await ref.call(Get(8)) == 8
 
 
+async def test_a_call_that_the_end_has_answered_is_not_in_flight_while_its_handler_cleans_up() -> None:
+    host, gate, outcomes, done = Host(max_in_flight=2), Gate(), Outcomes(), trio.Event()
+
+    async def clean_up() -> None:
+        try:
+            await gate()
+        finally:
+            with trio.CancelScope(shield=True):
+                await done.wait()
+
+    async with open_supervisor(ChildSpec("host", lambda: host)) as tree, trio.open_nursery() as nursery:
+        ref = tree.child("host")
+        nursery.start_soon(ask, ref, outcomes, "slow", Do(clean_up))
+        await settle()
+        assert ref.statistics().in_flight == 1
+        host.fail(Boom())
+        await settle()
+        assert (outcomes, gate.left) == ({"slow": "ActorCrashed"}, 1)
+        assert ref.statistics().in_flight == 0
+        done.set()
+
+
 @pytest.mark.parametrize("how", ["fatal", "fail", "stop", "StopActor", "background", "left block", "interrupt"])
 async def test_calls_in_flight_and_in_the_queue_are_answered_when_the_actor_ends(how: str) -> None:
     die, gate, outcomes = trio.Event(), Gate(), Outcomes()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -15,12 +16,27 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors.kernel import Actor, Backoff, ChildSpec, GaveUp, Restarting, RestartLimitReached, open_supervisor
+import mcp_actors
+from mcp_actors.kernel import (
+    Actor,
+    Backoff,
+    ChildSpec,
+    GaveUp,
+    Pool,
+    Restarting,
+    RestartLimitReached,
+    SupervisorRef,
+    open_actor,
+    open_supervisor,
+)
+from mcp_actors.testing import run_seeded
 
 from .actors import Do, Fatal, Host, Put, raising
 from .workers import Boom, Echo, Yard, door_raises
 
 BUDGET = 200
+
+PACKAGE = str(Path(mcp_actors.__file__).parent)
 
 
 class Flash(Actor):
@@ -99,21 +115,27 @@ async def test_a_crash_loop_ends_an_ordinary_supervisor_at_once(reset_after: flo
 # --- the cost of many -------------------------------------------------------------------------------------------------
 
 
-def calls_of(main: Callable[[int], Coroutine[Any, Any, None]], size: int) -> int:
-    """Return the number of function calls that a program makes, which does not depend on the machine."""
+def steps_of(main: Callable[[int], Coroutine[Any, Any, None]], size: int) -> int:
+    """Return the number of lines of the package that a program runs, which does not depend on the machine.
+
+    A line counts again each time a loop or a comprehension returns to it.
+    """
     count = 0
 
-    def profile(frame: FrameType, event: str, arg: Any) -> None:
+    def trace_lines(frame: FrameType, event: str, arg: Any) -> Any:
         nonlocal count
         count += 1
+        return trace_lines
 
-    gc.disable()  # finalizers would run now and then
-    sys.setprofile(profile)
+    def trace(frame: FrameType, event: str, arg: Any) -> Any:
+        return trace_lines if frame.f_code.co_filename.startswith(PACKAGE) else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
     try:
-        trio.run(main, size)
+        run_seeded(main, size, seed=1)
     finally:
-        sys.setprofile(None)
-        gc.enable()
+        sys.settrace(before)
     return count
 
 
@@ -170,6 +192,55 @@ async def crashes_of_all(size: int) -> None:
         await settle()
 
 
+async def idle_members_stop_together(size: int) -> None:
+    async with open_actor(Pool(Host, (1, size), shrink_after=10), name="pool") as pool:
+        async with trio.open_nursery() as nursery:
+            for _ in range(size):
+                nursery.start_soon(pool.call, Do(partial(trio.sleep, 1)))
+        await trio.sleep(20)
+        assert len(await SupervisorRef(pool._record).which_children()) == 1
+
+
+async def members_come_and_go_one_by_one(size: int) -> None:
+    async with open_actor(Pool(Host, (1, size), shrink_after=10), name="pool") as pool:
+        async with trio.open_nursery() as nursery:
+            for number in range(size):
+                nursery.start_soon(pool.call, Do(partial(trio.sleep, 1 + number / size)))
+                await settle()
+        await trio.sleep(20)
+        assert len(await SupervisorRef(pool._record).which_children()) == 1
+
+
+async def members_are_parked(size: int) -> None:
+    async def crash() -> None:
+        await trio.sleep(1)
+        raise Fatal
+
+    async def ask() -> None:
+        with pytest.raises(Fatal):
+            await pool.call(Do(crash))
+
+    options: dict[str, Any] = {"max_restarts": 0, "on_limit": "park"}
+    async with open_actor(Pool(Host, size, **options), name="pool") as pool:
+        async with trio.open_nursery() as nursery:
+            for _ in range(size):
+                nursery.start_soon(ask)
+        await settle()
+
+
+async def added_members_do_not_start(size: int) -> None:
+    starts = iter([None])
+
+    async def start(_: Host) -> None:
+        if next(starts, Fatal) is Fatal:
+            raise Fatal
+
+    pool = Pool(lambda: Host(start=start), (1, size))
+    async with open_actor(pool, name="pool") as ref, trio.open_nursery() as nursery:
+        for _ in range(size):
+            nursery.start_soon(ref.call, Do(partial(trio.sleep, 0.5 / size)))
+
+
 @pytest.mark.parametrize(
     "main",
     [
@@ -179,14 +250,18 @@ async def crashes_of_all(size: int) -> None:
         crashes_with_a_queue,
         crashes_with_a_queue_and_a_timer,
         crashes_of_all,
+        idle_members_stop_together,
+        members_come_and_go_one_by_one,
+        members_are_parked,
+        added_members_do_not_start,
     ],
 )
 def test_twice_as_many_take_twice_the_steps(main: Callable[[int], Coroutine[Any, Any, None]]) -> None:
-    """C-34: of children, of messages in the queue, of restarts; counted in calls of functions."""
+    """C-34: of children, of messages in the queue, of restarts, of members of a pool; counted in lines that run."""
     logging.disable()
     try:
-        calls_of(main, 2)  # what is done once in a process
-        few, more, most = (calls_of(main, size) for size in (100, 200, 400))
+        steps_of(main, 2)  # what is done once in a process
+        few, more, most = (steps_of(main, size) for size in (50, 100, 200))
     finally:
         logging.disable(logging.NOTSET)
     assert most - more < 1.05 * 2 * (more - few)

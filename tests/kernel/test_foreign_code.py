@@ -655,3 +655,26 @@ def test_the_kernel_shows_foreign_objects_by_one_door() -> None:
                 assert OURS.search(ast.unparse(node.value)), where
             if isinstance(node, ast.Call) and ast.unparse(node) != "str(hint)":  # of a method, when its class is made
                 assert ast.unparse(node.func) not in ("repr", "str"), f"{where}: use shown() or words_of()"
+
+
+class Sealed(Host):
+    """An actor whose attributes cannot be set any more once it is complete."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.complete = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "complete", False):
+            raise AttributeError(f"{name} cannot be set")
+        super().__setattr__(name, value)
+
+
+async def test_an_actor_whose_attributes_cannot_be_set_ends_alone() -> None:
+    async with open_supervisor(ChildSpec("sealed", Sealed), ChildSpec("other", Host)) as tree:
+        sealed, other = tree.child("sealed"), tree.child("other")
+        with pytest.raises(Fatal):
+            await sealed.call(Do(raising(Fatal())))
+        assert await other.call(Get(1)) == 1
+        assert await sealed.call(Get(2)) == 2
+        assert [each.statistics().incarnation for each in (sealed, other)] == [2, 1]

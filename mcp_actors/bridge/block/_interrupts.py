@@ -39,7 +39,8 @@ class InterruptGuard:
         """Restore the previous handler, unless another one has replaced this handler."""
         if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
             signal.signal(signal.SIGINT, self._found)
-        self._found = None
+        if not self._late:  # else `catch_up` passes the signal of the last turn on
+            self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
         """Run a turn of the guest."""
@@ -54,6 +55,8 @@ class InterruptGuard:
         if self._late:
             self._late = False
             self._pass_on(signal.SIGINT, None)
+            if signal.getsignal(signal.SIGINT) is not self._handler:
+                self._found = None  # it was uninstalled in the turn
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here

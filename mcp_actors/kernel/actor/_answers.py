@@ -52,6 +52,11 @@ class Answers(Holder):
         """The name of its actor."""
         return self._record.name
 
+    @property
+    def ending(self) -> bool:
+        """True once its incarnation ends."""
+        return self._interruption is not None
+
     def _raised(self, envelope: Envelope, exc: BaseException) -> bool:
         """Decide what an exception from the actor's code means. Return True for `NotSent`, of which nothing is done."""
         verdict = collapse(exc)

@@ -159,7 +159,7 @@ class Incarnation(Sender):
         if self._requests is not None:
             self._requests.release()
         if self.actor is not None:
-            self.actor._requests = None
+            object.__setattr__(self.actor, "_requests", None)  # its class may refuse that any attribute is set
         if self._timers is not None:
             self._timers.release()
         self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
@@ -201,7 +201,7 @@ class Incarnation(Sender):
                 "open_actor(), and give a supervisor a factory that returns a new one each time",
                 actor=name,
             )
-        actor._incarnation = self
+        object.__setattr__(actor, "_incarnation", self)
         self.default_shutdown = actor.default_shutdown
         self.record.adopt(type(actor), actor._accepts, has_children=actor.kind == "supervisor")
         return actor

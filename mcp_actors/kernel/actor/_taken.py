@@ -68,7 +68,7 @@ class Taken(Answers):
         self._take = None if type(actor).take is Actor.take else actor.take
         self._offered: Later[Any] | None = None
         self._refuses = False
-        actor._requests = self
+        object.__setattr__(actor, "_requests", self)  # its class may refuse that any attribute is set
 
     def release(self) -> None:
         """Refer to the actor no more, because it has ended. A `Later` that it has kept refers to this object."""

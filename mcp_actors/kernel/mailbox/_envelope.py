@@ -77,6 +77,11 @@ class Envelope(Reply[Any], Sender):
     """True if it is not to be handled, because its caller has left."""
 
     @property
+    def interrupted(self) -> bool:
+        """True if it needs no handler any more, because the incarnation that has it ends."""
+        return self.caller_left and self.holder.ending
+
+    @property
     def label(self) -> str:
         """The name of the actor that handles it, and the message."""
         return f"{self.holder.name!r} (handling {type(self.message).__name__})"
@@ -111,6 +116,11 @@ class Holder(Node, ABC):
     """The mailbox or incarnation that has an envelope."""
 
     __slots__ = ()
+
+    @property
+    def ending(self) -> bool:
+        """True once it serves no messages any more, and has answered those that it had."""
+        return False
 
     @property
     @abstractmethod

@@ -29,7 +29,7 @@ from ..mailbox import Mailbox
 from ..ref import Change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from typing import NoReturn
 
     from ..._errors import ActorError
@@ -54,6 +54,7 @@ class Lane(Mailbox):
         """Serve with an incarnation, whose actor also says which messages the pool accepts."""
         if self.accepts is not None:
             self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
+        self.crew.away.pop(self, None)
         super().attach(taker)
 
     @trio.lowlevel.enable_ki_protection
@@ -78,17 +79,20 @@ class Lane(Mailbox):
         if self.taker is not None:  # else an observer has ended it before it was attached
             self.crew.leave(self.taker)
         super().detach()
+        if not self.closed:
+            self.crew.away[self] = None
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
         """Close it, and refuse the messages to the pool if this was the last member that could handle them."""
         dropped = super().close(refusal)
-        self.crew.closed(refusal)
+        self.crew.closed(self, refusal)
         return dropped
 
     def reopen(self) -> None:
         """Accept messages again, for the pool too."""
         super().reopen()
+        self.crew.opened(self)
         self.crew.mailbox.route = None
 
 
@@ -99,12 +103,17 @@ class Crew:
         name: the pool's.
         mailbox: the pool's.
         change: wakes the task that adds members and stops them.
+        lanes: those that accept messages. They are kept up to date, because a look at all members for each that comes
+            or goes would take a time that grows with the square of their number.
+        away: those of them that no incarnation serves: their members start, stop, wait, or were stopped.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
         self.mailbox = record.mailbox
         self.name = record.name
         self.change = Change()
+        self.lanes: dict[Lane, None] = {}
+        self.away: dict[Lane, None] = {}
         self._record = record
         self._shrinks = shrinks
         self._rank: dict[Taker, int] = {}
@@ -150,39 +159,44 @@ class Crew:
         self._ranks[self._rank.pop(taker, 0)].pop(taker, None)
         self.change()
 
-    def idle(self) -> list[tuple[str, float]]:
-        """Return the names of the idle members and the times since when, those that are idle the longest first."""
+    def idle(self) -> Iterator[tuple[str, float]]:
+        """Yield the names of the idle members and the times since when, those that are idle the longest first."""
         most = len(self._ranks) - 1
-        return [(taker.name, since) for taker, since in self._ranks[-1].items() if most and taker.free == most]
+        return ((taker.name, since) for taker, since in self._ranks[-1].items() if most and taker.free == most)
 
     # --- for the detection of deadlocks -----------------------------------------------------------------------------
 
     def works(self, sender: Sender) -> bool:
         """Return True if a handler of a member, other than the sender, has made no calls."""
-        return any(lane.is_worked_off(sender) for lane in self._lanes)
+        return any(lane.is_worked_off(sender) for lane in self._all_lanes())
 
     def slots(self) -> list[Node]:
         """Return what the members wait for, all of them; empty if one can take a message or is about to start."""
         found: list[Node] = []
-        for lane in self._lanes:
+        for lane in self._all_lanes():
             blockers = lane.blockers()
             if not blockers and not lane.closed:
                 return []
             found.extend(blockers)
         return found
 
-    # --- members that do not come back ------------------------------------------------------------------------------
+    def _all_lanes(self) -> Iterator[Mailbox]:
+        return (member.mailbox for member in (self._record.children or {}).values())
 
-    @property
-    def _lanes(self) -> list[Mailbox]:
-        return [member.mailbox for member in (self._record.children or {}).values()]
+    # --- members that accept messages -------------------------------------------------------------------------------
 
-    def closed(self, refusal: Callable[[], ActorError]) -> None:
+    def opened(self, lane: Lane) -> None:
+        """Count a lane whose member is about to start."""
+        self.lanes[lane] = self.away[lane] = None
+
+    def closed(self, lane: Lane, refusal: Callable[[], ActorError]) -> None:
         """Answer what waits, and refuse messages from now on, if no member is left that handles any."""
+        self.lanes.pop(lane, None)
+        self.away.pop(lane, None)
         self.change()
         is_over = self.mailbox.taker is not self  # another incarnation, perhaps of one actor, has the mailbox
         waits = self._record.state == "backoff"
-        if is_over or waits or self.mailbox.closed or not all(lane.closed for lane in self._lanes):
+        if is_over or waits or self.mailbox.closed or self.lanes:
             return
 
         def none_left() -> ActorStopped:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from contextlib import asynccontextmanager, suppress
-from itertools import islice
+from heapq import heappop, heappush
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
@@ -140,6 +140,8 @@ class Pool(Supervisor[M_contra]):
         """Divide the work, run the members, and adjust their number."""
         record = self._life.record
         self._crew = Crew(record, shrinks=self._least < self._most)
+        self._size, self._unused = self._least, self._least + 1  # the number of members; the next new number
+        self._free: list[int] = []  # the numbers of removed members, as a heap
         self._specs = tuple(self._spec(number) for number in range(1, self._least + 1))
         known = record.children or {}
         # The pool may have fewer members this time. `add_all` closes the others.
@@ -159,7 +161,7 @@ class Pool(Supervisor[M_contra]):
         finally:
             record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
 
-    def _id(self, number: int) -> str:
+    def _id(self, number: int | Literal[""]) -> str:
         return f"{self._life.record.name}{self._separator}{number}"
 
     def _spec(self, number: int) -> ChildSpec:
@@ -185,10 +187,9 @@ class Pool(Supervisor[M_contra]):
             size, policy = spec.mailbox_size, spec.overflow
             lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
             known = Record(spec.id, lane, pool.hub, pool)
-        else:
-            known.mailbox.reopen()
         if self._key is None:
             cast("Lane", known.mailbox).crew = self._crew
+        known.mailbox.reopen()
         return known
 
     async def handle(self, message: Any) -> Any:
@@ -265,20 +266,32 @@ class Pool(Supervisor[M_contra]):
         if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table
-        coming = sum(child.in_between and not child.record.mailbox.closed for child in table.values())
+        coming = sum(table[lane.name].in_between for lane in self._crew.away)
         return min(self._life.record.mailbox.queued - coming, self._most - len(table))
 
     def _grow(self, nursery: trio.Nursery, missing: int) -> None:
         """Begin to start more members, with the smallest numbers that are free."""
         if missing <= 0:
             return
-        table, size = self._children.table, self._size
-        free = (number for number in range(1, self._most + 1) if self._id(number) not in table)
-        for number in islice(free, missing):
-            spec, size = self._spec(number), size + 1
+        for number in self._take_numbers(missing):
+            spec = self._spec(number)
             child = self._children.add(spec, self._record_of(spec))
-            self._life.record.note(events.MemberAdded, member=spec.id, members=size)
+            self._size += 1
+            self._life.record.note(events.MemberAdded, member=spec.id, members=self._size)
             nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
+
+    def _take_numbers(self, count: int) -> list[int]:
+        """Return the smallest numbers that no member has, and note that they are taken."""
+        taken: list[int] = []
+        stopping: list[int] = []
+        while self._free and len(taken) < count:
+            number = heappop(self._free)
+            (stopping if self._id(number) in self._children.table else taken).append(number)
+        for number in stopping:
+            heappush(self._free, number)
+        unused = range(self._unused, self._unused + count - len(taken))
+        self._unused = unused.stop
+        return [*taken, *unused]
 
     @trio.lowlevel.enable_ki_protection
     async def _added(self, run: Run) -> None:
@@ -302,26 +315,29 @@ class Pool(Supervisor[M_contra]):
         """Stop members that are idle for too long. Return the time at which to check again."""
         now = trio.current_time()
         again = self._resume_at if self._resume_at > now else math.inf
-        table = self._children.table
-        spare = sum(not child.record.mailbox.closed for child in table.values()) - self._least
+        table, spare = self._children.table, len(self._crew.lanes) - self._least
+        idle: list[Child] = []
         for name, since in self._crew.idle():
-            if spare <= 0:
-                return again
+            if len(idle) >= spare:
+                break
             if since + self._shrink_after > now:
-                return min(again, since + self._shrink_after)
+                again = min(again, since + self._shrink_after)
+                break
             if not table[name].record.in_flight:
-                self._note_removed(table[name])
-                self._children.ask(table[name], "removed")
-                spare -= 1
-        return min(again, now + self._shrink_after) if spare > 0 else again
-
-    @property
-    def _size(self) -> int:
-        """The number of members, without those that are about to be removed."""
-        return sum(child.run is None or child.run.fate != "removed" for child in self._children.table.values())
+                idle.append(table[name])
+        else:
+            if len(idle) < spare:
+                again = min(again, now + self._shrink_after)
+        for child in idle:
+            self._note_removed(child)
+            self._children.ask(child, "removed")
+        return again
 
     def _note_removed(self, child: Child) -> None:
-        self._life.record.note(events.MemberRemoved, member=child.spec.id, members=self._size - 1)
+        id = child.spec.id
+        self._size -= 1
+        heappush(self._free, int(id.removeprefix(self._id(""))))
+        self._life.record.note(events.MemberRemoved, member=id, members=self._size)
 
 
 def _bounds(size: object) -> tuple[int, int]:

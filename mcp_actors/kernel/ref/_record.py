@@ -35,7 +35,8 @@ class ActorStatistics:
         state: its state.
         incarnation: the number of the incarnation, counted from 1; 0 before the first.
         queued: messages that wait in the mailbox.
-        in_flight: messages that are being handled.
+        in_flight: messages that are being handled. Not counted are calls that the end of an incarnation has answered,
+            although their handlers have not yet ended.
     """
 
     state: ActorState
@@ -259,7 +260,7 @@ class Record:
             state=self.state,
             incarnation=self.incarnation,
             queued=sum(record.mailbox.queued for record in self._working),
-            in_flight=sum(len(record.in_flight) for record in self._working),
+            in_flight=sum(not each.interrupted for record in self._working for each in record.in_flight),
         )
 
     @property

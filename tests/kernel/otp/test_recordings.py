@@ -36,7 +36,7 @@ def test_differences_are_those_that_are_documented(otp: Recording, ours: Recordi
 
 
 def test_every_recording_is_read() -> None:
-    assert len(RECORDINGS) == 20 + 54 + 17 + 37
+    assert len(RECORDINGS) == 20 + 54 + 23 + 37
     assert len(DIFFERENT) == 2 * 6
     assert all(recording.events for recording in RECORDINGS + DIFFERENT)
 
