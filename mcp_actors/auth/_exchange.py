@@ -79,6 +79,7 @@ class Exchange:
             Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
+        await request.aread()  # the request that follows a redirect was not read yet
         self._learn_from(request)
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
         where = self.mask(f"{to} {request.url.scheme}://{request.url.netloc.decode()}")

@@ -47,9 +47,17 @@ _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """No space, no quota, and no room below the limit for the size of a file."""
 
+_PASSING: Final = {
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files of this system (sysctl fs.file-max)",
+    errno.EIO: "check the disk",
+    errno.ESTALE: "check the disk or the file server",
+}
+"""Errors that the next attempt may not meet, and what to do about each."""
+
 
 class StoreBusy(ConfigError):
-    """Another process keeps the lock, or the store does not answer. That may end, so a retry may help."""
+    """Another process keeps the lock, or the store cannot be used now. That may end, so a retry may help."""
 
 
 @contextmanager
@@ -246,6 +254,8 @@ def _locked(descriptor: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in _HELD:
             return False
+        if (passing := busy_file(path, "locked", error)) is not None:
+            raise passing from None
         problem = f"the file system of {path.parent} has no locks ({error.strerror})"
         remedy = "keep tokens on a local file system: set XDG_DATA_HOME, or OAuth(store=FileTokenStore(directory))"
         raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
@@ -254,9 +264,18 @@ def _locked(descriptor: int, path: Path) -> bool:
 
 def unusable(path: Path, done: str, error: OSError) -> ConfigError:
     """Return the error about a file of a store that cannot be created, written or removed."""
-    problem = f"{path} cannot be {done} ({error.strerror})"
-    if error.errno in (errno.EMFILE, errno.ENFILE):  # which says nothing about the store, and may pass
-        return StoreBusy(f"token store: {problem}; raise the limit of open files (ulimit -n)", source="TokenStore")
+    passing = busy_file(path, done, error)
+    if passing is not None:
+        return passing
     remedy = "free some space there" if error.errno in _FULL else "make its directory writable"
     elsewhere = "set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
+    problem = f"{path} cannot be {done} ({error.strerror})"
     return ConfigError(f"token store: {problem}; {remedy}, {elsewhere}", source="TokenStore")
+
+
+def busy_file(path: Path, done: str, error: OSError) -> StoreBusy | None:
+    """Return the error about a file if its failure says nothing about the file, and may pass; otherwise None."""
+    remedy = _PASSING.get(error.errno or 0)
+    if remedy is None:
+        return None
+    return StoreBusy(f"token store: {path} cannot be {done} ({error.strerror}); {remedy}", source="TokenStore")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from .._errors import ConfigError
 from .._user_files import UNFINISHED, replace_file, user_directory
-from ._lock import StoreBusy, StoreThread, file_lock, thread_of, unusable
+from ._lock import StoreBusy, StoreThread, busy_file, file_lock, thread_of, unusable
 
 MAX_BYTES: Final = 1024 * 1024
 """The largest file to read. One sign-in takes 2 to 8 KiB."""
@@ -107,6 +107,8 @@ def _read(path: Path) -> str | None:
     except FileNotFoundError:
         return None
     except OSError as error:
+        if (passing := busy_file(path, "read", error)) is not None:
+            raise passing from None
         problem = f"it cannot be read ({error.strerror})"
     remedy = f"correct that with 'chmod 600 {path}', or remove it and sign in again"
     raise ConfigError(f"token store: {path}: {problem}; {remedy}", source="TokenStore")
@@ -187,7 +189,8 @@ class KeyringTokenStore:
         except Exception as error:
             # Not its text, nor the error as the context: they may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
-        raise ConfigError(f"token store: {problem}", source="TokenStore")
+        # Whatever failed, it may pass: a keyring is unlocked when its user logs in, perhaps after this program starts.
+        raise StoreBusy(f"token store: {problem}", source="TokenStore")
 
 
 def _usable_keyring() -> Any:

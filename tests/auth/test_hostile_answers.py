@@ -327,6 +327,43 @@ async def test_metadata_that_cannot_be_used_are_refused_by_name_before_a_page_is
     assert caught.value.reason == reason
 
 
+@define
+class Redirecting(Servers):
+    """The same with metadata at another place.
+
+    Attributes:
+        location: where the first place leads.
+        redirects: how many redirects were sent.
+    """
+
+    location: str = "/moved/well-known"
+    redirects: int = 0
+
+    async def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        """Answer a request."""
+        if request.url.host == "as.example" and request.url.path.startswith("/.well-known/"):
+            self.redirects += 1
+            return httpx2.Response(302, headers={"location": self.location})
+        return await Servers.__call__(self, request)
+
+
+async def test_metadata_may_be_at_another_place_of_their_origin(tmp_path: Path) -> None:
+    servers = Redirecting()
+    assert (await sign_in("guarded", servers.exchange(tmp_path), pasted)).tokens.access_token == "new"
+    assert servers.redirects == 1
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["/.well-known/oauth-authorization-server", "http://as.example/x", "https://127.0.0.1/x", "//x@as.example/"],
+)
+async def test_redirects_of_metadata_that_lead_nowhere_end_the_sign_in(tmp_path: Path, location: str) -> None:
+    servers = Redirecting(location=location)
+    with pytest.raises(SignInFailed):
+        await sign_in("guarded", servers.exchange(tmp_path), no_page)
+    assert servers.redirects < 20
+
+
 async def test_metadata_that_do_not_announce_pkce_are_refused_unless_it_is_assumed(tmp_path: Path) -> None:
     """Neither the SDK nor the TypeScript SDK does that, but MCP's specification requires it since 2025-11-25."""
     servers = Servers(metadata={"code_challenge_methods_supported": None})

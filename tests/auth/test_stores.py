@@ -9,17 +9,20 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 import trio
 from trio.testing import MockClock
 
-from mcp_actors import ConfigError
+from mcp_actors import ConfigError, ConnectFailed
 from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock, sign_in
 from mcp_actors.auth._sign_in import signed_in as find
 from mcp_actors.auth._sign_in_record import SignedIn, key_of
+from mcp_actors.auth._tokens import OAuthTokens
 
 from ..forkserver import run_python
 from ..source import ROOT
@@ -168,7 +171,8 @@ def test_a_read_only_home_is_named_before_a_person_or_a_refresh_token_is_used(
     assert (authority.counts["pages"], authority.grants("refresh_token")) == (2, 1)  # one page for the first store
 
 
-async def test_a_shortage_of_files_names_the_limit_to_raise(tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["load", "save"])
+async def test_a_shortage_of_files_names_the_limit_to_raise(call: str, tmp_path: Path) -> None:
     """C-03: it says nothing about the store, and may pass, so a connect is tried again."""
     store = FileTokenStore(tmp_path)
     await store.save("key", "one")
@@ -176,11 +180,40 @@ async def test_a_shortage_of_files_names_the_limit_to_raise(tmp_path: Path) -> N
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         with pytest.raises(_lock.StoreBusy) as caught:
-            await store.save("key", "two")
+            await (store.load("key") if call == "load" else store.save("key", "two"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert str(caught.value).endswith("(Too many open files); raise the limit of open files (ulimit -n)")
     assert await store.load("key") == "one"
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+async def test_a_disk_that_fails_for_a_moment_is_not_hopeless(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Servers().client(tmp_path, json.dumps(STORED)) as client:
+        monkeypatch.setattr(os, "open", _failing(code))
+        with pytest.raises(ConnectFailed, match="check the disk") as caught:
+            await client.post(URL)
+        monkeypatch.undo()
+        assert not caught.value.hopeless
+        assert (await client.post(URL)).status_code == 200
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE])
+async def test_a_lock_that_fails_for_a_moment_is_not_hopeless(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", _failing(code))
+    with pytest.raises(_lock.StoreBusy, match="check the disk"):
+        await _lock_once(FileTokenStore(tmp_path))
+
+
+def _failing(code: int) -> Callable[..., int]:
+    def fail(*args: object) -> int:
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 async def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(tmp_path: Path) -> None:
@@ -203,10 +236,7 @@ async def _lock_once(store: FileTokenStore) -> None:
 async def test_a_file_system_without_locks_is_an_error_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def flock(descriptor: int, operation: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setattr(fcntl, "flock", _failing(errno.ENOLCK))
     with pytest.raises(ConfigError, match=r"has no locks .*; keep tokens on a local file system"):
         await _lock_once(FileTokenStore(tmp_path))
 
@@ -295,6 +325,30 @@ class TestKeyring:
             await KeyringTokenStore(locks=tmp_path).save("key", "refused")
         assert "refused" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+    async def test_a_locked_keyring_is_not_hopeless(
+        self, keyring: dict[tuple[str, str], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It is unlocked when its user logs in, perhaps after this program has started."""
+        import keyring as package
+        from keyring.errors import KeyringLocked
+
+        servers = Servers()
+        exchange = servers.exchange(tmp_path, store=KeyringTokenStore(locks=tmp_path))
+        keyring["mcp-actors", key_of(URL, exchange.oauth)] = json.dumps(STORED)
+
+        def locked(*args: object) -> None:
+            raise KeyringLocked
+
+        auth = OAuthTokens("guarded", exchange)
+        async with httpx2.AsyncClient(transport=httpx2.MockTransport(servers), auth=auth) as client:
+            get_password = package.get_password
+            monkeypatch.setattr(package, "get_password", locked)
+            with pytest.raises(ConnectFailed, match="unlock it") as caught:
+                await client.post(URL)
+            assert not caught.value.hopeless
+            monkeypatch.setattr(package, "get_password", get_password)
+            assert (await client.post(URL)).status_code == 200
 
     async def test_a_backend_that_keeps_nothing_is_found_before_a_page_is_shown(
         self, keyring: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
