@@ -41,7 +41,8 @@ def open_supervisor(
     The actors run on Trio, and are written for Trio. Any task may enter the block, and any may leave it.
 
     **Cancellation**: as in Trio programs. It ends the start of the children at once; later it reaches the block. In
-    either case the block waits until everything has stopped.
+    either case the block waits until everything has stopped. The ``aclose()`` of an asynchronous generator that holds
+    the block open does not wait for that.
 
     Arguments are those of `mcp_actors.kernel.open_supervisor`, except:
 
@@ -88,7 +89,8 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
 
     **Cancellation**: as in Trio programs. It ends the connecting at once; later it reaches the block. In either case
     the block waits until the servers are disconnected, at most their ``stop_timeout``. At a normal end they finish the
-    requests that they have accepted first, within ``drain_timeout``.
+    requests that they have accepted first, within ``drain_timeout``. The ``aclose()`` of an asynchronous generator that
+    holds the block open does not wait for that.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 

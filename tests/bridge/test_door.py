@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio
 from mcp_actors.bridge import AsyncioActorRef, Host, open_servers, open_supervisor
+from mcp_actors.bridge._bridge import Bridge
 from mcp_actors.kernel import Actor, ActorStartError, ActorStopped, ChildSpec, RestartLimitReached
 from tests.kernel.actors import leaving
 from tests.servers.groups import BOUND, NEVER, server
@@ -331,5 +333,51 @@ def test_an_actor_has_the_context_of_the_task_that_opens_its_supervisor(host: Ho
         async with open_supervisor(ChildSpec("made", Made), host=host) as supervisor:
             caller.set("ben")
             assert await supervisor.child("made").call(WhoCalls()) == "ann"
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """An event that is set on the event loop when a Trio run has ended."""
+    ended, end = asyncio.Event(), Bridge.end
+
+    def end_and_report(self: Bridge, error: BaseException | None) -> None:
+        end(self, error)
+        ended.set()
+
+    monkeypatch.setattr(Bridge, "end", end_and_report)
+    return ended
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_block_in_a_generator_that_is_closed_or_dropped_cancels_no_task(
+    host: Host, closed: bool, ended: asyncio.Event
+) -> None:
+    """The task that has entered the block runs other code by the time the Trio run ends."""
+
+    async def count() -> AsyncGenerator[int, None]:
+        async with open_supervisor(worker(), host=host) as supervisor:
+            yield await supervisor.child("worker").call(Echo(1))
+
+    async def main() -> None:
+        numbers = count()
+        assert await anext(numbers) == 1
+        if closed:
+            await numbers.aclose()
+        del numbers
+        await ended.wait()
+
+    asyncio.run(main())
+
+
+def test_a_block_that_is_dropped_while_it_opens_cancels_no_task(host: Host, ended: asyncio.Event) -> None:
+    async def main() -> None:
+        block: Any = open_supervisor(worker(), host=host)
+        entering = block.__aenter__()
+        entering.send(None)
+        await block._opened
+        entering.close()
+        await ended.wait()
 
     asyncio.run(main())

@@ -25,7 +25,8 @@ class Door(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
-    fails) returns. A cancellation does not shorten this wait; it is raised after it.
+    fails) returns. A cancellation does not shorten this wait; it is raised after it. Only a `GeneratorExit` is raised
+    at once, and the Trio run ends in the background.
 
     Args:
         name: the function that returns this: ``"open_servers"``.
@@ -56,6 +57,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._view = view
         self._host: Host = host
         self._leaving = False
+        self._abandoned = False
         self._cancelled_block = False
         self._uncancelled = False
 
@@ -73,7 +75,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         except GeneratorExit:
-            self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
+            self._abandon()
             raise
         except BaseException as exc:
             self._run.abort()
@@ -107,7 +109,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         if self._bridge.is_copy:
             return False  # the process that this one was forked from leaves the block
         if isinstance(exc, GeneratorExit):
-            self._run.abandon()  # the event loop has dropped this task, so nothing can be awaited
+            self._abandon()
             return False
         ours = self._is_ours(exc)
         with suppress(RuntimeError):  # Trio's side has ended by itself
@@ -122,6 +124,13 @@ class Door(Block[V_co], Generic[T, V_co]):
         if exc is None and interruption is not None and not self._is_ours(interruption):
             raise interruption
         return False
+
+    def _abandon(self) -> None:
+        """End the Trio run without waiting, because a dropped task or generator can await nothing."""
+        # The task that has entered the block may be running other code by the time the run ends: it must not be
+        # cancelled as if it were still in the block.
+        self._leaving = self._abandoned = True
+        self._run.abandon()
 
     def _is_ours(self, exc: BaseException | None) -> bool:
         """Return True if `on_failing` has cancelled the block, and no other code has cancelled its task."""
@@ -181,6 +190,8 @@ class Door(Block[V_co], Generic[T, V_co]):
         for task in self._bridge.callbacks:
             task.cancel("the Trio run has ended")
         self._ended.set_result(error)
+        if self._abandoned:
+            self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
 
 
 def _current_task() -> asyncio.Task[Any]:
