@@ -10,6 +10,7 @@
 #   L0  _foreign                              logging, and texts of objects of users, that never raise
 #   L0  _suspend  _pickling                   a sleep that counts the time of a suspend; exceptions for pickle
 #   L0  _checks   _json_walk  _user_files     checks of numbers; a walk through JSON of any depth; private files
+#   L0  _json_items                           the items of a list in JSON that cannot be parsed as a whole
 #   L0  _answers                              the answers of users' functions, async or not
 #   L0  _sdk      _misuse                     the check that the SDK is not too old; wrong calls, explained
 #

@@ -28,6 +28,9 @@ from ..processor_time import takes_less_than
         (["postgresql://user:hunter2@host/db"], ["postgresql://host/db"]),
         (["--url=https://host/mcp?key=hunter2"], ["--url=https://host/mcp?key=…"]),
         (["--root", "/home/user"], ["--root", "/home/user"]),
+        (["--env=API_KEY=hunter2", "--env=MODE=fast"], ["--env=API_KEY=…", "--env=MODE=fast"]),
+        (["--arg=--token=hunter2"], ["--arg=--token=…"]),
+        (["--url=https://user:hunter2@host/?mode=fast"], ["--url=https://host/?mode=…"]),
     ],
 )
 def test_credentials_on_a_command_line_are_masked(args: list[str], shown: list[str]) -> None:

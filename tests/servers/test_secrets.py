@@ -190,6 +190,32 @@ async def test_a_variable_in_an_argument_of_a_file_is_masked_by_its_name(
         assert "bad header X-Key: ${UNNAMED}" in str(group.errors["relay"])
 
 
+@pytest.mark.parametrize(
+    ("args", "shown"),
+    [
+        (["--token=sk-live-4711"], "--token=<args[2]>"),
+        (["--token", "sk-live-4711"], "--token <args[3]>"),
+        (["--env=API_KEY=sk-live-4711"], "--env=API_KEY=<args[2]>"),
+        (["--header", "Authorization: Bearer sk-live-4711"], "--header <args[3]>"),
+        (["--db=postgres://ada:sk-live-4711@db/x"], "--db=postgres://<args[2]>@db/x"),
+        (["https://x.example/?sk-live-4711#sk-live-4712"], "https://x.example/?<args[2]>#<args[2]>"),
+        (["${UNSET:-sk-live-4711}"], "${UNSET}"),
+        (["${UNSET:-${UNSET2:-sk-live-4711}}"], "${UNSET2}"),
+        (["postgres://ada:sk-live/4711@db/x"], "postgres://<args[2]>@db/x"),
+    ],
+)
+async def test_a_credential_in_an_argument_is_masked_where_the_process_repeats_it(
+    args: list[str], shown: str, log: pytest.LogCaptureFixture
+) -> None:
+    """B-18: many programs show how they were started when they refuse an argument."""
+    events, script = Events(), 'echo "usage: $0 $*" >&2; exit 3'
+    file = {"mcpServers": {"relay": {"command": "/bin/sh", "args": ["-c", script, *args]}}}
+    async with open_servers(*load_config(file).servers, observers=[events]) as group:
+        await reach(group, "relay", "backoff", "failed")
+        assert f"usage: {shown}" in str(group.errors["relay"])
+        assert "sk-live" not in told_by(group, events) + log.text
+
+
 def refusal(words: str, status: int = 401) -> str:
     """Write an answer that repeats something, wherever it can."""
     body = f'{{"jsonrpc": "2.0", "id": null, "error": {{"code": -32001, "message": "{words} is invalid"}}}}'

@@ -14,7 +14,7 @@ from ..._errors import ConfigError
 from ..._misuse import explained
 from .._server import ServerConfig, check_unique_names
 from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
-from ..values import INPUT, Part, Reference, Secret, literal, mask_args, parse, secret_parameters
+from ..values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse
 from ._sections import predefined
 from .entry import SETTINGS, Nameable
 
@@ -191,8 +191,8 @@ class _Dumping:
             return
         if self._has_literal_user_info(url):
             self._refuse_literal("url (its user-info)")
-        for name in secret_parameters(url):
-            self._refuse_literal(f"url (its parameter {name!r})")
+        for part in literal_secrets(url):
+            self._refuse_literal(f"url ({part})")
 
     def _check_args(self, args: tuple[str, ...]) -> None:
         if self.literals:

@@ -1,8 +1,8 @@
 """List the values that must be masked in a server's output.
 
-These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any string, and the parts
-of URLs that may be credentials. All of them count, because a list of secret-looking names is never complete. Exceptions
-are short values and those that every program knows.
+These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any string, defaults in
+their place, and the parts of URLs that may be credentials. All of them count, because a list of secret-looking names is
+never complete. Exceptions are short values and those that every program knows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a transport references, as they are written, with their current values."""
+    """Yield the variables that a transport references, as they are written, with their current values or defaults."""
     options = getattr(transport, "options", None)
     known: Mapping[str, str] = getattr(transport, "variables", {})
     if options is None:  # not a template: only values can contain variables
@@ -41,8 +41,11 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
         except ConfigError:
             continue  # connecting raises the same error
         for each in named:
-            if (value := _value_of(each, known, environ)) is not None:
-                yield f"${{{each.text if each.text.startswith('input:') else each.name}}}", value
+            name = f"${{{each.text if each.text.startswith('input:') else each.name}}}"
+            if value := _value_of(each, known, environ):
+                yield name, value
+            elif not environ.get(each.name):
+                yield from ((name, part) for part in each.default or () if isinstance(part, str))
     for name in getattr(transport, "env_from", ()) if options is None else options.get("env_from", ()):
         if name in environ and name not in INHERITED:
             yield f"${{{name}}}", environ[name]
@@ -120,3 +123,4 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
         yield user
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         yield value or name  # a pair without "=" may be a value as well as a name
+    yield parts.fragment

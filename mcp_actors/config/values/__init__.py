@@ -19,9 +19,10 @@ from ._expand import (
 from ._masking import (
     MASK as MASK,
     ExpandedUrl as ExpandedUrl,
+    hidden_args as hidden_args,
+    literal_secrets as literal_secrets,
     mask_args as mask_args,
     mask_url as mask_url,
-    secret_parameters as secret_parameters,
 )
 from ._resolve import (
     env_problem as env_problem,

@@ -6,8 +6,8 @@ The masked form stays recognizable. It is for people only: nothing connects with
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final, Self
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Self
 from urllib.parse import SplitResult, urlsplit
 
 MASK: Final = "…"
@@ -57,31 +57,87 @@ def mask_url(url: str) -> str:
 
 def mask_args(args: Iterable[str]) -> tuple[str, ...]:
     """Return command-line arguments with the values of secret-looking options, variables and URLs masked."""
-    masked: list[str] = []
+    return tuple(each.shown + _masked(each) for each in _parted(args))
+
+
+def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
+    """Yield what `mask_args` hides. Of a URL, only its credentials are hidden, so it is marked as one."""
+    for index, each in enumerate(_parted(args)):
+        if each.hidden:
+            yield HiddenArg(index, each.hidden.strip(), each.is_url)
+            inner = _part(each.hidden)  # the token of "Authorization: Bearer …"
+            if inner.shown and inner.hidden:
+                yield HiddenArg(index, inner.hidden.strip(), inner.is_url)
+            if each.is_url and mask_url(each.hidden).startswith(f"{MASK}@"):  # malformed, so nothing finds its parts
+                user_info = each.hidden.partition("://")[2].rpartition("@")[0]
+                yield HiddenArg(index, user_info, is_url=False)
+                yield HiddenArg(index, user_info.partition(":")[2], is_url=False)
+
+
+class HiddenArg(NamedTuple):
+    """A text that must not be shown.
+
+    Attributes:
+        place: the index of the argument that it is in.
+        text: the text.
+        is_url: whether only its credentials are hidden.
+    """
+
+    place: int
+    text: str
+    is_url: bool
+
+
+def literal_secrets(url: str) -> list[str]:
+    """Return the parts of a URL, other than its user-info, that may be credentials and are not variables."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    found = []
+    for name, equals, value in (pair.partition("=") for pair in parts.query.split("&")):
+        if equals and value and "${" not in value and _SECRET_NAME.search(name):
+            found.append(f"its parameter {name!r}")
+        elif name and not equals and "${" not in name:
+            found.append("its query")  # without a name: it may be a value
+    if parts.fragment and "${" not in parts.fragment:
+        found.append("its fragment")
+    return found
+
+
+class _Parted(NamedTuple):
+    """An argument in two parts, of which the second is hidden as a whole, or is a URL."""
+
+    shown: str
+    hidden: str | None = None
+    is_url: bool = False
+
+
+def _parted(args: Iterable[str]) -> Iterator[_Parted]:
     value_follows = False
     for arg in args:
         is_option = arg.startswith("-")
-        masked.append(MASK if value_follows and not is_option else _mask_arg(arg))
+        yield _Parted("", arg) if value_follows and not is_option else _part(arg)
         value_follows = is_option and "=" not in arg and _SECRET_NAME.search(arg) is not None
-    return tuple(masked)
 
 
-def secret_parameters(url: str) -> list[str]:
-    """Return the names of the query parameters of a URL that look like credentials and are not variables."""
-    try:
-        pairs = urlsplit(url).query.split("&")
-    except ValueError:
-        return []
-    named = [pair.partition("=") for pair in pairs]
-    return [name for name, _, value in named if value and "${" not in value and _SECRET_NAME.search(name)]
+def _masked(parted: _Parted) -> str:
+    if parted.hidden is None:
+        return ""
+    return mask_url(parted.hidden) if parted.is_url else MASK
 
 
-def _mask_arg(arg: str) -> str:
-    pair = _NAME_AND_VALUE.fullmatch(arg)
+def _part(arg: str) -> _Parted:
+    begin, pair = 0, _NAME_AND_VALUE.fullmatch(arg)
+    if pair and arg.startswith("-") and pair["separator"] == "=" and not _SECRET_NAME.search(pair["name"]):
+        # The value of such an option may be a name and a value too: "--env=API_KEY=…".
+        begin = pair.end("separator")
+        pair = _NAME_AND_VALUE.fullmatch(arg[begin:])
     if pair and _SECRET_NAME.search(pair["name"]):
-        return f"{pair['name']}{pair['separator']}{MASK}"
+        at = begin + pair.end("separator")
+        return _Parted(arg[:at], arg[at:])
     url = _URL.search(arg)
-    return arg[: url.start("url")] + mask_url(arg[url.start("url") :]) if url else arg
+    return _Parted(arg[: url.start("url")], arg[url.start("url") :], is_url=True) if url else _Parted(arg)
 
 
 def _mask_pair(pair: str) -> str:

@@ -140,7 +140,10 @@ def test_a_sign_in_is_written_with_its_secret_as_a_variable() -> None:
         ),
         ("dump: user-info", Http("https://user:hunter2@x.example")),
         ("dump: a parameter", Http("https://x.example/?api_key=hunter2&page=1")),
+        ("dump: a query", Http("https://x.example/?hunter2")),
+        ("dump: a fragment", Http("https://x.example/#hunter2")),
         ("dump: an argument", Stdio("x", ["--token", "hunter2"])),
+        ("dump: a variable in an argument", Stdio("x", ["--env=API_KEY=hunter2"])),
     ],
 )
 def test_a_literal_credential_is_refused_by_name(said: Said, row: str, transport: Any) -> None:
@@ -274,6 +277,8 @@ def test_without_literals_no_credential_is_written(server: ServerConfig, env: di
         ("--token=hunter2${SUFFIX}", True),
         ("--token=${TOKEN:-hunter2}", True),
         ("--db=postgres://${NAME}:hunter2@db.example/x", True),
+        ("--env=API_KEY=${PREFIX}hunter2", True),
+        ("--env=API_KEY=${API_KEY}", False),
         ("--token=${TOKEN}", False),
         ("--header=Authorization: Bearer ${TOKEN}", False),
         ("postgres://${env:NAME}:${env:PASSWORD}@db.example/x?sslmode=require", False),
@@ -288,7 +293,14 @@ def test_an_argument_may_have_a_variable_and_still_be_a_literal(arg: str, is_ref
         assert reloaded(dump_config([server])) == (server,)
 
 
-@pytest.mark.parametrize("url", ["https://${env:NAME}:${env:PASSWORD}@docs.example/mcp", "http://[${HOST}]:80/mcp"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://${env:NAME}:${env:PASSWORD}@docs.example/mcp",
+        "http://[${HOST}]:80/mcp",
+        "http://x/?${QUERY}&page=1#${PART}",
+    ],
+)
 def test_variables_anywhere_in_a_url_are_written(url: str) -> None:
     (server,) = load_config({"mcpServers": {"docs": {"url": url}}}).servers
     assert reloaded(dump_config([server])) == (server,)

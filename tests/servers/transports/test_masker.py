@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import copy
 import pickle
+import traceback
+from typing import Final
 
 import pytest
 from mcp import MCPError
@@ -32,6 +34,7 @@ def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker
         ("first line\nsecond line", "second line is invalid"),
         ("a&b<c>d\"e'f", "a&amp;b&lt;c&gt;d&quot;e&#x27;f is invalid"),
         ("\ud800 half a pair", "\ud800 half a pair is invalid"),
+        ("abcd/efgh", r"abcd\/efgh is invalid"),
         ("ABCDEFGH", "abcdefgh is invalid"),
         ("İstanbul-1453", "İstanbul-1453 is invalid"),
         ("İstanbul-1453", "i\u0307STANBUL-1453 is invalid"),
@@ -133,3 +136,72 @@ def test_a_masker_forgets_tokens_that_were_replaced_long_ago() -> None:
     assert masker("token-number-000") == "token-number-000"
     assert masker("the client secret") == "<auth.client_secret>"
     assert len(masker._names) < 100
+
+
+DEEP: Final = 5000
+
+
+def test_an_error_with_data_that_is_nested_too_deeply_is_cleaned_and_loses_its_data() -> None:
+    """B-18: a server in this process can raise it."""
+    data: object = "a-password"
+    for _ in range(DEEP):
+        data = [data]
+    error = MCPError(1, "a-password is wrong", data)
+    assert masker("a-password").clean(error) is error
+    assert str(error) == "<auth> is wrong"
+    assert error.data == "nested too deeply to be masked"
+    assert error.args == (1, "<auth> is wrong", error.data)
+
+
+def test_data_that_contain_themselves_are_dropped() -> None:
+    data: list[object] = ["a-password"]
+    data += [data, data]
+    assert masker("a-password").data(data) == "nested too deeply to be masked"
+
+
+def test_long_chains_and_deep_groups_of_errors_are_cleaned() -> None:
+    """B-18."""
+    chain: Exception = OSError("a-password is wrong")
+    group: Exception = OSError("a-password is wrong")
+    for _ in range(DEEP):
+        error = OSError("it failed")
+        error.__cause__ = chain
+        chain, group = error, ExceptionGroup("it failed", [group])
+    mask = masker("a-password")
+    for each in (mask.clean(chain), mask.clean(group)):
+        deepest: BaseException = each
+        while inner := deepest.exceptions[0] if isinstance(deepest, BaseExceptionGroup) else deepest.__cause__:
+            deepest = inner
+        assert str(deepest) == "<auth> is wrong"
+    _dismantle(chain)
+    _dismantle(group)
+
+
+def _dismantle(error: BaseException | None) -> None:
+    """Free a chain from its end: to free all of it in one step would recurse."""
+    errors = []
+    while error is not None:
+        errors.append(error)
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+    while errors:
+        errors.pop().__cause__ = None
+
+
+def test_an_error_in_a_group_whose_text_cannot_be_changed_is_replaced() -> None:
+    """B-18: a traceback of the group has its text."""
+
+    class Stubborn(Exception):
+        def __str__(self) -> str:
+            return "a-password is wrong"
+
+    cause = Stubborn()
+    group = ExceptionGroup("it failed", [OSError("no"), ExceptionGroup("inner", [Stubborn()])])
+    group.add_note("while connecting")
+    group.__cause__ = cause
+    cleaned = masker("a-password").clean(group)
+    assert isinstance(cleaned, ExceptionGroup)
+    shown = "".join(traceback.format_exception(cleaned))
+    assert "a-password" not in shown
+    assert shown.count("Stubborn: <auth> is wrong") == 2
+    assert "OSError: no" in shown
+    assert "while connecting" in shown

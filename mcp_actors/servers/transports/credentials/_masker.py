@@ -15,6 +15,8 @@ import re
 import traceback
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from itertools import chain
+from operator import is_
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, quote_plus
 
@@ -24,6 +26,7 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic_core import ValidationError
 
 from ...._errors import McpActorsError
+from ...._json_items import UnparsedText
 from ...._plain_text import HIDDEN, indented, one_line, plain_text
 from ....config.transports import secrets_in
 from ....config.values import MASK
@@ -38,6 +41,9 @@ the secret of the client, plain and as requests have it."""
 MESSAGE: Final = 64 * 1024
 """Characters of the message of an error that are kept. No one reads more."""
 
+TOO_DEEP: Final = "nested too deeply to be masked"
+"""Replaces data that cannot be searched."""
+
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
 
@@ -48,6 +54,26 @@ E = TypeVar("E", bound=BaseException)
 
 class Masked(Exception):
     """Replaces an exception whose text contains a credential or the input of a server, and cannot be changed."""
+
+
+class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
+    """The errors that were cleaned, by id, and what they became. It keeps them, so no other gets their ids."""
+
+    def of(self, error: Any) -> Any:
+        """Return what an error became; itself if it is the cause of its own cause."""
+        return self.get(id(error), (error, error))[1]
+
+    def inside_of(self, group: BaseExceptionGroup[Any]) -> BaseExceptionGroup[Any]:
+        """Return a group with what its errors became; the same group if none was replaced."""
+        inside = [self.of(each) for each in group.exceptions]
+        if all(map(is_, inside, group.exceptions)):
+            return group
+        other = group.derive(inside)
+        other.__cause__, other.__context__ = group.__cause__, group.__context__
+        other.__suppress_context__ = group.__suppress_context__
+        for note in getattr(group, "__notes__", ()):
+            other.add_note(note)
+        return other
 
 
 class Masker:
@@ -165,16 +191,27 @@ class Masker:
         return at
 
     def data(self, value: Any) -> Any:
-        """Return JSON-like data with every string masked; the same object if nothing was masked."""
+        """Return JSON-like data with every string masked; the same object if nothing was masked.
+
+        Data that are nested too deeply for that, or contain themselves, become a short text.
+        """
+        try:
+            return self._data(value)
+        except RecursionError:
+            return TOO_DEEP
+
+    def _data(self, value: Any) -> Any:
         if isinstance(value, str):
             return self(value)
+        # Compared by identity: an equality at each level would look at everything inside it again.
         if isinstance(value, Mapping):
-            masked: Any = {self.data(key): self.data(each) for key, each in value.items()}
-        elif isinstance(value, (list, tuple)):
-            masked = [self.data(each) for each in value]
-        else:
-            return value
-        return value if masked == value else masked
+            members = [(self._data(key), self._data(each)) for key, each in value.items()]
+            same = all(map(is_, chain(*members), chain(*value.items())))
+            return value if same else dict(members)
+        if isinstance(value, (list, tuple)):
+            items = [self._data(each) for each in value]
+            return value if all(map(is_, items, value)) else items
+        return value
 
     def mask_error(self, message: JSONRPCMessage) -> None:
         """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
@@ -185,29 +222,38 @@ class Masker:
     def clean(self, error: E) -> E | Masked:
         """Strip an exception and its causes of credentials, so that it can be kept.
 
-        Its frames are dropped, because their locals hold resolved values. Of an `mcp.MCPError` only the credentials
-        change, and the message becomes plain text: programs show it to people and models.
+        Its frames are dropped, because their locals hold resolved values, and so is an `UnparsedText`. Of an
+        `mcp.MCPError` only the credentials change, and the message becomes plain text: programs show it to people and
+        models.
 
         Returns:
             The same exception, or a `Masked` if its text cannot be changed.
         """
-        return self._clean(error, set())
+        cleaned = _Cleaned()
+        begun: set[int] = set()
+        pending: list[BaseException] = [error]
+        while pending:  # what is inside an error comes first; not by recursion, because chains may be long
+            each = pending[-1]
+            if id(each) not in begun:
+                begun.add(id(each))
+                pending += [inner for inner in _inside(each) if id(inner) not in begun]
+            elif id(pending.pop()) not in cleaned:
+                cleaned[id(each)] = each, self._clean(each, cleaned)
+        found: E | Masked = cleaned.of(error)
+        return found
 
-    def _clean(self, error: E, seen: set[int]) -> E | Masked:
-        if id(error) in seen:
-            return error
-        seen.add(id(error))
+    def _clean(self, error: BaseException, cleaned: _Cleaned) -> BaseException:
         # Text of ours was masked when it was made. Once more, its own words might be taken for a value.
         ours = isinstance(error, McpActorsError)
         if not ours:
             _note_origin(error)
         error.__traceback__ = None
-        for each in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-            self._clean(each, seen)
         if error.__cause__ is not None:
-            error.__cause__ = self._clean(error.__cause__, seen)
+            error.__cause__ = cleaned.of(error.__cause__)
         elif error.__context__ is not None:
-            error.__context__ = self._clean(error.__context__, seen)
+            error.__context__ = cleaned.of(error.__context__)
+        if isinstance(error, BaseExceptionGroup):
+            error = cleaned.inside_of(error)
         return error if ours else self._masked(error)
 
     def _cut(self, message: str) -> str:
@@ -221,7 +267,7 @@ class Masker:
             return self._replaced(error, self(first_of(error)))  # its text repeats its input for each error
         if isinstance(error, MCPError):
             code, message, data = error.args
-            error.args = code, self._cut(message), data
+            error.args = code, self._cut(message), str(data) if isinstance(data, UnparsedText) else data
         error.args = tuple(self.data(each) for each in error.args)
         for name, value in vars(error).items():
             vars(error)[name] = None if isinstance(value, httpx2.Request | httpx2.Response) else self.data(value)
@@ -252,6 +298,13 @@ def first_of(error: ValidationError) -> str:
     return plain_text(f"{error.error_count()} for {error.title}, first at {where}: {first['msg']}")
 
 
+def _inside(error: BaseException) -> Iterable[BaseException]:
+    """Return the errors of a group, and the cause of an error, or else its context."""
+    errors = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    before = error.__cause__ or error.__context__
+    return errors if before is None else (*errors, before)
+
+
 def _note_origin(error: BaseException) -> None:
     """Note where an unexpected exception was raised, because its traceback is about to be dropped."""
     if error.__traceback__ is None or isinstance(error, _EXPECTED):
@@ -270,6 +323,7 @@ def _forms(secret: str) -> Iterable[str]:
         quote(writable),
         quote_plus(writable),
         json.dumps(secret)[1:-1],
+        json.dumps(secret)[1:-1].replace("/", r"\/"),  # as PHP writes it
         json.dumps(secret, ensure_ascii=False)[1:-1],
         repr(secret)[1:-1],
         html.escape(secret),
