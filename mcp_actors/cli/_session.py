@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
@@ -17,6 +18,9 @@ from ._output import Output
 from ._signals import until_signalled
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
+
+MAX_SERVERS: Final = sys.maxsize
+"""No limit: a command has no option for one, and its file says how many servers the user wants."""
 
 REPORT_EVERY: Final = 5.0
 """Seconds between two progress lines about a server that is slow to start."""
@@ -41,7 +45,7 @@ async def open_once(
     ]
     async with until_signalled(), AsyncExitStack() as stack:
         with output.waiting(connecting(servers)):
-            group = await stack.enter_async_context(open_servers(*servers, **options))
+            group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
             await _connect(group, output)
         if strict:
             for error in group.errors.values():

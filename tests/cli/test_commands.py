@@ -38,6 +38,7 @@ pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
 ESCAPE = "\x1b"
 FILE = ("--config", ".mcp.json")
+MANY = {f"s{number}": {"command": "no-such-program", "mcp_actors": {"connect": "lazy"}} for number in range(60)}
 
 
 @contextmanager
@@ -81,6 +82,12 @@ class TestCheck:
         assert longer.startswith("longer  ready     other 1.0, 2025-")
         assert off == "off     disabled  [x]"
         assert ESCAPE not in done.stdout
+
+    def test_a_file_may_have_more_servers_than_a_group_by_default(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, MANY)
+        done = run("check")
+        assert len(re.findall(r"^\w+ +failed ", done.stdout, re.MULTILINE)) == len(MANY)
+        assert "max_servers" not in done.stdout + done.stderr
 
     def test_it_shows_how_many_tools_a_filter_hides(self, tmp_path: Path, run: Run) -> None:
         """C-52: and warns of names in it that no tool has."""
@@ -383,6 +390,15 @@ class TestWatch:
             assert watching.stderr is not None
             (tmp_path / FILE[1]).write_text("{")
             assert "is not valid JSON" in watching.stderr.readline()
+            watching.send_signal(signal.SIGTERM)
+            watching.communicate(timeout=PATIENCE)
+
+    def test_a_file_may_grow_beyond_the_default_limit_of_a_group(self, tmp_path: Path) -> None:
+        write(tmp_path, {"a": scripted()})
+        with started(tmp_path, "watch", "--json", *FILE) as watching:
+            next_changes(watching, 2)
+            write(tmp_path, {"a": scripted(), **MANY, "b": scripted()})
+            assert next_changes(watching, 2) == [("b", "connecting"), ("b", "ready")]
             watching.send_signal(signal.SIGTERM)
             watching.communicate(timeout=PATIENCE)
 

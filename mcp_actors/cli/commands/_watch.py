@@ -20,7 +20,7 @@ from ...kernel import Event
 from ...servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
 from .._configuration import FollowedFile
 from .._output import Output
-from .._session import connecting
+from .._session import MAX_SERVERS, connecting
 from .._signals import Signalled, until_signalled
 
 _Change: TypeAlias = StateChanged | ConfigRejected
@@ -44,7 +44,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     if output.results.is_terminal and not output.as_json:
         # By default rich refreshes it from a thread of its own.
         with Live(connecting(followed.loaded.servers), console=output.results, auto_refresh=False) as live:
-            async with until_signalled(), open_servers(followed, watch=True) as group:
+            async with until_signalled(), open_servers(followed, watch=True, max_servers=MAX_SERVERS) as group:
                 await _show(group, live, every)
     # An observer sees the first connects too. It must not block, so it hands the events to a task, because writing
     # waits for the reader of the output.
@@ -52,7 +52,11 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_print_changes, changes, output)
-            async with until_signalled(), open_servers(followed, watch=True, observers=[partial(_forward, send)]):
+            forward = partial(_forward, send)
+            async with (
+                until_signalled(),
+                open_servers(followed, watch=True, max_servers=MAX_SERVERS, observers=[forward]),
+            ):
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):
