@@ -26,7 +26,8 @@ class Source(Protocol):
     that hangs when the group is left. So they must have timeouts of their own, and limits for what they return.
 
     Attributes:
-        name: names the source in errors, logs and ``ServerConfig.source``, without credentials.
+        name: names the source in errors, logs and ``ServerConfig.source``, without credentials. No other source of the
+            group may have the same name.
         rank: its precedence, if several have a server of the same name.
         interval: seconds between two looks.
         settles: whether a change is awaited until two looks in a row are equal, because writers write in pieces.

@@ -329,8 +329,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Stop a server and forget it: its tools, its errors, its queue.
 
         It finishes the requests that it has accepted first, within ``drain_timeout`` (see `open_servers`); new ones
-        fail. Returns when its process, tasks and sockets are gone. Its file in a ``catalog_store`` stays: tools that
-        were accepted once count when it is added again.
+        fail. Returns when its process, tasks and sockets are gone. Its file in a ``catalog_store`` stays. Tools that
+        were accepted once count when it is added again, also without a store.
 
         **Cancellation**: leaves at once; the server is removed nevertheless.
 
@@ -368,20 +368,20 @@ class ServerGroup(Mapping[str, ServerRef]):
             ServerUnavailable: the group was closed.
         """
         check_trio("this group of servers", here=self._roster.timer.lives_here)
-        summary = await self._reload(tuple(map(anchored, configs)))
-        while summary is None:  # other sources have come while these were read
-            summary = await self._reload(())
+        new = tuple(map(anchored, configs))
+        while (summary := await self._reload(new)) is None:
+            pass  # other sources, or a newer reading of a followed one, have come while these were read
         touched = {*summary.added, *summary.changed}
         await wait_connects(member.record for name, member in self._members.items() if name in touched)
         return summary
 
     async def _reload(self, new: tuple[Configured, ...]) -> ReloadSummary | None:
-        """Read these configurations, or those that there are, and apply them; return None if they were replaced."""
+        """Read these configurations, or those that there are, and apply them; return None if they are outdated."""
         configs = new or self._sources.configs
         given = await self._sources.read(configs, whole=True)
 
         def adopt() -> bool:
-            if not new and configs is not self._sources.configs:
+            if (not new and configs is not self._sources.configs) or self._sources.is_outdated(given):
                 return False
             self._sources.adopt(given, configs)
             return True

@@ -223,6 +223,7 @@ class LifecycleActor(Actor):
             if self._memory is not None:
                 self._memory.add(record)
                 await self._memory.load(config.name)
+            self._roster.recall(record)
             await self._group.start_child(server_spec(record, self._closing))
         except BaseException as exc:
             self._forget(config.name)
@@ -269,6 +270,9 @@ class LifecycleActor(Actor):
             return None
         homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
         self._roster.added = added
+        for config in difference.servers:
+            if config.name in members:
+                await self._move(members[config.name], config)
         await start_status(self._group, self._board)
         await fan_out(self._remove, [members[name] for name in difference.removed], "change")
 
@@ -299,6 +303,18 @@ class LifecycleActor(Actor):
         if config != before:
             await self._exchange(member, config)
             logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(before, config)))
+        elif await self._move(member, config):
+            logger.info("replace(): changed %r (source)", config.name)
+
+    async def _move(self, member: Member, config: ServerConfig) -> bool:
+        """Note that the configuration of a server is written elsewhere now, if that is all; its connection stays."""
+        record, before = member.record, member.record.config
+        if config != before or config.source == before.source:
+            return False
+        record.move(config)
+        if self._memory is not None:
+            await self._memory.configured(record, before)
+        return True
 
     async def _exchange(self, member: Member, config: ServerConfig) -> None:
         """Disconnect a server, configure it anew, and start it again later if it should run."""
@@ -316,7 +332,7 @@ class LifecycleActor(Actor):
                 await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
                 self._roster.configure(record, config)
                 if self._memory is not None:
-                    await self._memory.configured(record)
+                    await self._memory.configured(record, before)
                 await self._group.restart_child(supervisor_id(server.name))
                 exchanged = True
         finally:
@@ -385,10 +401,12 @@ class LifecycleActor(Actor):
 
     async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
         """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
-        async with server.open_pool() as pool:
-            stop = partial(pool.stop_child, replica.name, keep_mailbox=True)
-            if await self._disconnect(replica, stop, old=replica.life.incarnation):
-                await restart(pool, replica.name)
+        # If the others fail meanwhile, the server is `stopping`, as this replica is, and it is about to come back.
+        with starting((server,)):
+            async with server.open_pool() as pool:
+                stop = partial(pool.stop_child, replica.name, keep_mailbox=True)
+                if await self._disconnect(replica, stop, old=replica.life.incarnation):
+                    await restart(pool, replica.name)
 
     async def _close(self, server: ServerEntry) -> None:
         """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""

@@ -35,12 +35,13 @@ from ...kernel import Actor
 from ..basics import NoThread, run_in_thread
 from ..policy import Era
 from ..record import ACTIVE, StateChanged, ToolsChanged
-from ..tools import KnownTool, fingerprint
+from ..tools import KnownTool, fingerprint, launch_pin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
     from ...catalog.store import CatalogStore
+    from ...config import ServerConfig
     from ...kernel import Event
     from ..basics import Upkeep
     from ..record import ServerRecord
@@ -69,11 +70,15 @@ ERRORS: Final = "catalog_store"
 
 @frozen(eq=False)
 class _Known:
-    """A server's listing, the pins that judge its next listing, and its quirk (see `Era`)."""
+    """A server's listing, the pins that judge its next listing, and its quirk (see `Era`).
+
+    `pins_only` is True if there is no listing to write, because the tools of the server are not known.
+    """
 
     listed: tuple[KnownTool, ...]
     accepted: Pins | None
     legacy: str | None
+    pins_only: bool = False
 
 
 @frozen(eq=False)
@@ -107,6 +112,7 @@ class CatalogMemory:
         self._kept: dict[str, _Known] = {}
         self._loading: set[str] = set()  # their files are read, so they must not be written
         self._unread: dict[str, _Known] = {}  # their files could not be read, so none of their tools is accepted
+        self._moved: set[str] = set()  # the file for their new source lacks what was accepted under the old one
         self._news = trio.Event()
         self._closing = trio.Event()
         # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
@@ -114,16 +120,23 @@ class CatalogMemory:
         for record in records:
             self.add(record)
 
-    async def configured(self, record: ServerRecord) -> None:
+    async def configured(self, record: ServerRecord, before: ServerConfig) -> None:
         """Note that the configuration of a server has changed; if it has no accepted tools, read those of its file.
 
-        Accepted tools stay, and the tools that are shown stay until the next listing.
+        Accepted tools stay, and the tools that are shown stay until the next listing. If the server is the same one
+        from another source, its accepted tools are written for that source at once: it may not connect in this run,
+        and the next run would trust anything.
         """
-        server = record.config.name
-        before = self._fingerprints.get(server)
+        server, catalog = record.config.name, record.catalog
+        key, unread = self._fingerprints.get(server), server in self._unread
         self.add(record)
-        if server in self._records and self._fingerprints[server] != before and record.catalog.accepted is None:
+        if server not in self._records or self._fingerprints[server] == key:
+            return
+        if catalog.accepted is None or unread:
             await self.load(server, pins_only=True)
+        elif launch_pin(before) == catalog.admission.identity:
+            self._moved.add(server)
+            self._news.set()
 
     def add(self, record: ServerRecord) -> None:
         """Remember a server, or note that its configuration has changed: another file may belong to it now."""
@@ -137,6 +150,7 @@ class CatalogMemory:
         """Remember a server no longer. Its file stays, for other programs and with the tools that were accepted."""
         for each in (self._records, self._fingerprints, self._kept, self._unread):
             each.pop(server, None)
+        self._moved.discard(server)
 
     async def load(self, *servers: str, pins_only: bool = False) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
@@ -269,6 +283,7 @@ class CatalogMemory:
         await self._in_thread(partial(_save, self._store, key, server, known, identity))
         if self._records.get(server) is record and self._fingerprints[server] == key:
             self._kept[server] = known
+            self._moved.discard(server)
 
     def close(self) -> float:
         """Accept no more listings. Return how many seconds to wait for the unwritten ones."""
@@ -290,17 +305,15 @@ class CatalogMemory:
     def _unwritten(self) -> dict[str, _Known]:
         """Return the listings that differ from the written ones."""
         return {
-            server: _Known(record.catalog.listed, record.catalog.accepted, _quirk(record))
+            server: _known(record)
             for server, record in self._records.items()
-            if server not in self._loading
-            and self._is_to_be_written(record, self._kept.get(server), self._unread.get(server))
+            if server not in self._loading and self._is_to_be_written(server, record)
         }
 
-    @staticmethod
-    def _is_to_be_written(record: ServerRecord, kept: _Known | None, unread: _Known | None) -> bool:
-        catalog = record.catalog
+    def _is_to_be_written(self, server: str, record: ServerRecord) -> bool:
+        catalog, kept, unread = record.catalog, self._kept.get(server), self._unread.get(server)
         if kept is None:
-            return catalog.known
+            return catalog.known or server in self._moved
         if unread is not None and catalog.accepted is unread.accepted:
             return False
         if record.life.state in ACTIVE and _quirk(record) != kept.legacy:
@@ -310,6 +323,11 @@ class CatalogMemory:
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await run_in_thread(job, self._threads)
+
+
+def _known(record: ServerRecord) -> _Known:
+    catalog = record.catalog
+    return _Known(catalog.listed, catalog.accepted, _quirk(record), pins_only=not (catalog.known or catalog.deferred))
 
 
 def _quirk(record: ServerRecord) -> str | None:
@@ -397,8 +415,9 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
     """
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
+        stored = None if known.pins_only else tools
         catalog = RememberedCatalog(
-            server=server, tools=tools, pins=known.accepted, identity=identity, legacy=known.legacy
+            server=server, tools=stored, pins=known.accepted, identity=identity, legacy=known.legacy
         )
         store.save(key, catalog)
     except OSError:

@@ -13,7 +13,8 @@ A server is in `records` while it has actors, and in `members` while the group s
 server that is being added: as in `open_servers`, it is not shown before it is connected.
 
 A server that is configured anew keeps its record, its ref and its mailbox (`ServerRecord.configure`); one that is
-removed and added again has new ones.
+removed and added again has new ones. Only the pins of its accepted tools stay for the rest of the run (`_removed`):
+otherwise a list that is blocked would be trusted as soon as an entry is disabled and enabled again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from attrs import frozen
 
@@ -34,6 +35,7 @@ from ..basics import Certificates, Upkeep
 from ..policy import DeadlineTimer
 from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef
+from ..tools import fingerprint
 from ._tree import LIFECYCLE, supervisor_id
 
 if TYPE_CHECKING:
@@ -42,11 +44,15 @@ if TYPE_CHECKING:
     from mcp.types import Implementation
 
     from ..._errors import ConfigError
+    from ...catalog import Pins
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
     from ...kernel import ActorRef, Event
     from ..record import Retirement
     from ..sources import Given
     from ._limits import GroupLimits
+
+MAX_REMOVED: Final = 1000
+"""Removed servers whose accepted tools are kept. A hundred tools take about 25 KB."""
 
 
 class Options(TypedDict):
@@ -114,6 +120,7 @@ class Roster:
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
         self.added: frozenset[str] = frozenset()
         self.homes: Mapping[str, str] = MappingProxyType({})
+        self._removed: dict[str, Pins] = {}
         self.upkeep = Upkeep()
         self.closing = False
         self.strict = strict
@@ -166,8 +173,21 @@ class Roster:
         """Configure a server anew, while it does not run."""
         record.configure(config, **self._options(config))
 
+    def recall(self, record: ServerRecord) -> None:
+        """Judge the tools of a server that has come back by those that were accepted, unless a store knows better."""
+        admission, pins = record.catalog.admission, self._removed.get(_key(record.config))
+        if admission.accepted is None and pins is not None:
+            admission.judge_by(pins)
+
     def drop(self, name: str) -> None:
-        """Forget a server whose actors have stopped."""
+        """Forget a server whose actors have stopped, except for the tools that were accepted."""
+        record = self.records[name]
+        if (accepted := record.catalog.admission.accepted) is not None:
+            key = _key(record.config)
+            self._removed.pop(key, None)
+            self._removed[key] = accepted
+            if len(self._removed) > MAX_REMOVED:
+                del self._removed[next(iter(self._removed))]
         self.added -= {name}
         self.members = MappingProxyType({other: member for other, member in self.members.items() if other != name})
         self.records = MappingProxyType({other: record for other, record in self.records.items() if other != name})
@@ -188,6 +208,11 @@ class Roster:
             "callbacks": effective_callbacks(config.callbacks, self._callbacks),
             "client_info": config.client_info or self._client_info,
         }
+
+
+def _key(config: ServerConfig) -> str:
+    """Return what identifies a server in this run: as in a store, and for one in this process its name."""
+    return fingerprint(config) or f"in this process: {config.name}"
 
 
 def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, record: ServerRecord) -> None:

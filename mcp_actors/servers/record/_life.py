@@ -60,7 +60,8 @@ class ServerLife:
             is started explicitly. Zero once the person has refused.
         held: True while its supervisor is exchanged: an incarnation has nothing to run. Written by the lifecycle actor.
         wishes: the number of explicit starts and stops (`want`).
-        starts: the number of explicit starts and reconnects under way. Written by them (``ref._lifecycle``).
+        starts: the number of explicit starts and reconnects under way, and of renewals of one replica. Written by them
+            (``ref._lifecycle``).
         resting: True while it is being disconnected because it is idle. Written by the lifecycle actor, and by `want`.
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
@@ -171,7 +172,8 @@ class ServerLife:
     @property
     def _comes_back(self) -> bool:
         """True while a change connects it, or is about to, after it has been disconnected."""
-        return self.returning > 0 or (self.wanted and self.starts > 0 and self.state in ("stopping", "stopped"))
+        starting = self.starts > 0 and self.state in ("stopping", "stopped")
+        return self.wanted and (self.returning > 0 or starting)  # unless stop() was called meanwhile
 
     @property
     def settled(self) -> bool:

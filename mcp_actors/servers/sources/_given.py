@@ -63,11 +63,13 @@ class Reading(NamedTuple):
         parts: the servers and errors.
         stamp: the look.
         due: whether the source, or a file in it, could not be used as a whole, so that it is to be read again.
+        number: counts the readings of the group, in the order in which they began.
     """
 
     parts: tuple[LoadedConfig, ...]
     stamp: Hashable
     due: bool
+    number: int
 
 
 @define

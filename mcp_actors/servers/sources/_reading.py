@@ -5,11 +5,14 @@ Theory of operation
 A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
 the same time. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving a group
 never waits for a database. A followed source must answer within `PATIENCE` seconds. One that does not is asked again
-when its thread has ended, and fails at once until then: a table behind a dead network delays the files only once.
+when its thread has ended, and fails at once until then. One whose last look has failed is asked again only by the task
+that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
 
 A source is looked at before it is read. A change between the two is then found by the next look; in the opposite order
-it would be lost. Two readings ask each source in the order in which they began, and so they end in this order too: an
-older one never replaces a newer one.
+it would be lost. Two readings ask each source in the order in which they began. They may end in the other order: the
+older one has read a file and waits for a table that hangs, when the newer one reads the file and no longer waits for
+this table. So each reading has a number, and one whose content of any source is older than the kept one is not used
+(`Sources.is_outdated`).
 
 Everything is read, merged and validated before the group changes anything (`_given.merge`). The reading is kept
 (`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces a
@@ -68,10 +71,12 @@ class Sources:
     changed: trio.Event = field(factory=trio.Event)
     tried: dict[str, Hashable] = field(factory=dict)
     refused: ConfigError | None = None
+    _begun: int = 0
     _last: dict[str, Reading] = field(factory=dict)
     _logged: set[tuple[Hashable, str]] = field(factory=set)
     _threads: dict[str, trio.CapacityLimiter] = field(factory=dict)
     _silent: set[str] = field(factory=set)
+    _failing: dict[str, ConfigError] = field(factory=dict)
 
     @property
     def watched(self) -> list[Source]:
@@ -90,11 +95,13 @@ class Sources:
             whole: whether files and mappings must be valid as a whole.
 
         Raises:
-            ConfigError: a file cannot be read, an argument is not a configuration, two servers share a name, or a
-                required entry (any entry if `strict`) cannot be used. The first such error is raised; the others are
-                notes.
+            ConfigError: a file cannot be read, an argument is not a configuration, two sources or servers share a
+                name, or a required entry (any entry if `strict`) cannot be used. The first such error is raised; the
+                others are notes.
         """
         paired = self._paired(configs)
+        _check_names(source.name for _, source in paired if source is not None)
+        self._begun = number = self._begun + 1
         await trio.lowlevel.checkpoint_if_cancelled()
         found: dict[str, _Found] = {}
         async with trio.open_nursery() as nursery:
@@ -109,12 +116,21 @@ class Sources:
                 parts.append(await self._given_directly(config, whole=whole))
                 continue
             is_file = isinstance(config, (str, os.PathLike))
-            kept = read[source.name] = self._kept(source, found[source.name], lenient=lenient, is_file=is_file)
+            kept = self._kept(source, found[source.name], number, lenient=lenient, is_file=is_file)
+            read[source.name] = kept
             whole_file = whole and is_file and not lenient
             parts += (Part(each, source.rank, whole_file, kept.stamp, source.name) for each in kept.parts)
         given = merge(parts, strict=self.strict)
         given.read = read
         return given
+
+    def is_outdated(self, given: Given) -> bool:
+        """Return True if the group uses newer content of one of its sources. Then all of them are read again."""
+        last = self._last
+        outdated = any(name in last and last[name].number > each.number for name, each in given.read.items())
+        if outdated:
+            self.mark_due()
+        return outdated
 
     def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
         """Keep a reading that the group uses from now on, and log its problems.
@@ -146,7 +162,7 @@ class Sources:
         Raises:
             NoThread: no thread could be started for it.
         """
-        look = await self._ask(source, lambda: _asked(source, source.look), patient=False)
+        look = await self._ask(source, lambda: self._look(source), patient=False)
         if isinstance(look, NoThread):
             raise look
         return _stamp(look)
@@ -204,39 +220,56 @@ class Sources:
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
     async def _read(self, source: Source, found: dict[str, _Found], lenient: bool) -> None:
-        """Look at a source and read it; if `lenient`, only if it is due."""
+        """Look at a source and read it; if `lenient`, only if it is due, and if the last look has not failed."""
+        # Before it waits for the thread, and again in the thread, where another call may have failed meanwhile.
+        if lenient and (failing := self._failing.get(source.name)) is not None:
+            found[source.name] = _Found(str(failing), failing)
+            return
 
-        def question() -> _Found:
-            look = _asked(source, source.look)
-            if lenient and not isinstance(look, ConfigError) and not self.is_due(source, look):
-                return _Found(look, None)
-            return _Found(_stamp(look), look if isinstance(look, ConfigError) else _asked(source, source.read))
+        def question() -> _Found | ConfigError:
+            if lenient and (failing := self._failing.get(source.name)) is not None:
+                return failing
+            look = self._look(source)
+            last = self._last.get(source.name)
+            if lenient and last is not None and not isinstance(look, ConfigError) and not self.is_due(source, look):
+                return _Found(look, last)
+            return _Found(
+                _stamp(look), look if isinstance(look, ConfigError) else _asked(source, partial(_content, source))
+            )
 
         answer = await self._ask(source, question, not lenient)
         found[source.name] = _Found(str(answer), answer) if isinstance(answer, ConfigError) else answer
 
-    def _kept(self, source: Source, found: _Found, *, lenient: bool, is_file: bool) -> Reading:
+    def _look(self, source: Source) -> Hashable | ConfigError:
+        """Look at a source, in its thread, and note whether that has failed."""
+        look = _asked(source, source.look)
+        if isinstance(look, ConfigError):
+            self._failing[source.name] = look
+        else:
+            self._failing.pop(source.name, None)
+        return look
+
+    def _kept(self, source: Source, found: _Found, number: int, *, lenient: bool, is_file: bool) -> Reading:
         """Return what a source gives, and for what it cannot give what it gave last, unless it is a file.
 
         Raises:
             ConfigError: it is a file that cannot be read, and the reading is not `lenient`.
         """
         content, last = found.content, self._last.get(source.name)
-        if content is None:
-            assert last is not None
-            return last
+        if isinstance(content, Reading):
+            return last or content  # without a last one, `ServerGroup.reload` has replaced the sources meanwhile
         if isinstance(content, ConfigError) and is_file and not lenient:
             raise content
         before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
         if isinstance(content, ConfigError):
             # Nothing is known about any of its parts, so all of them stay.
             before[source.name] = _lasting(_failed(source.name, content), before.get(source.name))
-            return Reading(tuple(before.values()), found.stamp, due=True)
+            return Reading(tuple(before.values()), found.stamp, due=True, number=0 if last is None else last.number)
         # A file may have been invalid or, for want of a descriptor, out of reach: it is read again in either case.
         due = any(each.source in each.failed for each in content)
         if lenient or not is_file:
             content = tuple(_lasting(each, before.get(each.source)) for each in content)
-        return Reading(content, found.stamp, due)
+        return Reading(content, found.stamp, due, number)
 
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
         """Run a call of a source; the error of one that is not answered in time is returned."""
@@ -254,14 +287,28 @@ class Sources:
 
 
 class _Found(NamedTuple):
-    """The look at a source, and what it gave then; None if it was not read, because it gives what it gave last."""
+    """The look at a source, and what it gave then; the last reading if it was not read, because it looks the same."""
 
     stamp: Hashable
-    content: tuple[LoadedConfig, ...] | ConfigError | None
+    content: tuple[LoadedConfig, ...] | Reading | ConfigError
 
 
 async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
     return await run_in_thread(question, thread)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    """Refuse two sources of one name: everything that is kept of a source is kept by its name.
+
+    Raises:
+        ConfigError: a name is repeated.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            problem = f"two sources have the name {name!r}; remove one of them, or give it another name"
+            raise ConfigError(problem, source="open_servers")
+        seen.add(name)
 
 
 def _failed(name: str, error: ConfigError) -> LoadedConfig:
@@ -291,3 +338,20 @@ def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
     except Exception as error:
         problem = f"{source.name}: reading it raised {type(error).__name__} (see the cause of this error)"
         return caused_by(ConfigError(problem, source=source.name), error)
+
+
+def _content(source: Source) -> tuple[LoadedConfig, ...]:
+    """Read a source.
+
+    Raises:
+        ConfigError: it returns something else.
+    """
+    content: object = source.read()
+    found = type(content).__name__
+    if isinstance(content, (tuple, list)):
+        others = [type(each).__name__ for each in content if not isinstance(each, LoadedConfig)]
+        if not others:
+            return tuple(content)
+        found = f"{found} of {others[0]}"
+    remedy = "return a tuple of LoadedConfig: (load_config(...),)"
+    raise ConfigError(f"{source.name}: read() returned {found}; {remedy}", source=source.name)

@@ -77,7 +77,7 @@ class WatchActor(Actor):
     Args:
         sources: the configurations of the group.
         apply: passes a reading to the actor that carries out changes, with a function to be called when nothing can
-            refuse it any more: that keeps the reading, or returns False if it is about sources that were replaced.
+            refuse it any more: that keeps the reading, or returns False if a newer one or other sources have come.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.
     """
@@ -152,8 +152,8 @@ class WatchActor(Actor):
             return  # the group is closing
 
     def _adopt(self, given: Given, configs: tuple[Configured, ...]) -> bool:
-        """Keep a reading, unless `ServerGroup.reload` was faster: its sources are followed from now on."""
-        if self._sources.configs is not configs:
+        """Keep a reading, unless a newer one or `ServerGroup.reload`, whose sources are followed now, was faster."""
+        if self._sources.configs is not configs or self._sources.is_outdated(given):
             return False
         self._reported = None
         for error in self._sources.adopt(given, configs, again=True):

@@ -213,7 +213,7 @@ async def test_every_failure_is_a_single_exception_with_a_message() -> None:
         assert len(group.errors) == len(configs)
         for error in group.errors.values():
             assert_plain(error)
-        assert str(group.errors["wordless"]).endswith("negotiating the protocol failed: OSError")
+        assert str(group.errors["wordless"]).endswith("opening the connection failed: OSError")
 
 
 async def test_two_servers_of_one_name_are_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -10,17 +10,18 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConnectionLost, ServerConfig, ServerGroup, ServerUnavailable, open_servers
+from mcp_actors import ConnectionLost, RestartPolicy, ServerConfig, ServerGroup, ServerUnavailable, open_servers
 from mcp_actors.servers import Drained, Draining
 from mcp_actors.servers.record import Retirement
 from mcp_actors.testing import Hang, ScriptedServer
 
 from ...messages import Said
 from ..fleet import Outcome
-from ..groups import FOR_A_WHILE, LATER, Events, Fault, state
+from ..groups import FOR_A_WHILE, LATER, NEVER, Events, Fault, state
 from ..houses import House, who
 from ..library import Library
 from ..links import text_of
+from ..replicated import Shop, begin
 
 LONG = 3600.0
 """Seconds in which nothing comes of itself."""
@@ -208,6 +209,96 @@ async def test_the_tools_of_a_server_that_comes_back_are_listed_at_each_step(
         assert watch.steps > 10
         assert state(group, "a") in ("ready", "pending")
     assert [tool.name for tool in watch.tools] == ["who", "hold"]
+
+
+@asynccontextmanager
+async def renewed_while_other_lost(shop: Shop, policy: RestartPolicy) -> AsyncIterator[tuple[ServerGroup, Watch]]:
+    """Open a server whose old replica finishes its call, which the block lets go, after the other one was lost."""
+    async with open_servers(shop.config(2, restart=policy)) as group, trio.open_nursery() as nursery:
+        await group["a"].wait_ready()
+        await wait_all_tasks_blocked()
+        calls = begin(nursery, 3, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        [old] = [each for each in group._roster.records["a"].replicas if each.pending(queued=False) == 1]
+        trio.lowlevel.add_instrument(watch := Watch(group))
+        old.retire("old")
+        await wait_all_tasks_blocked()
+        shop.sessions[shop.held.index(2)].break_down.set()
+        await wait_all_tasks_blocked()
+        assert state(group, "a") == "stopping"
+        yield group, watch
+        assert sorted(call.error is None for call in calls) == [False, False, True]
+
+
+async def test_tools_stay_listed_while_a_replica_is_renewed_and_the_other_is_lost(autojump_clock: MockClock) -> None:
+    """C-61: nothing serves while the old one finishes its call, but it is about to."""
+    shop = Shop("a")
+    async with renewed_while_other_lost(shop, LATER) as (group, watch):
+        shop.let_go()
+        await group["a"].wait_state("ready")
+        trio.lowlevel.remove_instrument(watch)
+        assert watch.missing == []
+        assert watch.steps > 10
+
+
+async def test_a_wait_outlasts_the_renewal_of_the_last_replica(autojump_clock: MockClock) -> None:
+    """The server has failed for a moment, between the two connections of this one."""
+    shop = Shop("a")
+    async with renewed_while_other_lost(shop, NEVER) as (group, watch):
+        trio.lowlevel.remove_instrument(watch)
+        shop.let_go()
+        await group["a"].wait_ready()
+        assert state(group, "a") == "ready"
+
+
+@pytest.mark.parametrize("policy", [LATER, NEVER])
+async def test_tools_stay_listed_after_a_failed_renewal_only_if_it_is_tried_again(
+    policy: RestartPolicy, autojump_clock: MockClock
+) -> None:
+    shop = Shop("a")
+    async with renewed_while_other_lost(shop, policy) as (group, watch):
+        trio.lowlevel.remove_instrument(watch)
+        shop.refuses = 1
+        shop.let_go()
+        await wait_all_tasks_blocked()
+        assert (state(group, "a"), len(group.tools)) == (("failed", 0) if policy is NEVER else ("backoff", 2))
+
+
+async def test_a_stop_hides_the_tools_while_the_last_replica_is_renewed(autojump_clock: MockClock) -> None:
+    shop = Shop("a")
+    async with open_servers(shop.config(2, restart=LATER)) as group, trio.open_nursery() as nursery:
+        await group["a"].wait_ready()
+        await wait_all_tasks_blocked()
+        begin(nursery, 2, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        group._roster.records["a"].replicas[0].retire("old")
+        await wait_all_tasks_blocked()
+        await group["a"].stop()
+        assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
+        nursery.cancel_scope.cancel("the test is over")
+
+
+async def reload(group: ServerGroup, a: House) -> None:
+    await group.reload(a.config(request_timeout=20))
+
+
+async def reconnect(group: ServerGroup, a: House) -> None:
+    await group.reconnect(failed_only=False)
+
+
+@pytest.mark.parametrize("late", range(2, 62, 3))  # the change begins in the first two ticks
+@pytest.mark.parametrize("change", [reload, restart, reconnect])
+async def test_a_stop_during_a_change_hides_the_tools_before_it_returns(
+    change: Callable[[ServerGroup, House], Awaitable[None]], late: int, autojump_clock: MockClock
+) -> None:
+    for ticks in range(late, late + 3):
+        a = House("a")
+        async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+            nursery.start_soon(change, group, a)
+            for _ in range(ticks):
+                await trio.lowlevel.checkpoint()
+            await group["a"].stop()
+            assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 3, 4] * 5)  # tasks run in any order

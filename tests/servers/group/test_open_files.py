@@ -204,7 +204,7 @@ async def test_two_servers_of_one_name_from_different_sources_are_refused(tmp_pa
     """S2-07."""
     path = write(tmp_path, {"a": scripted()})
     with pytest.raises(ConfigError) as caught:
-        async with open_servers(path, path):
+        async with open_servers(load_config(path), load_config(path)):
             raise AssertionError("the block must not begin")
     both = f"configurations 1 (from {path}) and 2 (from {path}) have this name"
     assert str(caught.value) == f"server 'a': {both}; rename one of them"

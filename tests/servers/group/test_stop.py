@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import trio
-from mcp import Client
 
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
 from mcp_actors.servers.group._tree import supervisor_id
+from mcp_actors.servers.session._session import Listener
 from tests.idle_clock import IdleClock
 
 from ..groups import BOUND, LATER, NEVER, Events, Fault, crash, pids_in, server, state
@@ -46,14 +46,13 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
     C-44: their events say the same.
     """
     faults = {f"s{number}": Fault() for number in range(6)}
-    names: dict[object, str] = {fault.server: name for name, fault in faults.items()}
-    closed, leave = list[str](), Client.__aexit__
+    closed, leave = list[str](), Listener.__aexit__
 
-    async def noted(client: Client, *exc_info: Any) -> None:
-        closed.append(names[client.server])
-        await leave(client, *exc_info)
+    async def noted(listener: Listener, *exc_info: Any) -> bool | None:
+        closed.append(listener.server)
+        return await leave(listener, *exc_info)
 
-    monkeypatch.setattr(Client, "__aexit__", noted)
+    monkeypatch.setattr(Listener, "__aexit__", noted)
     faults["s4"].on_exit = RuntimeError("no way out")
     configs, events = [fault.config(name, restart=LATER) for name, fault in faults.items()], Events()
     with trio.CancelScope() as scope:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Hashable
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,12 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError, open_servers
 from mcp_actors.config import FileSource
+from mcp_actors.servers import ServerAdded, ServerEvent
+from mcp_actors.servers.sources import Given, Sources
 
+from ..groups import Events
 from ..houses import absent
-from .written import A_WHILE, Written, lazy, save
+from .written import A_WHILE, Hangs, Written, lazy, save
 
 
 @pytest.mark.parametrize("how", ["opened", "reloaded", "source"])
@@ -85,3 +89,90 @@ async def test_a_source_that_fails_a_thousand_times_is_still_followed(
         table.write(absent("b", connect="lazy"))
         await trio.sleep(A_WHILE)
         assert [*group] == ["b"]
+
+
+async def test_an_edit_does_not_wait_for_a_source_that_fails(clock: MockClock, file: Path) -> None:
+    """A table behind a dead network takes many seconds for each question; its own task asks it again."""
+    asked: list[float] = []
+
+    class Table(Written):
+        def look(self) -> Hashable:
+            asked.append(trio.current_time())
+            return super().look()
+
+    table = Table("table", (absent("t", connect="lazy"),), interval=1000.0)
+    save(file, lazy("a"))
+    async with open_servers(table, file, watch=True) as group:
+        table.fail("table: connection refused")
+        await trio.sleep(1500)
+        assert [*group.errors] == ["table"]
+        before = len(asked)
+        for name in ("b", "c"):
+            save(file, lazy(name))
+            await trio.sleep(5)
+            assert ([*group], [*group.errors]) == (["t", name], ["table"])
+        assert len(asked) == before
+        table.write(absent("u", connect="lazy"))
+        await trio.sleep(1000)
+        assert ([*group], dict(group.errors)) == (["u", "c"], {})
+        table.fail("table: connection refused")
+        save(file, lazy("d"))
+        await trio.sleep(5)  # it is asked once
+        before = len(asked)
+        await group.reload()
+        assert len(asked) == before + 1
+
+
+@pytest.mark.parametrize("reader", ["watch", "reload()", "reload(…)"])
+async def test_an_older_reading_that_waited_for_a_hanging_source_is_not_applied(reader: str, clock: MockClock) -> None:
+    """C-22."""
+    table, over = Written("table", interval=1.0), trio.Event()
+    first, second = Written("first", interval=1.0), Written("second", interval=1.0)
+    events = Events()
+    async with (
+        open_servers(table, first, second, watch=True, observers=[events]) as group,
+        trio.open_nursery() as nursery,
+    ):
+        table.error = Hangs(over)
+        await trio.sleep(10)
+        first.servers = (absent("old", connect="lazy"),)
+        if reader == "watch":
+            first.version += 1
+            await trio.sleep(25)  # its reading waits for the table for 5 s more, and another one does not
+        else:
+            nursery.start_soon(group.reload, *([table, first, second] if "…" in reader else []))
+            await trio.sleep(25)
+        first.write(absent("new", connect="lazy"))
+        second.write(absent("other", connect="lazy"))
+        await trio.sleep(2)
+        assert [*group] == ["new", "other"]
+        before = len(added(events))
+        table.error = None
+        if reader != "watch":
+            over.set()
+        await trio.sleep(30)
+        assert [*group] == ["new", "other"]
+        assert added(events)[before:] == []
+        over.set()
+
+
+async def test_sources_may_be_replaced_while_they_are_read(clock: MockClock) -> None:
+    """C-21: the reading has found one of them unchanged, and waits for another one."""
+    sources, over = Sources(strict=False), trio.Event()
+    config, table = Written("config", (absent("a", connect="lazy"),)), Written("table")
+    sources.adopt(await sources.read((config, table)), (config, table))
+    table.error = Hangs(over)
+    read: list[Given] = []
+
+    async def follow() -> None:
+        read.append(await sources.read((config, table), lenient=True))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(follow)
+        await trio.sleep(1)
+        sources.adopt(await sources.read(()), ())
+    assert [server.name for server in read[0].servers] == ["a"]
+
+
+def added(events: Events) -> list[str]:
+    return [event.server for event in events.of(ServerEvent) if isinstance(event, ServerAdded)]

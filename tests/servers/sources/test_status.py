@@ -161,3 +161,17 @@ async def test_a_real_table_has_the_states_of_its_servers(tmp_path: Path) -> Non
             assert [*group] == ["a"]
         found = connection.execute("SELECT name, instance, status FROM mcp_server_status").fetchall()
     assert found == [("a", "here", "stopped")]
+
+
+async def test_states_are_written_into_the_table_that_gives_a_server_now(clock: MockClock) -> None:
+    """Also if both tables say the same of it, so that it is not connected again."""
+    first, second = Told("a"), Told("a")
+    second.name, second.houses = "second", first.houses
+    async with open_servers(first, second, watch=True) as group:
+        await trio.sleep(1)
+        assert (first.written[-1], second.written) == ({"a": "ready"}, [{}])
+        first.names = ()
+        await trio.sleep(20)
+        assert (first.written[-1], second.written[-1]) == ({}, {"a": "ready"})
+        assert group["a"].statistics().source == "second"
+        assert first.houses["a"].starts == 1
