@@ -29,6 +29,7 @@ PROGRAMS = [
     "tests/servers/test_direct_pipes.py",
     "tests/servers/test_dispatch.py",
     "tests/servers/test_generated_answers.py",
+    "tests/servers/test_read_as_sdk.py",
     "tests/servers/test_request_programs.py",
     "tests/servers/test_wire_programs.py",
 ]
@@ -145,11 +146,12 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def instructions(session: nox.Session) -> None:
-    """Count the instructions of a tool call, which no other load changes; a bound that is missed is an error."""
+    """Count the instructions of tool calls, which no other load changes: ``nox -s instructions -- progress:stdio``."""
     if shutil.which("valgrind") is None:
         session.skip("Valgrind is not installed; `apt-get install valgrind` installs it on Debian and Ubuntu")
     session.install("--editable", ".[test]")
-    session.run("python", "-m", "tests.benchmarks", "instructions")
+    parts = [f"instructions:{part}" for part in session.posargs] or ["instructions"]
+    session.run("python", "-m", "tests.benchmarks", *parts)
 
 
 @nox.session(python=OLDEST)

@@ -27,6 +27,7 @@ LAYERS: Final = {
     "_exports": 0,
     "_flavor": 0,
     "_foreign": 0,
+    "_json_items": 0,
     "_json_walk": 0,
     "_misuse": 0,
     "_pickling": 0,
@@ -91,11 +92,12 @@ ROOMS_OF_SERVERS: Final = {
     "policy": "basics",
     "tools": "basics",
     "record": "basics transports policy tools",
-    "requests": "basics policy tools record",
-    "connection.callbacks": "basics record",
-    "connection.upkeep": "basics transports policy tools record requests",
-    "connection": "basics transports policy record requests",
-    "ref": "basics policy tools record requests connection",
+    "session": "basics policy transports",
+    "requests": "basics policy tools record session transports",
+    "connection.callbacks": "basics record session",
+    "connection.upkeep": "basics transports policy tools record session requests",
+    "connection": "basics transports policy record session requests",
+    "ref": "basics policy tools transports record session requests connection",
     "sources": "basics record",
     "group": "basics policy tools record connection ref sources",
 }
@@ -301,6 +303,11 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"
 
 
+def is_private_to_sdk(found: Import) -> bool:
+    """Return True for a private module or name of the SDK, which any release may change."""
+    return found.target.startswith("mcp.") and "._" in found.target
+
+
 def declared_distributions() -> tuple[set[str], set[str]]:
     """Return what the package depends on, always and by an extra."""
     table = project()
@@ -336,6 +343,23 @@ def test_every_folder_in_servers_is_a_room() -> None:
     assert {f"servers.{room}" for room in ROOMS_OF_SERVERS} == {
         name_of(path) for path in (PACKAGE / "servers").glob("*/**/__init__.py")
     }
+
+
+def test_no_private_name_of_the_sdk_is_imported() -> None:
+    assert [found for found in imports(PACKAGE) if is_private_to_sdk(found)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import mcp.client._probe",
+        "from mcp.shared import _stream",
+        "if TYPE_CHECKING:\n    from mcp.client._probe import a",
+    ],
+)
+def test_a_private_name_of_the_sdk_would_be_noticed(line: str, tmp_path: Path) -> None:
+    (tmp_path / "new.py").write_text(line)
+    assert [is_private_to_sdk(found) for found in imports(tmp_path)] == [True]
 
 
 def test_foreign_imports_are_declared_and_where_they_belong() -> None:

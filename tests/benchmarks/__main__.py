@@ -44,6 +44,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {
     "crowds": lifecycle.crowds,
     "instructions": instructions.figures,
+    **{f"instructions:{name}": count for name, count in instructions.PARTS.items()},
 }
 """Take minutes, or need Valgrind; so they run only if they are named."""
 

@@ -1,4 +1,4 @@
-"""Count the instructions of a tool call over stdio: figures that no other load changes.
+"""Count the instructions of a tool call: figures that no other load changes.
 
 Each client runs under Valgrind's callgrind, which counts from the moment the client is connected. A figure is the
 difference of two rounds of different lengths, so that whatever a round does besides its calls cancels out.
@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
+
+from attrs import frozen
 
 from .figures import Figure
 from .peers import BY_HAND, CALLERS, OURS
@@ -18,6 +21,51 @@ from .peers.contest import Contestant, enter
 
 BOUNDS: Final = (1.5, 1.6, 1.6)
 """For each number of callers, our instructions compared with those of the minimal client."""
+
+MOST: Final = (290, 219, 216)
+"""For each number of callers, the thousands of instructions of a plain call over stdio. They may grow by 1 %."""
+
+SDK: Final = "mcp.Client"
+
+TRANSPORTS: Final = {
+    "stdio": "",
+    "json": ", HTTP",
+    "events": ", HTTP, events",
+    "modern": ", in process",
+    "legacy": ", in process, legacy",
+}
+"""The ends of the names of peers."""
+
+
+@frozen
+class Kind:
+    """A kind of calls.
+
+    Attributes:
+        call: how they are made.
+        configured: how ours is configured, by the end of its name.
+        peer: what it is compared with, doing the same unless it cannot.
+        over_stdio: the bound of the ratio over stdio.
+        elsewhere: that over other transports.
+    """
+
+    call: str
+    configured: str = ""
+    peer: str = SDK
+    over_stdio: float = 1.0
+    elsewhere: float = 1.0
+
+
+KINDS: Final = {
+    "progress": Kind("progress", over_stdio=0.6),
+    "_meta": Kind("_meta", over_stdio=0.5),
+    "span": Kind("span", over_stdio=0.7),
+    "schema": Kind("plain", ", schema"),
+    "middleware": Kind("plain", ", middleware", OURS, 1.15, 1.15),
+}
+
+FEW: Final = (128, 384)
+"""The calls of the two rounds of these."""
 
 PEERS: Final = (BY_HAND, OURS, "mcp.Client")
 
@@ -52,36 +100,67 @@ def counted(contestant: Contestant) -> int:
 
 @contextmanager
 def enter_counted(peer: str) -> Iterator[Contestant]:
-    """Start the process of a peer under callgrind, which counts once the peer is connected and warm."""
-    with enter("calls", peer, under=VALGRIND) as contestant:
-        for callers in CALLERS:
-            contestant.play(callers, SHORT)
+    """Start the process of a peer under callgrind, which counts once the peer is connected."""
+    with enter("counted", peer, under=VALGRIND) as contestant:
         control(contestant, "--instr=on")
-        contestant.play(1, 1)  # without it there is no counter to read
+        contestant.play(1, 1, "plain")  # without it there is no counter to read
         yield contestant
 
 
-def instructions(contestant: Contestant, callers: int) -> float:
+def instructions(
+    contestant: Contestant, callers: int, call: str = "plain", rounds: tuple[int, int] = (SHORT, LONG)
+) -> float:
     """Return the instructions of a call."""
+    contestant.play(callers, CALLERS[-1], call)  # so that no round pays for what happens only once
     counts = [counted(contestant)]
-    for calls in (SHORT, LONG):
-        contestant.play(callers, calls)
+    for calls in rounds:
+        contestant.play(callers, calls, call)
         counts.append(counted(contestant))
     before, between, after = counts
-    return ((after - between) - (between - before)) / (LONG - SHORT)
+    return ((after - between) - (between - before)) / (rounds[1] - rounds[0])
 
 
-def figures() -> list[Figure]:
-    """Count for ours, the minimal client, and the client of the SDK."""
+def figures_of(kinds: Sequence[str], transports: Sequence[str]) -> Iterator[Figure]:
+    """Count calls of some kinds over some transports; each peer is started once for each transport."""
+    for transport in transports:
+        found: dict[tuple[str, str], list[float]] = {}
+        pairs = {(f"{OURS}{TRANSPORTS[transport]}{KINDS[kind].configured}", KINDS[kind].call) for kind in kinds}
+        pairs |= {(f"{KINDS[kind].peer}{TRANSPORTS[transport]}", KINDS[kind].call) for kind in kinds}
+        for peer in sorted({peer for peer, _ in pairs}):
+            with enter_counted(peer) as contestant:
+                for call in sorted(call for each, call in pairs if each == peer):
+                    found[peer, call] = [instructions(contestant, callers, call, FEW) for callers in CALLERS]
+        for kind in kinds:
+            yield from compare(kind, transport, found)
+
+
+def compare(kind: str, transport: str, found: dict[tuple[str, str], list[float]]) -> Iterator[Figure]:
+    """Compare ours with the peer of a kind."""
+    row, end = KINDS[kind], TRANSPORTS[transport]
+    ours, theirs = found[f"{OURS}{end}{row.configured}", row.call], found[f"{row.peer}{end}", row.call]
+    bound = row.over_stdio if transport == "stdio" else row.elsewhere
+    for callers, our, their in zip(CALLERS, ours, theirs, strict=True):
+        remark = f"{our / 1000:.0f} to {their / 1000:.0f} thousand"
+        label = f"instructions, {kind}, {transport}, to {row.peer}; callers: {callers}"
+        yield Figure(label, our / their, "", bound=bound, remark=remark)
+
+
+def plain() -> list[Figure]:
+    """Count for ours, the minimal client, and the client of the SDK, over stdio."""
     found: dict[str, list[float]] = {}
     for peer in PEERS:
         with enter_counted(peer) as contestant:
             found[peer] = [instructions(contestant, callers) for callers in CALLERS]
     return [
         *(
-            Figure(f"instructions of a tool call, {peer}; callers: {callers}", count / 1000, "thousand")
+            Figure(
+                f"instructions of a tool call, {peer}; callers: {callers}",
+                count / 1000,
+                "thousand",
+                bound=most * 1.01 if peer == OURS else None,
+            )
             for peer in PEERS
-            for callers, count in zip(CALLERS, found[peer], strict=True)
+            for callers, count, most in zip(CALLERS, found[peer], MOST, strict=True)
         ),
         *(
             Figure(
@@ -90,7 +169,26 @@ def figures() -> list[Figure]:
                 "",
                 bound=bound if peer == BY_HAND else None,
             )
-            for peer in (BY_HAND, "mcp.Client")
+            for peer in (BY_HAND, SDK)
             for callers, ours, theirs, bound in zip(CALLERS, found[OURS], found[peer], BOUNDS, strict=True)
         ),
     ]
+
+
+def part(kinds: Sequence[str], transports: Sequence[str]) -> list[Figure]:
+    """Count a part."""
+    return list(figures_of(kinds, transports))
+
+
+PARTS: Final[dict[str, Callable[[], list[Figure]]]] = {
+    "plain": plain,
+    **{kind: partial(part, (kind,), tuple(TRANSPORTS)) for kind in KINDS},
+    **{transport: partial(part, tuple(KINDS), (transport,)) for transport in TRANSPORTS},
+    **{f"{kind}:{each}": partial(part, (kind,), (each,)) for kind in KINDS for each in TRANSPORTS},
+}
+"""What can be counted on its own, which takes minutes."""
+
+
+def figures() -> list[Figure]:
+    """Count all of it."""
+    return [*plain(), *part(tuple(KINDS), tuple(TRANSPORTS))]

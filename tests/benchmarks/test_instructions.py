@@ -34,7 +34,7 @@ def test_what_a_round_costs_besides_its_calls_cancels_out(
 ) -> None:
     played = 0
 
-    def play(self: Contestant, callers: int, calls: int) -> None:
+    def play(self: Contestant, callers: int, calls: int, kind: str) -> None:
         nonlocal played
         played += 90_000 + 1000 * calls
 

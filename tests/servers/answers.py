@@ -16,7 +16,7 @@ from typing import Any, Final
 Json = dict[str, Any]
 
 BY_SESSION: Final = {"k": 1}
-"""A ``_meta`` of the caller: such a request takes the way of the SDK's session."""
+"""A ``_meta`` of the caller: in a test with the mark ``own_way``, such a call over a pipe has a task."""
 
 METHODS: Final = (
     *("tools/call", "resources/read", "prompts/get", "completion/complete"),

@@ -3,9 +3,9 @@
 The moment that the kernel takes to report the exit of a process is long on a machine that is busy. An error then could
 not say how the process has ended, which many tests expect; so here the library waits for it as long as it takes.
 
-A request over stdio or HTTP may go directly or through the SDK's dispatcher, and nothing but its cost may depend on
+A request over a pipe may be a line without a task, or an exchange in a task, and nothing but its cost may depend on
 that. So each test draws one way or both, and a failure shows which. ``PROGRAMS_SEED`` repeats it; with ``WAY``, all
-tests take one of `WAYS`.
+tests take one of `WAYS`. A test with the mark ``own_way`` decides: only its calls with `BY_SESSION` have a task.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from mcp_actors.servers.connection import _dispatch
+from mcp_actors.kernel import Later
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.group import _memory, _tree
-from mcp_actors.servers.requests import is_traced
 from mcp_actors.servers.transports.stdio import _link
 from tests.programs import SEED
 
-WAYS: Final = {"direct": 1.0, "mixed": 0.5, "dispatched": 0.0}
-"""The share of requests that go directly if they may."""
+from .answers import BY_SESSION
+
+WAYS: Final = {"direct": 1.0, "mixed": 0.5, "exchanged": 0.0}
+"""The share of requests that are lines without a task if they may."""
 
 
 EXIT: Final = 30.0
@@ -56,10 +57,17 @@ def files_are_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_tree, "FLUSH_WAIT", EXIT)
 
 
+def is_by_session(later: Later[Any]) -> bool:
+    """Return True for a call that is to have a task."""
+    return getattr(later.message, "meta", None) == BY_SESSION
+
+
 @pytest.fixture(autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Draw the way of the requests that may go directly, unless the test has the mark ``own_way``."""
     if request.node.get_closest_marker("own_way") is not None:
+        take = DirectRequests.take
+        monkeypatch.setattr(DirectRequests, "take", lambda self, later: not is_by_session(later) and take(self, later))
         return "direct"
     draw = random.Random(f"{SEED} {request.node.nodeid}")
     drawn = os.environ.get("WAY") or draw.choice([*WAYS])
@@ -67,5 +75,11 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if drawn != "direct":
         take, share = DirectRequests.take, WAYS[drawn]
         monkeypatch.setattr(DirectRequests, "take", lambda self, later: draw.random() < share and take(self, later))
-        monkeypatch.setattr(_dispatch, "is_traced", lambda: draw.random() >= share or is_traced())
     return drawn
+
+
+@pytest.fixture
+def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no request go directly if the parameter is true."""
+    if request.param:
+        monkeypatch.setattr(DirectRequests, "take", lambda self, later: False)

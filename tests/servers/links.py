@@ -7,15 +7,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
 import trio
-from mcp import Client
-from mcp.shared.message import SessionMessage
-from mcp.types import CallToolResult, JSONRPCNotification, TextContent
+from mcp import MCPError
+from mcp.types import (
+    METHOD_NOT_FOUND,
+    CallToolResult,
+    Implementation,
+    JSONRPCNotification,
+    ListToolsResult,
+    TextContent,
+)
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers.transports import Link
+from mcp_actors.servers.session import Session
+from mcp_actors.servers.transports import Link, Unasked
 from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._pipes import PipeReader
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
 
 from .processes import BOUND, eventually
@@ -36,12 +43,36 @@ def never_lost() -> None:
     raise AssertionError("the connection was reported as lost")
 
 
+class Client(Session):
+    """A session that calls and lists tools."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> CallToolResult:
+        result = await self.ask("tools/call", {"name": name, "arguments": arguments or {}})
+        return CallToolResult.model_validate(result, by_name=False)
+
+    async def list_tools(self) -> ListToolsResult:
+        return ListToolsResult.model_validate(await self.ask("tools/list", {}), by_name=False)
+
+
+async def call(session: Client, tool: str, arguments: dict[str, Any] | None = None) -> CallToolResult:
+    """Call a tool."""
+    return await session.call_tool(tool, arguments)
+
+
 @asynccontextmanager
 async def open_session(link: Link, mode: str = "legacy") -> AsyncIterator[Client]:
-    """Open the SDK's client on a link; what it wraps around an exception of the block is taken off again."""
+    """Open a session on a link; what is wrapped around an exception of the block is taken off again."""
+    session = Client(link, "scripted", Implementation(name="tests", version="1"), {})
     try:
-        async with Client(link.target, mode=mode) as client:
-            yield client
+        async with session.open():
+            try:
+                if mode == "legacy":
+                    raise MCPError(METHOD_NOT_FOUND, "it is not asked")
+                session.adopt(await session.discover())
+            except MCPError:
+                session.adopt(await session.initialize())
+                await session.notify("notifications/initialized")
+            yield session
     except ExceptionGroup as group:
         if len(group.exceptions) > 1:
             raise
@@ -78,15 +109,47 @@ def shell(script: str, stop_timeout: float = 0.5, **options: Any) -> ServerConfi
     return ServerConfig("shell", Stdio("/bin/sh", ("-c", script), **options), stop_timeout=stop_timeout)
 
 
-def notification(text: str) -> SessionMessage:
+def notification(text: str) -> JSONRPCNotification:
     """Make a small message."""
-    return SessionMessage(JSONRPCNotification(jsonrpc="2.0", method="test", params={"text": text}))
+    return JSONRPCNotification(jsonrpc="2.0", method="test", params={"text": text})
 
 
-async def streams_of(link: Link) -> tuple[PipeReader, PipeWriter]:
-    """Return the bare streams of a link, without a session on top."""
+class Messages:
+    """The messages of a link that are not answers, one by one."""
+
+    def __init__(self, link: StdioLink) -> None:
+        self._link = link
+        self._read: list[Unasked] = []
+
+    async def receive(self) -> Unasked:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: there is none.
+        """
+        with trio.CancelScope() as scope:
+
+            async def take(message: Unasked) -> None:
+                self._read.append(message)
+                scope.cancel("one is enough")
+
+            if not self._read:
+                await self._link.read(take)
+        if not self._read:
+            raise anyio.EndOfStream
+        return self._read.pop(0)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._link._reader.close()
+
+
+async def never_received(message: Unasked) -> None:
+    """Fail: to be used where a server sends nothing unasked."""
+    raise AssertionError(f"{message} was received")
+
+
+def streams_of(link: Link) -> tuple[Messages, PipeWriter]:
+    """Return the two sides of a link, without a session on top."""
     assert isinstance(link, StdioLink)
-    reader, writer = await link.target.__aenter__()
-    assert isinstance(reader, PipeReader)
-    assert isinstance(writer, PipeWriter)
-    return reader, writer
+    return Messages(link), link._writer

@@ -13,21 +13,20 @@ from typing import Any
 import anyio
 import trio
 from attrs import define, field
-from mcp.client._transport import ReadStream, WriteStream
 from mcp.server import Server
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 
 from mcp_actors.config import ServerConfig
-from mcp_actors.servers.transports import Link
 from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports.wire._streams import MessageReader, OpenStreams, Stream
+from mcp_actors.servers.transports._streams_link import StreamsLink
+from mcp_actors.servers.transports.wire import MessageReader, MessageWriter
 
 
 class Reader(MessageReader):
     """The messages from the server, and their end."""
 
-    def __init__(self, inner: ReadStream[SessionMessage | Exception], lifeline: Lifeline) -> None:
+    def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner = inner
         self._lifeline = lifeline
         self.dead = False
@@ -38,7 +37,7 @@ class Reader(MessageReader):
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            message = await self._inner.receive()
+            message: SessionMessage | Exception = await self._inner.receive()
         except anyio.EndOfStream:
             self._lifeline.lose()
             raise
@@ -52,10 +51,10 @@ class Reader(MessageReader):
         await self._inner.aclose()
 
 
-class Writer(Stream):
+class Writer(MessageWriter):
     """The messages to the server."""
 
-    def __init__(self, inner: WriteStream[SessionMessage], lifeline: Lifeline) -> None:
+    def __init__(self, inner: Any, lifeline: Lifeline) -> None:
         self._inner = inner
         self._lifeline = lifeline
 
@@ -67,14 +66,10 @@ class Writer(Stream):
         await self._inner.aclose()
 
 
-class MemoryLink(Link):
+class MemoryLink(StreamsLink):
     """An open connection; to the actor it looks like one to a process."""
 
-    def __init__(self, target: OpenStreams, lifeline: Lifeline) -> None:
-        super().__init__(lifeline)
-        self.target = target
-        self.endpoint = "memory"
-        self.pid = 1
+    pid = 1
 
 
 @define(eq=False)
@@ -115,8 +110,9 @@ class Machine:
             trio.lowlevel.spawn_system_task(self._serve, scope, ended, *server_streams, name="machine")
             mine = self._running = Reader(reader, lifeline), scope
             try:
-                yield MemoryLink(OpenStreams(mine[0], Writer(writer, lifeline)), lifeline)
+                yield MemoryLink("memory", mine[0], Writer(writer, lifeline), lifeline)
             finally:
+                lifeline.closing = True
                 scope.cancel("the connection is over")
                 with trio.CancelScope(shield=True):
                     await ended.wait()

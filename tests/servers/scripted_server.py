@@ -86,7 +86,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--notices", type=int, default=0, metavar="N", help="… and `grow` says N times that it grew")
     parser.add_argument("--die-on-list", action="store_true", help="exit with 7 at tools/list")
     parser.add_argument("--error-on-list", action="store_true", help="answer tools/list with an error")
-    parser.add_argument("--deep-list", type=int, default=0, metavar="N", help="offer a tool with a schema that deep")
+    parser.add_argument("--deep-list", type=int, default=0, metavar="N", help="list the tools with a _meta that deep")
     parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
     parser.add_argument("--die-after-list", action="store_true", help="answer tools/list and exit with 8 at once")
     parser.add_argument("--error-on-call", nargs=2, metavar=("CODE", "TEXT"), help="answer tool calls with this error")
@@ -281,19 +281,16 @@ class ScriptedServer:
             raise RpcError(INTERNAL_ERROR, "the list of tools is lost")
         if self.flags.hang_on_list:
             return None
-        deep: Json = schema()
+        deep: Json = {}
         for _ in range(self.flags.deep_list):
-            deep = {"type": "object", "not": deep}
+            deep = {"deep": deep}
         extra = {f"tool_{number}": (f"Tool number {number}.", schema()) for number in range(self.flags.tools)}
         return {
             "tools": [
                 {"name": name, "description": description, "inputSchema": input_schema}
-                for name, (description, input_schema) in {
-                    **TOOLS,
-                    **extra,
-                    **({"deep": ("Deep.", deep)} if self.flags.deep_list else {}),
-                }.items()
-            ]
+                for name, (description, input_schema) in {**TOOLS, **extra}.items()
+            ],
+            **({"_meta": deep} if deep else {}),
         }
 
     def grow(self) -> str:

@@ -27,7 +27,6 @@ from mcp_actors import (
     result_value,
 )
 from mcp_actors.config import CallNext, ToolRequest
-from mcp_actors.servers.transports.wire import FIRST_ID
 
 from ..messages import Said
 from .fleet import Outcome
@@ -229,7 +228,7 @@ async def test_an_invalid_answer_is_an_error_of_its_own_request_only() -> None:
         outcome = Outcome()
         nursery.start_soon(outcome.of, servers["a"].call_tool, "mute", {})
         await wait_all_tasks_blocked(0.05)
-        for number in (FIRST_ID, FIRST_ID + 1):
+        for number in range(1, 6):
             await servers["a"].call_tool("print_raw", {"text": answer % number})
         await eventually(lambda: outcome.over)
         assert isinstance(outcome.error, ConnectionLost)

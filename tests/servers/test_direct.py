@@ -32,11 +32,12 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
+from mcp_actors.config import CallbackContext
 from mcp_actors.servers import NotSupported
-from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.connection._direct import DirectRequests, SentRequest
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
-from mcp_actors.servers.transports.wire import FIRST_ID, LAST_ID, ReadingPace, RequestTable
+from mcp_actors.servers.transports.wire import LAST_ID, ReadingPace, RequestTable
 from tests.idle_clock import IdleClock
 from tests.messages import Said
 
@@ -87,7 +88,7 @@ ANSWER: Final = '{"jsonrpc":"2.0","id":$id,"result":{"content":[{"type":"text","
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_plain_call_has_no_task_and_an_id_that_the_session_never_uses(era: str, log: Path) -> None:
+async def test_a_plain_call_has_no_task_and_an_id_of_its_own(era: str, log: Path) -> None:
     async with open_servers(config(era, log)) as servers:
         await servers["a"].call_tool("echo")
         idle = trio.lowlevel.current_statistics().tasks_living
@@ -98,26 +99,21 @@ async def test_a_plain_call_has_no_task_and_an_id_that_the_session_never_uses(er
             await eventually(lambda: len(messages(log, "tools/call")) == 11)
             kill(servers["a"])
     assert [type(outcome.error) for outcome in outcomes] == [ConnectionLost] * 10
-    ids = [message["id"] for message in messages(log, "tools/call")]
-    assert len(set(ids)) == 11
-    assert min(ids) >= FIRST_ID
-    assert all(message["id"] < FIRST_ID for message in messages(log, "tools/list"))
+    ids = [message["id"] for method in ("tools/call", "tools/list") for message in messages(log, method)]
+    assert len(set(ids)) == len(ids) == 12
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_both_ways_send_the_same_request(era: str, log: Path) -> None:
+async def test_a_call_with_a_meta_differs_in_nothing_else(era: str, log: Path) -> None:
     arguments = {"a": None, "b": [None, {"c": "é\u2028"}], "d": 1.5, "e": 2**60, "f": True}
     async with open_servers(config(era, log)) as servers:
         for given in (arguments, {}, None):
             await servers["a"].call_tool("echo", given)
-            await servers["a"].call_tool("echo", given, meta=BY_SESSION)
-    sent = [(message["id"] >= FIRST_ID, message["params"]) for message in messages(log, "tools/call")]
-    assert [direct for direct, _ in sent] == [True, False] * 3
-    for (_, direct), (_, by_session) in zip(sent[::2], sent[1::2], strict=True):
-        assert by_session["_meta"].pop("k") == 1
-        assert direct == by_session | ({} if by_session["_meta"] else {"_meta": {}}) or "_meta" not in direct
-        assert direct.get("_meta", {}) == by_session["_meta"]
-        assert direct.get("arguments") == by_session.get("arguments")
+            await servers["a"].call_tool("echo", given, meta={"k": 1})
+    sent = [message["params"] for message in messages(log, "tools/call")]
+    for bare, full in zip(sent[::2], sent[1::2], strict=True):
+        assert full["_meta"].pop("k") == 1
+        assert bare == {name: value for name, value in full.items() if value or name != "_meta"}
 
 
 # --- answers --------------------------------------------------------------------------------------------------------
@@ -129,7 +125,8 @@ async def test_answers_out_of_order_doubled_or_unasked_reach_the_right_callers(e
     async with open_servers(config(era, log)) as servers:
         async with calls(3, servers["a"].call_tool, "mute") as outcomes:
             await wait_all_tasks_blocked(0.01)
-            first = FIRST_ID
+            await eventually(lambda: len(messages(log, "tools/call")) == 3)
+            first = messages(log, "tools/call")[0]["id"]
             ids = (first + 2, first + 2, first + 500, LAST_ID, LAST_ID + 1, 2**70, first, first + 1, first)
             lines = [reply % (number, number - first) for number in ids]
             text = '{"jsonrpc":"2.0","id":$text,"result":{"content":[]}}'
@@ -218,7 +215,7 @@ async def test_a_server_that_asks_back_gets_its_answer_and_the_call_is_sent_once
     async with open_servers(config(era, log, max_in_flight=max_in_flight), callbacks=Callbacks(roots=roots)) as servers:
         assert "file:///here" in text_of(await servers["a"].call_tool("ask"))
     sent = messages(log, "tools/call")
-    assert [message["id"] >= FIRST_ID for message in sent] == ([True, False] if era == "modern" else [True])
+    assert len({message["id"] for message in sent}) == len(sent)
     assert [message["params"].get("requestState") for message in sent[1:]] == ["halfway"] * (era == "modern")
 
 
@@ -239,6 +236,26 @@ async def test_rounds_of_input_are_limited_as_by_the_session(meta: dict[str, Any
         with pytest.raises(LimitExceeded, match="asked for input 10 times"):
             await servers["a"].call_tool("ask again", meta=meta)
     assert len(messages(log, "tools/call")) == 11
+
+
+async def test_a_question_that_is_withdrawn_in_the_same_write_is_asked_no_longer(log: Path) -> None:
+    open_questions = set[object]()
+
+    async def ask(context: CallbackContext) -> ListRootsResult:
+        open_questions.add(context.request_id)
+        try:
+            await trio.sleep_forever()
+        finally:
+            open_questions.remove(context.request_id)
+
+    question = '{"jsonrpc":"2.0","id":"q$id","method":"roots/list"}'
+    withdrawal = '{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q$id"}}'
+    answer = '{"jsonrpc":"2.0","id":$id,"result":{"content":[{"type":"text","text":"done"}]}}'
+    async with open_servers(config("legacy", log, callbacks=Callbacks(roots=ask))) as servers:
+        for _ in range(20):  # Trio runs the tasks of a tick in any order
+            await servers["a"].call_tool("say", {"lines": [question + "\n" + withdrawal, answer]})
+            await wait_all_tasks_blocked()
+            assert open_questions == set()
 
 
 @pytest.mark.parametrize("attempt", range(8))  # Trio runs the tasks of a tick in any order
@@ -455,6 +472,7 @@ class Waiting:
     """A request that notes its answer."""
 
     sent = True
+    report = None
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -467,30 +485,36 @@ class Waiting:
         """Note an error."""
         self.answers.append(error.message)
 
+    def closed(self) -> None:
+        """Note the end of the connection."""
+        self.answers.append(None)
+
 
 def test_ids_begin_again_and_pass_by_those_that_wait() -> None:
     table = RequestTable()
-    old = table.add(Waiting())
+    old = table.add_new(Waiting())
     table._last = LAST_ID - 1
-    assert [table.add(Waiting()) for _ in range(3)] == [LAST_ID, FIRST_ID + 1, FIRST_ID + 2]
-    assert old == FIRST_ID
+    assert [table.add_new(Waiting()) for _ in range(3)] == [LAST_ID, 2, 3]
+    assert old == 1
     assert len(table) == 4
 
 
 async def test_ids_that_begin_again_reach_their_callers(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RequestTable, "add", starting_late(RequestTable.add))
+    monkeypatch.setattr(RequestTable, "add_new", starting_late(RequestTable.add_new))
     async with open_servers(config("legacy", log)) as servers:
         for _ in range(5):
             assert text_of(await say(servers["a"], ANSWER)) == "answered"
-    assert [message["id"] for message in messages(log, "tools/call")][:3] == [LAST_ID - 1, LAST_ID, FIRST_ID]
+    ids = [message["id"] for message in messages(log, "tools/call")]
+    assert ids == [LAST_ID - 1, LAST_ID, *range(ids[2], ids[2] + 3)]
+    assert ids[2] < 10
 
 
 def starting_late(add: Any) -> Any:
-    """Return `RequestTable.add` of a connection that has sent a thousand million requests."""
+    """Return `RequestTable.add_new` of a connection that has sent a thousand million requests."""
 
     def add_late(table: RequestTable, request: Any) -> int:
-        if table._last == FIRST_ID - 1:
-            table._last = LAST_ID - 2
+        if isinstance(request, SentRequest) and table._last < 10 and not table.__dict__.setdefault("late", False):
+            table.__dict__["late"], table._last = True, LAST_ID - 2
         number: int = add(table, request)
         return number
 

@@ -25,6 +25,7 @@ from mcp_actors.servers.transports.wire import ReadingPace
 from mcp_actors.servers.transports.wire._server_requests import LATE
 from tests.programs import FULL_SIZE
 
+from .answers import BY_SESSION
 from .links import text_of
 from .wire_pipes import Machine, WireProcess, needs_linux
 from .wire_server import Json
@@ -38,8 +39,8 @@ PIPE: Final = 8192
 
 LEAVE_AT: Final = 6.0
 
-WAYS: Final = (None, {"k": 1})
-"""The caller's ``_meta``: with one, the request goes through the session."""
+WAYS: Final = (None, BY_SESSION)
+"""The caller's ``_meta``: with one, the call has a task."""
 
 QUIET: Final = HealthPolicy(interval=None)
 

@@ -14,7 +14,6 @@ import trio
 from attrs import define, field
 from mcp import ClientSession, MCPError
 from mcp.server import Server
-from mcp.shared.direct_dispatcher import DirectDispatcher
 from mcp.types import (
     HEADER_MISMATCH,
     CallToolResult,
@@ -26,9 +25,8 @@ from mcp.types import (
 from pydantic import FileUrl, ValidationError
 
 from mcp_actors import Callbacks, Http, InProcess, McpActorsError, ServerConfig, ServerRef, open_servers
-from tests.programs import FULL_SIZE, SEED
 
-from .answers import BY_SESSION, Answers
+from .answers import BY_SESSION
 from .links import text_of
 from .processes import BOUND
 
@@ -192,22 +190,6 @@ async def outcome_of(ref: ServerRef, answer: str, meta: Json | None) -> Any:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("way", WAYS)
-async def test_generated_answers_mean_the_same_by_both_ways(
-    era: str, way: str, by_session: list[str], record_property: Callable[[str, object], None]
-) -> None:
-    answers, number = Answers(SEED), 2000 if FULL_SIZE else 60
-    record_property("note", f"{number} answers, PROGRAMS_SEED={SEED}")
-    async with WAYS[way](era) as ref:
-        for _ in range(number):
-            answer = answers.line()
-            dispatched = await outcome_of(ref, answer, None)
-            before = by_session.count("tools/call")
-            assert dispatched == await outcome_of(ref, answer, BY_SESSION), answer
-            assert by_session.count("tools/call") > before
-
-
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("way", WAYS)
 async def test_a_plain_call_passes_no_model_of_the_session(era: str, way: str, by_session: list[str]) -> None:
     """It fails if a version of the SDK has another name for what is looked up in its session."""
     async with WAYS[way](era) as ref:
@@ -215,61 +197,24 @@ async def test_a_plain_call_passes_no_model_of_the_session(era: str, way: str, b
         assert "tools/call" not in by_session
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("way", WAYS)
-async def test_pages_pass_no_model_of_the_session_unless_it_notes_headers(
-    era: str, way: str, by_session: list[str]
-) -> None:
-    async with WAYS[way](era) as ref:
-        assert ("tools/list" in by_session) == (way != "in process")  # which sends it after the handshake
-        by_session.clear()
-        assert [tool.name for tool in await ref.list_tools()] == ["say"]
-        assert ("tools/list" in by_session) == (era == "modern" and way != "in process")
-
-
-@pytest.mark.parametrize("name", ["_dispatcher", "_stamp"])
-async def test_a_call_goes_through_a_session_in_which_nothing_is_found(
-    name: str, by_session: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mcp_actors.servers.connection._dispatch.getattr", without(name), raising=False)
-    async with over_http("modern") as ref:
-        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
-    assert "tools/call" in by_session
-
-
 def without(missing: str) -> Callable[..., Any]:
     """Return a `getattr` that does not find one name."""
     return lambda found, name, default: default if name == missing else getattr(found, name, default)
 
 
-@pytest.fixture
-def dispatched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The methods of the requests that passed the SDK's dispatchers within this process."""
-    methods, send = list[str](), DirectDispatcher.send_raw_request
+async def test_the_handler_of_a_server_in_this_process_is_called_in_the_task_of_the_request() -> None:
+    """In a nursery of the SDK it would not have the cancellation, and not the context variables, of its caller."""
+    tasks = list[object]()
 
-    async def note(dispatcher: DirectDispatcher, method: str, *args: Any) -> Json:
-        methods.append(method)
-        return await send(dispatcher, method, *args)
+    async def call(context: Any, params: Any) -> CallToolResult:
+        await trio.lowlevel.checkpoint()
+        tasks.append(trio.lowlevel.current_task().name)
+        return CallToolResult(content=[])
 
-    monkeypatch.setattr(DirectDispatcher, "send_raw_request", note)
-    return methods
-
-
-async def test_the_handler_of_a_server_in_this_process_is_called_at_once(dispatched: list[str]) -> None:
-    async with in_process("modern") as ref:
-        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
-    assert "tools/call" not in dispatched
-
-
-@pytest.mark.parametrize("name", ["_peer", "_on_request", "_make_context"])
-async def test_a_call_in_process_goes_through_a_dispatcher_in_which_nothing_is_found(
-    name: str, dispatched: list[str], by_session: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mcp_actors.servers.connection._dispatch.getattr", without(name), raising=False)
-    async with in_process("modern") as ref:
-        assert text_of(await ref.call_tool("say", {"answer": ANSWER})) == "answered"
-    assert "tools/call" in dispatched
-    assert "tools/call" not in by_session
+    config = ServerConfig("a", InProcess(Server("a", on_call_tool=call)), validate="off")
+    async with open_servers(config) as servers:
+        await servers["a"].call_tool("say")
+    assert tasks == ["a:CallTool"]
 
 
 @pytest.mark.parametrize("error", [ValueError("secret"), httpx2.ReadError("secret"), BROKEN, MCPError(7, "no", [1])])

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-import mcp.client.session
 import pytest
 import trio
+from mcp import Client, StdioServerParameters, stdio_client
 from mcp.client import advertise
 from mcp.server.mcpserver import MCPServer
-from mcp.shared.message import SessionMessage
 
 from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
 from mcp_actors.servers.connection import _negotiation
+from mcp_actors.servers.connection._negotiation import OURS
 from mcp_actors.servers.policy._era import ASK, LEGACY, QUIRK, Era, era_after_failure
-from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from mcp_actors.servers.transports.stdio._link import StdioLink
+from mcp_actors.servers.transports.wire import Exchange, Json, Receive
 from tests.idle_clock import IdleClock
 
+from . import wire_server
 from .faults.http_faults import FaultyServer, faulty_server
 from .fleet import kill
 from .groups import AT_ONCE, BOUND, NEVER, Fault, pids_in
@@ -38,6 +41,12 @@ def auto(log: Path, *flags: str, **options: Any) -> ServerConfig:
     return ServerConfig(
         "a", Stdio(program, args), **{"restart": AT_ONCE, "connect_timeout": BOUND, "stop_timeout": 0.5, **options}
     )
+
+
+def messages(log: Path, method: str) -> list[dict[str, Any]]:
+    """Return the messages of a method that the server has read."""
+    read = [json.loads(line) for line in log.read_bytes().splitlines()]
+    return [message for message in read if message.get("method") == method]
 
 
 def negotiations(log: Path) -> list[list[str]]:
@@ -153,13 +162,13 @@ async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """S2-10: an empty pipe does not prove that the server has read anything."""
-    send = PipeWriter.send
+    ask = StdioLink.exchange
 
-    async def late(self: PipeWriter, item: SessionMessage) -> None:
-        await eventually(lambda: self._lifeline.lost)
-        await send(self, item)
+    async def late(self: StdioLink, request: Exchange, receive: Receive) -> Json:
+        await eventually(lambda: self.lost)
+        return await ask(self, request, receive)
 
-    monkeypatch.setattr(PipeWriter, "send", late)
+    monkeypatch.setattr(StdioLink, "exchange", late)
     async with open_servers(auto(tmp_path / "log", "--exit-at-start", "3", restart=NEVER)) as servers:
         error = servers.errors["a"]
     assert isinstance(error, ConnectFailed)
@@ -272,16 +281,14 @@ async def test_an_era_that_does_not_fit_any_more_is_found_out_anew_over_http_too
 async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered_over_http_too(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """B-02: the SDK waits for an answer, and then begins a legacy session."""
-    for module in (mcp.client.session, _negotiation):
-        monkeypatch.setattr(module, "DISCOVER_TIMEOUT_SECONDS", 0.2)
+    """B-02: an answer is awaited for a while, and then a legacy session begins."""
+    monkeypatch.setattr(_negotiation, "DISCOVER_TIMEOUT", 0.2)
     with faulty_server("legacy") as web:
         web.mute.add("server/discover")
         async with open_servers(ServerConfig("a", Http(web.url()))) as servers:
             assert servers["a"].state == "ready"
             assert [record for record in caplog.records if "protocol='legacy'" in record.getMessage()]
-            for module in (mcp.client.session, _negotiation):
-                monkeypatch.setattr(module, "DISCOVER_TIMEOUT_SECONDS", BOUND)
+            monkeypatch.setattr(_negotiation, "DISCOVER_TIMEOUT", BOUND)
             web.mute.clear()
             web.era = "modern"
             await servers["a"].restart()
@@ -293,29 +300,26 @@ async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered_over
 
 
 @pytest.mark.parametrize("able", [False, True])
-async def test_a_process_is_sent_the_same_initialize_as_the_sdk_sends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, able: bool
-) -> None:
+async def test_a_process_is_sent_the_same_initialize_as_the_sdk_sends(tmp_path: Path, able: bool) -> None:
     """B-01: ``initialize`` is written here, so that it can be sent while another question is open."""
-    sent = []
-    send = PipeWriter.send
-
-    async def recorded(self: PipeWriter, item: SessionMessage) -> None:
-        sent.append(item.message.model_dump(mode="json", by_alias=True, exclude_unset=True))
-        await send(self, item)
 
     async def never(*_: Any) -> Any:
         raise AssertionError("it does not ask")
 
-    monkeypatch.setattr(PipeWriter, "send", recorded)
     answers = Callbacks(sampling=never, elicitation=never, roots=never) if able else Callbacks()
     extensions = (advertise("org.example/a", {"b": 1}),) if able else ()
-    for protocol in ("auto", "legacy"):
-        config = auto(tmp_path / "log", protocol=protocol, callbacks=answers, extensions=extensions)
-        async with open_servers(config, strict=True):
-            pass
-    ours, theirs = ({**message, "id": 0} for message in sent if message["method"] == "initialize")
-    assert ours == theirs
+    program, args = wire_server.command("legacy", str(tmp_path / "ours"))
+    async with open_servers(
+        ServerConfig("a", Stdio(program, args), callbacks=answers, extensions=extensions), strict=True
+    ):
+        pass
+    program, args = wire_server.command("legacy", str(tmp_path / "theirs"))
+    given: dict[str, Any] = dict.fromkeys(("sampling_callback", "elicitation_callback", "list_roots_callback"), never)
+    process = stdio_client(StdioServerParameters(command=program, args=list(args)))
+    async with Client(process, mode="legacy", client_info=OURS, extensions=extensions, **(given if able else {})):
+        pass
+    [ours], [theirs] = (messages(tmp_path / side, "initialize") for side in ("ours", "theirs"))
+    assert {**ours, "id": 0} == {**theirs, "id": 0}
 
 
 # --- What is remembered of a failure --------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Answers mean the same by all ways: directly, through the SDK's dispatcher, and through its session."""
+"""Answers mean the same to a line without a task and to an exchange in a task."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ from trio.testing import MockClock
 from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, ServerRef, open_servers
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests
-from mcp_actors.servers.connection._dispatch import DispatchedRequests
 from mcp_actors.servers.policy import parse_result
-from mcp_actors.servers.requests import Request
 from mcp_actors.servers.requests._pages import PART
 from tests.programs import FULL_SIZE, SEED
 
@@ -68,30 +66,14 @@ CALLS: Final[dict[str, Callable[[ServerRef], Awaitable[BaseModel | tuple[BaseMod
 }
 
 
-async def send_by_session(sender: DispatchedRequests, message: Request[Any]) -> Any:
-    """Send a request as `DispatchedRequests` does with one that is not plain."""
-    return await message.send(sender._client, sender._record)
-
-
 @contextmanager
-def dispatched() -> Iterator[None]:
+def exchanged() -> Iterator[None]:
     """Take no request without a task."""
     with patch.object(DirectRequests, "take", lambda *_: False):
         yield
 
 
-@contextmanager
-def by_session() -> Iterator[None]:
-    """Send all requests through the session."""
-    with dispatched(), patch.object(DispatchedRequests, "send", send_by_session):
-        yield
-
-
-WAYS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {
-    "direct": nullcontext,
-    "dispatched": dispatched,
-    "by session": by_session,
-}
+WAYS: Final[dict[str, Callable[[], AbstractContextManager[None]]]] = {"lines": nullcontext, "exchanges": exchanged}
 
 
 async def outcome_of(ref: ServerRef, method: str, way: str) -> tuple[str, Any]:
@@ -106,8 +88,7 @@ async def outcome_of(ref: ServerRef, method: str, way: str) -> tuple[str, Any]:
     except MCPError as exc:
         return "MCPError", exc.error.model_dump()
     except McpActorsError as exc:
-        # What breaks the schema is named as a part of one class, or of one of those that the session tries.
-        # And the number of bytes includes those of the id.
+        # The number of bytes includes those of the id.
         return type(exc).__name__, re.sub(r"invalid response \(.*\);|\(\d+ bytes\)", "…;", str(exc))
 
 
@@ -123,7 +104,7 @@ async def test_all_ways_send_the_same_request(era: str) -> None:
                     with way(), pytest.raises(MCPError):
                         await call(servers["a"])
                 direct, *others = [each.get("params") for each in machine.now.read[before:]]
-                assert others == [direct] * 2
+                assert others == [direct]
 
 
 @pytest.mark.parametrize("method", ["resources/read", "prompts/get", "completion/complete"])

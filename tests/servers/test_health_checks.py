@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 import trio
 import trio.lowlevel
-from mcp import ClientSession, MCPError
+from mcp import MCPError
 from mcp.server import Server
 from mcp.types import CallToolRequestParams, CallToolResult, EmptyResult, ListToolsResult, TextContent, Tool
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -29,7 +29,6 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.connection import _dispatch
 
 from .fleet import calls
 from .groups import AT_ONCE, Events, state
@@ -297,34 +296,6 @@ async def test_a_server_that_ignores_pings_is_asked_for_its_tools(autojump_clock
         assert changes(events) == []
         assert len(server.pings) == 1
         assert servers["a"].state == "ready"
-
-
-@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
-async def test_a_check_goes_past_the_session_if_the_sdk_has_a_way(
-    protocol: Any, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An idle group does little else, and over HTTP the session takes twice as long."""
-    through = list[str]()
-
-    def count(name: str) -> None:
-        real = getattr(ClientSession, name)
-
-        async def send(self: ClientSession, *args: Any, **options: Any) -> Any:
-            through.append(name)
-            return await real(self, *args, **options)
-
-        monkeypatch.setattr(ClientSession, name, send)
-
-    async with open_servers(Moody().config(protocol=protocol)) as group:
-        count("send_ping")
-        count("send_discover")
-        assert (await group["a"].check_health()).status == "healthy"
-        assert through == []
-        monkeypatch.setattr(_dispatch, "_way_past", lambda *_: None)  # as with an SDK that has other names
-        await group["a"].restart()
-        through.clear()
-        assert (await group["a"].check_health()).status == "healthy"
-        assert through == ["send_ping" if protocol == "legacy" else "send_discover"]
 
 
 async def test_a_server_that_is_not_connected_is_not_asked(autojump_clock: MockClock) -> None:

@@ -9,15 +9,11 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from mcp.client import streamable_http
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
 from mcp_actors import ConnectionLost, Http, LimitExceeded, open_servers
 from mcp_actors.servers.transports.http import _sse
-from mcp_actors.servers.transports.http._bodies import SMALL
 from mcp_actors.servers.transports.wire import ReadingPace
 
-from .answers import BY_SESSION
 from .groups import BOUND, LATER, reach, server as scripted
 from .hostile import STEP, LongestStep
 from .hostile_http import Over, hostile_http
@@ -147,29 +143,6 @@ async def test_a_reader_of_events_does_not_rest_after_answers(
                 result = await servers["evil"].call_tool("answer", {"what": "text", "size": size, **kind})
                 assert text_of(result) == "fine"
             assert rests == []
-
-
-@pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
-async def test_the_sdk_parses_nothing_long_that_a_server_sends(
-    kind: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """B-12: it would parse a message several times, and format it for its log, in one step."""
-    sizes: list[int] = []
-
-    class Adapter:
-        def validate_json(self, data: str | bytes, *, by_name: bool) -> JSONRPCMessage:
-            sizes.append(len(data))
-            return jsonrpc_message_adapter.validate_json(data, by_name=by_name)
-
-    monkeypatch.setattr(streamable_http, "jsonrpc_message_adapter", Adapter())
-    with hostile_http() as config:
-        async with open_servers(config) as servers:
-            for meta in (None, BY_SESSION):
-                arguments = {"what": "text", "size": MEGABYTE, **kind}
-                result = await servers["evil"].call_tool("answer", arguments, meta=meta)
-                assert result.structured_content == {"x": "x" * MEGABYTE}
-    assert len(sizes) >= 2
-    assert max(sizes) <= SMALL
 
 
 @pytest.mark.parametrize("over", ["http", "sse"])

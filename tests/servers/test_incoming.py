@@ -130,7 +130,7 @@ async def test_a_late_message_of_an_old_connection_reaches_no_listener() -> None
         async with open_servers(ServerConfig("here", InProcess(telling()), protocol="legacy")) as group:
             listeners_of(group).add(ToolListChangedNotification, heard.append)
             await group["here"].restart()
-            old, new = (each.callbacks()["message_handler"] for each in opened)
+            old, new = (each.handle for each in opened)
             await old(ToolListChangedNotification())
             assert heard == []
             await new(ToolListChangedNotification())
@@ -168,6 +168,6 @@ async def test_a_message_is_passed_on_before_the_server_goes_on() -> None:
         incoming.listeners.add(ToolListChangedNotification, lambda _: heard.append(where.get()))
         token = where.set("in the task that sent it")
         with trio.testing.assert_no_checkpoints():
-            await incoming.callbacks()["message_handler"](ToolListChangedNotification())
+            await incoming.handle(ToolListChangedNotification())
         where.reset(token)
     assert heard == ["in the task that sent it"]

@@ -153,7 +153,7 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
         ("/contextlib.py", OWNER),
         ("/mcp_actors/servers/", OWNER),
         ("/mcp_actors/servers/transports/", ""),
-        ("/jsonrpc_dispatcher.py", ""),
+        ("/session/_dispatcher.py", ""),
         ("/transports/stdio/_start.py", ""),
     ],
 )

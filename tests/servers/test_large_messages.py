@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import pytest
 import trio
-from mcp import Client, ClientSession, MCPError
-from mcp.server import Server
-from mcp.shared.direct_dispatcher import create_direct_dispatcher_pair
-from mcp.types import DiscoverResult, ErrorData, methods
+from mcp import MCPError
+from mcp.types import DiscoverResult, ErrorData, JSONRPCNotification, methods
 from pydantic_core import ValidationError
 
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
-from mcp_actors.servers.connection._sdk import _MISFIT, _check_messages
+from mcp_actors.servers.connection._negotiation import OURS
 from mcp_actors.servers.policy import bounded, has_many, parse_result
-from mcp_actors.servers.transports import Masker
+from mcp_actors.servers.session import Session
+from mcp_actors.servers.session._dispatcher import MISFIT
+from mcp_actors.servers.transports import Link, Masker
+from mcp_actors.servers.transports._link import Lifeline
 from mcp_actors.servers.transports.credentials import Masked
 
 from .faults.http_faults import Raw, faulty_server, response
 from .groups import NEVER, server
 from .hostile import STEP, LongestStep, hostile
-from .links import text_of
+from .links import never_lost, text_of
 
 FEW_ERRORS: Final = 40
 """More than one bad item has, and a small part of what is in these messages."""
@@ -93,7 +94,7 @@ def test_values_are_counted_up_to_the_limit() -> None:
 @pytest.mark.parametrize(("method", "version"), sorted(methods.SERVER_NOTIFICATIONS))
 def test_no_notification_has_the_params_that_replace_large_invalid_ones(method: str, version: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        methods.parse_server_notification(method, version, _MISFIT)
+        methods.parse_server_notification(method, version, MISFIT)
     assert caught.value.error_count() <= FEW_ERRORS
 
 
@@ -161,7 +162,7 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
         if method == "ping":
             pinged.set()
 
-    monkeypatch.setattr("mcp_actors.servers.connection._sdk.check_request", note)
+    monkeypatch.setattr("mcp_actors.servers.session._dispatcher.check_request", note)
     ping = '{"jsonrpc":"2.0","id":2,"method":"ping"}'
     async with open_servers(hostile()) as group:
         for line in (SAMPLING % MESSAGES, ping):
@@ -172,14 +173,20 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
 
 
 async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(caplog: pytest.LogCaptureFixture) -> None:
-    client, _ = create_direct_dispatcher_pair()
-    session = ClientSession(dispatcher=client)
+    session = Session(Link(Lifeline(never_lost)), "a", OURS, {})
     session.adopt(DiscoverResult.model_validate({"supportedVersions": [MODERN], "capabilities": {}, **CACHED}))
-    _check_messages(session, Client(Server("a")))
-    params = {"notifications": {"resourceSubscriptions": ZEROS}}
     method = "notifications/subscriptions/acknowledged"
-    assert not session._intercept_notification(method, params)
-    await session._on_notify(cast("Any", None), method, params)
+    params = {"notifications": {"resourceSubscriptions": ZEROS}}
+    passed: list[object] = []
+
+    def intercept(*message: object) -> bool:
+        passed.append(message)
+        return False
+
+    dispatcher = session._dispatcher
+    dispatcher._on_notify, dispatcher._intercept = session.listener._on_notify, intercept
+    await dispatcher.receive(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
+    assert passed == []
     (record,) = caplog.records
     assert record.exc_info is not None
     error = record.exc_info[1]

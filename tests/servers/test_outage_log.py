@@ -154,11 +154,13 @@ async def test_a_server_that_flaps_is_one_outage(mock_clock: MockClock, told: Ca
             mock_clock.jump(59)
             await crash(group, "a")
             await reach(group, "a", "ready")
-        assert [line[0] for line in told(logging.INFO)] == ["I", "W", "I"]
+        lines = told(logging.INFO)
+        assert [line[0] for line in lines] == ["I", "W", "I"], lines
         mock_clock.jump(61)
         await crash(group, "a")
         await reach(group, "a", "ready")
-    assert [line[0] for line in told(logging.INFO)] == ["I", "W", "I", "W", "I"]
+    lines = told(logging.INFO)
+    assert [line[0] for line in lines] == ["I", "W", "I", "W", "I"], lines
 
 
 async def test_a_server_cannot_forge_a_line(told: Callable[..., list[str]]) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any
 
 import pytest
 import trio
 from attrs import define, field
-from mcp import Client
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
 from mcp_actors.servers.connection import _actor, _negotiation
-from mcp_actors.servers.connection._sdk import BoundedClient
+from mcp_actors.servers.session import Session
 from mcp_actors.servers.transports import Link, open_link
 from tests.idle_clock import IdleClock
 
@@ -59,21 +57,18 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
         finally:
             visits.note("leave link")
 
-    class WatchedClient(BoundedClient):
-        async def __aenter__(self) -> Client:
+    class WatchedSession(Session):
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[None]:
             visits.note("enter session")
-            return await super().__aenter__()
-
-        async def __aexit__(
-            self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-        ) -> None:
             try:
-                await super().__aexit__(kind, exc, traceback)
+                async with super().open():
+                    yield
             finally:
                 visits.note("leave session")
 
     monkeypatch.setattr(_actor, "open_link", watched_link)
-    monkeypatch.setattr(_negotiation, "BoundedClient", WatchedClient)
+    monkeypatch.setattr(_negotiation, "Session", WatchedSession)
     return visits
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import logging
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import open_servers
-from mcp_actors.servers.basics import MAX_WAITING
-from mcp_actors.servers.requests._progress import MAX_CHARACTERS, ProgressFeed
+from mcp_actors import ServerConfig, Stdio, open_servers
+from mcp_actors.servers.requests._progress import MAX_CHARACTERS, MAX_WAITING, Reports
 
-from .groups import server
+from . import wire_server
+from .groups import AT_ONCE, kill, server
 from .links import text_of
 from .test_request_timeouts import patient
 
@@ -104,16 +105,15 @@ async def test_the_oldest_of_too_many_waiting_notifications_are_dropped(
         seen.append(progress)
         await gate.wait()
 
-    feed = ProgressFeed("a", slow)
+    reports = Reports("a", slow, None)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(feed.run)
-        feed.notify(0, None, None)
+        reports.starts(nursery.start_soon, copy_context())
+        reports(0, None, None)
         await wait_all_tasks_blocked()
         for each in range(1, number + 1):
-            feed.notify(each, None, message)
+            reports(each, None, message)
         gate.set()
-        await feed.wait_idle()
-        nursery.cancel_scope.cancel("all was delivered")
+        await reports.wait()
     assert seen == [0, *range(number + 1 - kept, number + 1)]
 
 
@@ -128,3 +128,24 @@ async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojum
         result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 0}, progress=hang)
         assert text_of(result) == "done"
         assert trio.current_time() - began == 1
+
+
+async def test_an_answer_that_has_come_outlives_the_server_while_its_caller_handles_a_report(tmp_path: Path) -> None:
+    """The callback is still busy as the server dies, but the answer was read before that."""
+    program, arguments = wire_server.command("legacy", str(tmp_path / "log"))
+    report = '{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":$id,"progress":1}}'
+    answer = '{"jsonrpc":"2.0","id":$id,"result":{"content":[{"type":"text","text":"done"}]}}'
+    ended = list[str]()
+
+    async def kill_server(progress: float, total: float | None, message: str | None) -> None:
+        kill(servers["a"])
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append("callback")
+
+    async with open_servers(ServerConfig("a", Stdio(program, arguments), restart=AT_ONCE)) as servers:
+        result = await servers["a"].call_tool("say", {"lines": [report, answer]}, progress=kill_server)
+        assert text_of(result) == "done"
+        assert text_of(await servers["a"].call_tool("say", {"lines": [answer]})) == "done"
+    assert ended == ["callback"]

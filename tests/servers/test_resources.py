@@ -31,7 +31,6 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import NotSupported
-from mcp_actors.servers.connection import _dispatch
 
 from ..messages import Said
 from .groups import server
@@ -82,11 +81,8 @@ async def test_no_list_is_requested_from_a_server_without_the_capability(era: Pr
     assert library.methods() == []
 
 
-@pytest.mark.parametrize("way", ["past the session", "through the session"])
-async def test_each_list_is_asked_for_anew(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_list_is_asked_for_anew() -> None:
     """S4-10: nothing is cached, also if the server says that it may be."""
-    if way == "through the session":  # as with a version of the SDK whose names are others
-        monkeypatch.setattr(_dispatch, "_way_past", lambda *_: None)
     hint = CacheHint(ttl_ms=60_000)
     library = Library(cache_hints={"resources/templates/list": hint, "resources/read": hint})
     async with open_servers(library.config()) as servers:

@@ -151,8 +151,8 @@ async def test_the_shortage_that_a_notification_meets_ends_no_connection() -> No
 
 
 async def test_a_stream_of_notifications_is_opened_when_a_shortage_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C-03: and the SDK does not give it up, which it does after two failures."""
-    monkeypatch.setattr("mcp_actors.servers.transports.http.streamable._containment.SHORTAGE_WAIT", 0.0)
+    """C-03: it is not given up, as after two refusals."""
+    monkeypatch.setattr("mcp_actors.servers.transports.http.streamable._session.SHORTAGE_WAIT", 0.0)
     ends = Raw(stream("retry: 1\n\n"))
     async with connected(GET=ends) as (server, _, short):
         await eventually(lambda: server.methods().count("GET") >= 1)

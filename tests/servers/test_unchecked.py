@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +9,7 @@ from mcp import Client
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
-from mcp_actors.servers.connection._sdk import disable_result_validation
+from mcp_actors import InProcess, ServerConfig, open_servers
 
 NUMBER: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOOLS = {
@@ -44,28 +42,22 @@ class Kitchen:
     async def call_tool(self, context: object, params: CallToolRequestParams) -> CallToolResult:
         return TOOLS[params.name][1]
 
-    @asynccontextmanager
-    async def client(self, mode: Any) -> AsyncIterator[Client]:
-        async with Client(self.server, mode=mode) as client:
-            await client.list_tools()
-            yield client
-
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 @pytest.mark.parametrize("name", TOOLS)
 async def test_a_result_is_returned_as_the_server_sent_it_and_nothing_else_is_asked(name: str, mode: Any) -> None:
     kitchen = Kitchen()
-    async with kitchen.client(mode) as client:
-        disable_result_validation(client.session)
-        result = await client.call_tool(name, {})
+    async with open_servers(ServerConfig("a", InProcess(kitchen.server), protocol=mode)) as servers:
+        result = await servers["a"].call_tool(name, {})
     sent = TOOLS[name][1]
     assert (result.content, result.structured_content) == (sent.content, sent.structured_content)
     assert kitchen.listings == 1
 
 
 @pytest.mark.parametrize("name", ["wrong", "missing", "broken schema"])
-async def test_without_this_the_sdk_throws_results_away(name: str) -> None:
-    """If this fails, the SDK has learned to return results, and may be left to itself."""
-    async with Kitchen().client("legacy") as client:
+async def test_the_sdk_throws_results_away(name: str) -> None:
+    """If this fails, the SDK has learned to return results, and the session of an extension may be left to itself."""
+    async with Client(Kitchen().server, mode="legacy") as client:
+        await client.list_tools()
         with pytest.raises(RuntimeError):
             await client.call_tool(name, {})

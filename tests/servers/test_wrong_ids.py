@@ -14,7 +14,6 @@ from mcp import MCPError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectFailed, ConnectionLost, Http, ServerConfig, ServerRef, Sse, open_servers
-from mcp_actors.servers.transports.wire import FIRST_ID
 
 from .answers import BY_SESSION
 from .faults.http_faults import Era, FaultyServer, Raw, answer, faulty_server, response, stream
@@ -127,6 +126,22 @@ async def test_an_answer_to_another_request_is_refused(era: Era, case: str) -> N
         assert server.methods().count("tools/call") == 2 * len(WAYS)
 
 
+DEEP: Final = "[" * 1000 + "]" * 1000
+PAGE: Final = f'{{"jsonrpc": "2.0", "id": {{id______}}, "result": {{"tools": [{{"name": "SECRET", "x": {DEEP}}}]}}}}'
+"""A page that cannot be parsed. Its other items are shown, so it must be a page of this request."""
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("form", [response, lambda status, body: in_event(body)], ids=["body", "event"])
+async def test_a_page_that_cannot_be_parsed_needs_the_id_of_its_request_too(era: Era, form: Any) -> None:
+    """C-02."""
+    async with faulty(era) as (server, ref):
+        server.scripts["tools/list"] = Raw(form(200, with_id(PAGE, OTHER)), "keep")
+        with pytest.raises(ConnectionLost, match=f"is to request {OTHER}") as caught, trio.fail_after(BOUND):
+            await ref.list_tools()
+        assert "SECRET" not in str(caught.value)
+
+
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("case", ACCEPTED)
 async def test_an_id_may_come_back_as_a_text_or_a_float(era: Era, case: str) -> None:
@@ -148,7 +163,7 @@ async def test_an_error_in_a_body_needs_no_id(era: Era, case: str) -> None:
 
 SURPLUS: Final = {
     "body": response(200, SECRET),
-    "body with a guessed id": response(200, with_id(SECRET, FIRST_ID + 1)),
+    "body with a guessed id": response(200, with_id(SECRET, 7)),
     "event": in_event(SECRET),
     "redirect": response(307, "", "Location: /mcp"),
     "challenge": response(401),
@@ -171,7 +186,8 @@ async def test_a_second_response_on_a_kept_connection_is_refused(era: Era, case:
             assert "a response came before the request was sent" in text
             for _ in range(3):
                 assert await call(ref, way, "sleep", {"seconds": 0}) == "slept 0"
-        assert [each["seconds"] for each in server.used] == [1 / 8, 0, 0, 0] * len(WAYS)
+        # Not in this order: the refused call is carried out on another connection than those after it.
+        assert sorted(each["seconds"] for each in server.used) == sorted([1 / 8, 0, 0, 0] * len(WAYS))
         assert ref.statistics().incarnation == 1
 
 

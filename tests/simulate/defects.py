@@ -19,11 +19,10 @@ from mcp_actors.kernel.mailbox._mailbox import Mailbox
 from mcp_actors.kernel.supervisor import _recovery
 from mcp_actors.kernel.supervisor._recovery import Recovery
 from mcp_actors.kernel.supervisor._restart import RestartBudget, affected
-from mcp_actors.servers.connection._direct import CancelNotice
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
 from mcp_actors.servers.connection.upkeep._subscriptions import Connection
-from mcp_actors.servers.group import _leaving, _tree
+from mcp_actors.servers.group import _leaving, _lifecycle, _tree
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.policy import seconds_to_retry
@@ -35,9 +34,11 @@ from mcp_actors.servers.record._state import LISTED
 from mcp_actors.servers.ref import ServerEntry
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.tools._catalog import ServerCatalog
+from mcp_actors.servers.transports import CancelLine
 from mcp_actors.servers.transports.credentials._renewal import Credentials, Renewal
 from mcp_actors.servers.transports.http import _bodies
 from mcp_actors.servers.transports.http.streamable._notification_stream import NotificationStream
+from mcp_actors.servers.transports.http.streamable._session import HttpSession
 from mcp_actors.servers.transports.stdio._writer import PipeWriter
 from mcp_actors.servers.transports.wire._request_table import RequestTable
 
@@ -122,11 +123,11 @@ async def resolve_once(self: Credentials) -> dict[str, str]:
     return resolved[self.transport].copy()
 
 
-resume = CallTool.resume
+send_once = CallTool.send_once
 
 
-async def resume_without_answers(self: CallTool, client: Any, record: Any, *_: object) -> object:
-    return await resume(self, client, record, None, None)
+async def send_without_answers(self: CallTool, session: Any, record: Any, _: object, extras: Any) -> object:
+    return await send_once(self, session, record, {}, extras)
 
 
 def end_rest_in_silence(self: ServerLife) -> None:
@@ -167,7 +168,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a stale catalogue": defect(ServerCatalog, "mark_stale", nothing),
     "a budget that is not reset": defect(Recovery, "_lasted", lambda *_: False),
     "a budget without an end": defect(RestartBudget, "spend", lambda *_: True),
-    "a leaked slot: of a caller who has left": defect(CancelNotice, "written", nothing),
+    "a leaked slot: of a caller who has left": defect(CancelLine, "written", nothing),
     "a deadline that does not wake the timer": defect(Deadlines, "_wake_by", nothing),
     "a call that is forgotten in a crash": defect(Requests, "_abandon", abandon_without_an_answer),
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
@@ -181,7 +182,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
     "an old replica that is kept": defect(LifecycleActor, "_replace", no_wait),
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
-    "a call of two rounds that begins again": defect(CallTool, "resume", resume_without_answers),
+    "a call of two rounds that begins again": defect(CallTool, "send_once", send_without_answers),
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", property(listed_by_state)),
@@ -192,7 +193,8 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
     "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
     "an idle pool that a call starts after its stop": defect(ServerEntry, "note_stopped", note_stopped_replicas),
-    "a refused stream that nobody notices": defect(NotificationStream, "opened", False),
+    "a refused stream that nobody notices": defect(HttpSession, "_note_refusal", no_wait),
     "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
+    "the tools of a server vanish while its last replica is renewed": defect(_lifecycle, "starting", nullcontext),
 }
 """The defects, and how each is put in."""

@@ -11,19 +11,23 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
+import trio
 from attrs import evolve
 
-from mcp_actors import Backoff, RestartPolicy
+from mcp_actors import Backoff, RestartPolicy, ServerRef
+from mcp_actors.kernel.mailbox import Envelope
+from mcp_actors.kernel.pool._crew import Crew
 
 from ..programs import FULL_SIZE, SEED
 from .defects import DEFECTS
 from .diagram import drawn
-from .plan import WAYS, Plan, SimulatedServer
+from .plan import WAYS, Deed, Plan, SimulatedServer
 from .run import failure, run
 from .trace import Entry
-from .world import World, last_call
+from .world import BUSY, BUSY_SECONDS, World, busy_call, last_call
 
 SEEDS: Final = 2_000 if FULL_SIZE else 500
 
@@ -55,7 +59,7 @@ FOUND: Final[dict[str, int]] = {
     "credentials that are resolved only once": 70,
     "a crash of a replica that ends the others": 8,
     "a catalogue that stays old as its stream has fallen silent": 177,
-    "a stream that is requested from a session that has ended": 29,
+    "a stream that is requested from a session that has ended": 53,
     "a pool whose events are hidden": 0,
     "an idle pool that a call starts after its stop": 37,
     "a refused stream that nobody notices": 341,
@@ -65,6 +69,7 @@ FOUND: Final[dict[str, int]] = {
     "the tools of a server that comes to rest vanish": 0,
     "a wait that outlasts a rest": 95,
     "a change that ends the return of another": 227,
+    "the tools of a server vanish while its last replica is renewed": 13647,
 }
 """The defects that are put in, and a seed that finds each."""
 
@@ -85,6 +90,57 @@ def test_a_defect_that_is_put_in_is_found(name: str) -> None:
         assert run(seed)[1] != []
     if seed not in range(FIRST, FIRST + SEEDS):  # else it is one of the seeds above
         assert run(seed)[1] == []
+
+
+def busy_replicas(world: type[World]) -> World:
+    """Run a world in which two replicas are busy at the end, and requests are not finished before a renewal."""
+    options = {
+        "breaker": None,
+        "idle_timeout": None,
+        "mailbox_size": 256,
+        "max_lifetime": 3600.0,
+        "max_in_flight": 64,
+        "replicas": 2,
+        "request_timeout": 20.0,
+        "restart": RestartPolicy(),
+    }
+    ran = world(Plan(1, (SimulatedServer("a", "pipe", "legacy", options),), (), 0.0, ("leave",)))
+    ran.run()
+    return ran
+
+
+class RenewedWhileBusy(World):
+    """A world in which a replica becomes old after its server has become busy."""
+
+    def _begin_call(self, deed: Deed, ref: ServerRef, callers: trio.Nursery) -> int:
+        if deed == busy_call("a") and all(end.deed != deed for end in self.ends.values()):
+            callers.start_soon(self._renew)
+        return super()._begin_call(deed, ref, callers)
+
+    async def _renew(self) -> None:
+        await trio.sleep(BUSY_SECONDS / 4)
+        self._servers._roster.records["a"].replicas[0].retire("old")
+
+
+def test_a_replica_that_was_renewed_while_its_server_was_busy_has_no_part_in_the_calls() -> None:
+    world = busy_replicas(RenewedWhileBusy)
+    lost = [end for end in world.ends.values() if end.outcome == "ConnectionLost"]
+    assert (world.problems, len(lost)) == ([], BUSY // 2)
+    assert run(8378)[1] == []  # was taken for a defect
+
+
+def test_calls_that_one_replica_has_alone_are_found() -> None:
+    def free_of_the_first(crew: Crew) -> int:
+        taker = next(iter(crew._rank), None)
+        return 0 if taker is None else max(taker.free, 0)
+
+    def take_by_the_first(crew: Crew, envelope: Envelope, *, here: bool = False) -> None:
+        next(iter(crew._rank)).take(envelope, here=here)
+
+    with patch.object(Crew, "free", property(free_of_the_first)), patch.object(Crew, "take", take_by_the_first):
+        world = busy_replicas(World)
+    [problem] = world.problems
+    assert problem in ("a divides its calls into [4, 0]", "a divides its calls into [0, 4]")
 
 
 def test_a_defect_has_a_seed_that_finds_it() -> None:

@@ -16,14 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.shared._context_streams import ContextReceiveStream
 from mcp.shared.message import SessionMessage
 
-from ...servers.transports import ElsewhereServer, Stream, lowlevel
+from ...servers.transports import ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
 from ._functions import on_loop
 
 if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
     from mcp.server import Server
     from mcp.server.mcpserver import MCPServer
 
@@ -51,12 +49,12 @@ class LoopServer(ElsewhereServer):
         self._server: Server[Any] = lowlevel(server)
 
     @asynccontextmanager
-    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[TransportStreams]:
+    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[tuple[Messages, MessageWriter]]:
         """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
         to_server, server_reads = anyio.create_memory_object_stream[Sent](math.inf)
         to_client, client_reads = anyio.create_memory_object_stream[Sent](math.inf)
         served = trio.Event()
-        async with trio.open_nursery() as nursery, ContextReceiveStream[Item](client_reads) as reader:
+        async with trio.open_nursery() as nursery, ContextReader(client_reads) as reader:
             client_writes = PostedWriter(self._bridge.to_loop, to_server)
             nursery.start_soon(self._serve, server_reads, to_client, served, name=f"{self.name}:in process")
             try:
@@ -76,7 +74,7 @@ class LoopServer(ElsewhereServer):
         """Run the server on the event loop until its input ends."""
 
         async def run() -> None:
-            async with ContextReceiveStream[Item](server_reads) as reader:
+            async with ContextReader(server_reads) as reader:
                 writer = PostedWriter(self._bridge.to_trio, to_client)
                 await self._server.run(reader, writer, self._server.create_initialization_options())
 
@@ -88,14 +86,14 @@ class LoopServer(ElsewhereServer):
             served.set()
 
 
-class PostedWriter(Stream):
+class PostedWriter(MessageWriter):
     """The writing end of a stream whose reader is on the other side."""
 
     def __init__(self, post: Callable[[Step], object], stream: MemoryObjectSendStream[Sent]) -> None:
         self._post = post
         self._stream = stream
 
-    async def send(self, item: Item, /) -> None:
+    async def send(self, item: SessionMessage, /) -> None:
         """Post a message with the sender's context variables; drop it if the reader has gone."""
         await anyio.lowlevel.checkpoint()
         self._post_step(partial(self._put, (copy_context(), item)))

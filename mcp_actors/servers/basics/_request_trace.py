@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from attrs import define, field
 
@@ -56,11 +56,13 @@ class RequestTrace:
             the caller, or `ConnectionOver`.
         begun: True once a message was sent, so that the request may have had an effect.
         deadline: the deadline of the request; None while a connection is opened.
+        reports: the `Reports` that its caller is to see before the result; None if there are none, or no result yet.
     """
 
     failure: Exception | None = None
     begun: bool = False
     deadline: Deadline | None = None
+    reports: Any = field(default=None, init=False)
     _questions: int = field(default=0, init=False)
 
     @contextmanager

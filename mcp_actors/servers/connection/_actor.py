@@ -1,7 +1,7 @@
 """The server actor: one connection to one MCP server.
 
-The owner task of the actor enters the link, then `mcp.Client`, waits at the yield, and leaves both in reverse order.
-Requests run in tasks outside the client's nurseries, so a transport that fails gives them errors and does not cancel
+The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
+Requests run in tasks outside the session's nurseries, so a transport that fails gives them errors and does not cancel
 them. A cancel scope surrounds everything; its deadline is lifted once the server is connected (`_patience`). A process
 that exits at ``server/discover`` is started a second time (`_negotiation`).
 
@@ -25,12 +25,11 @@ from ..._collapse import is_failure
 from ..._errors import ConnectFailed, ConnectionLost
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ..basics import ClosingOrder, ConnectionOver, open_trace
-from ..record import NotificationsMissed, ServerInfo, Session, open_incoming
-from ..requests import keep_checking, keep_log_level, send_through
+from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
+from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
+from ..requests import Answered, keep_checking, keep_log_level, send_through
 from ..transports import Masker, open_link, refuse_unreadable
 from ._direct import DirectRequests
-from ._dispatch import DispatchedRequests
 from ._drain import Drain
 from ._failures import (
     after_rounds,
@@ -41,12 +40,12 @@ from ._failures import (
     known_failure,
     reason_of_end,
     session_failed,
+    too_many_rounds,
     unresponsive,
 )
 from ._listing import list_resources, list_tools
 from ._negotiation import Negotiation
 from ._phase import Phase
-from ._sdk import disable_result_validation, too_many_rounds, watch_input_requests
 from .callbacks import open_callbacks
 from .upkeep import (
     ChangeStream,
@@ -66,8 +65,9 @@ if TYPE_CHECKING:
     from ...kernel import Later
     from ..basics import RequestTrace
     from ..policy import Verdict
-    from ..record import ClientCallbacks, Incoming, ServerRecord
-    from ..requests import Request
+    from ..record import Incoming, ServerRecord
+    from ..requests import Reports, Request
+    from ..session import Callbacks, Session
     from ..transports import Link
     from ._patience import Patience
 
@@ -93,6 +93,7 @@ class ServerActor(Actor):
         self._drain = Drain(self._end)
         self._closing = closing or ClosingOrder()
         self._direct: DirectRequests | None = None
+        self._answered = Answered()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -119,10 +120,13 @@ class ServerActor(Actor):
             if (known := known_failure(self._link, exc)) is not None:
                 raise known from known.__cause__
             failure = connect_failed(config, self._phase.of_connect, self._link, exc)
-            negotiation.failed(failure.__cause__)
-            raise failure from failure.__cause__
+            cause = failure.__cause__
+            negotiation.failed(cause)
+            if cause is not None:
+                cause.__context__ = None  # it may be a group in which the cause itself is
+            raise failure from cause
         finally:
-            self._record.session = Session()
+            self._record.session = Facts()
             self._record.keep_stderr()
             if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
@@ -161,32 +165,34 @@ class ServerActor(Actor):
             self._link, self._phase = link, Phase.NEGOTIATING
             self._record.session.masker = link.masker
             self._record.read_stderr = lambda: link.obituary().stderr_tail
-            async with self._session(link, questions.for_client(), negotiation, patience):
+            async with self._open_session(link, questions.for_session(), negotiation, patience):
                 patience.connected()
                 self._phase = Phase.SERVING
                 yield
 
     @asynccontextmanager
-    async def _session(
-        self, link: Link, callbacks: ClientCallbacks, negotiation: Negotiation, patience: Patience
+    async def _open_session(
+        self, link: Link, callbacks: Callbacks, negotiation: Negotiation, patience: Patience
     ) -> AsyncIterator[None]:
         """Open a session over a link, negotiate and list tools."""
         async with (
             patience.follow(link),
             open_incoming(self._record.listeners, self._task_failed) as incoming,
             self._prefer_link_failure(link),
-            negotiation.client(link, incoming.callbacks() | callbacks) as self._client,
         ):
-            with closing(incoming):
-                await negotiation.agree(self._client, link, patience, incoming.tasks)
-                await self._begin(link, incoming)
-                negotiation.succeeded(self._client)
-                if link.lost:
-                    # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So there
-                    # must be no checkpoint from here to `SERVING`, or the actor would serve a lost connection.
-                    raise reason_of_end(self._name, link)
-                with self._restore_subscriptions(link, incoming):
-                    yield
+            callbacks["message_handler"] = incoming.handle
+            session = self._session = negotiation.session(link, callbacks, self.join_handler)
+            async with session.open():
+                with closing(incoming):
+                    await negotiation.agree(session, patience, incoming.tasks)
+                    await self._begin(session, incoming)
+                    negotiation.succeeded(session)
+                    if link.lost:
+                        # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So
+                        # there must be no checkpoint from here to `SERVING`, or a lost connection would be served.
+                        raise reason_of_end(self._name, link)
+                    with self._restore_subscriptions(session, incoming):
+                        yield
 
     @asynccontextmanager
     async def _prefer_link_failure(self, link: Link) -> AsyncIterator[None]:
@@ -201,33 +207,27 @@ class ServerActor(Actor):
                     raise trace.failure from trace.failure.__cause__
             raise
 
-    async def _begin(self, link: Link, incoming: Incoming) -> None:
+    async def _begin(self, session: Session, incoming: Incoming) -> None:
         """List tools and resources, and start the tasks of the connection, before any request is served."""
-        disable_result_validation(self._client.session)
-        watch_input_requests(self._client, self._name)
-        self._dispatched = DispatchedRequests(self._client, self._record, link.posts)
-        self._record.session.past = self._dispatched.dispatch
+        link = session.link
         self._phase = Phase.LISTING
-        await self._listen(link, incoming)
+        await self._listen(session, incoming)
         self._record.listeners.tell(NotificationsMissed())
-        show_tools = await list_tools(self._client, self._record, link, self._dispatched.past_at_first)
-        failure = await list_resources(self._client, self._record, link, self._dispatched.past_at_first)
-        self._remember(link, show_tools)
+        show_tools = await list_tools(session, self._record, link)
+        failure = await list_resources(session, self._record, link)
+        self._remember(session, show_tools)
         self._check_health(link, incoming)
-        self._open_direct(link, incoming)
+        if link.direct is not None and not self._record.config.middleware:
+            link.direct.on_room = self.take_again
+            self._direct = DirectRequests(
+                link.direct, session, self._record, self._drain, incoming.tasks, self._send, self._answered
+            )
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
         if self._record.config.idle_timeout or self._record.config.max_lifetime:
             incoming.tasks.start_soon(report_lifetime, self._record, name=f"{self._name}:lifetime")
         if self._record.config.keep_resources:
             run = partial(keep_resources_listed, self._record, self.ref, failure)
             incoming.tasks.start_soon(run, name=f"{self._name}:resources")
-
-    def _open_direct(self, link: Link, incoming: Incoming) -> None:
-        """Send requests past the session from now on, where the transport and the configuration allow that."""
-        if link.direct is None or self._record.config.middleware:
-            return
-        link.direct.on_room = self.take_again
-        self._direct = DirectRequests(link.direct, self._client, self._record, self._drain, incoming.tasks, self._send)
 
     def _check_health(self, link: Link, incoming: Incoming) -> None:
         """Start the health checks, which end the connection if the server does not answer."""
@@ -242,38 +242,56 @@ class ServerActor(Actor):
         self._record.health.begin(link)
         incoming.tasks.start_soon(keep_checking, self._record, self.ref, end, name=f"{self._name}:health")
 
-    def _restore_subscriptions(self, link: Link, incoming: Incoming) -> AbstractContextManager[None]:
+    def _restore_subscriptions(self, session: Session, incoming: Incoming) -> AbstractContextManager[None]:
         """Send the log level and the subscriptions of earlier connections again."""
         if self._record.opening.log_level is not None:
             incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
-        return renew_subscriptions(self._client, link, incoming.tasks, self._record, self.ref)
+        return renew_subscriptions(session, session.link, incoming.tasks, self._record, self.ref)
 
-    async def _listen(self, link: Link, incoming: Incoming) -> None:
+    async def _listen(self, session: Session, incoming: Incoming) -> None:
         """Receive notifications of changes; modern servers send them only over a stream that the client opens."""
-        link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
-        if lists := lists_that_change(self._client):
-            await ChangeStream(self._name, self._client, incoming, lists, self._endpoint_gone).begin()
+        session.link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
+        if lists := lists_that_change(session):
+            await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
 
     def _endpoint_gone(self, over: ConnectionOver) -> None:
         if self._phase.connected:  # else the handshake fails by itself
             self._drain_and_end(connection_over(self._name, over))
 
-    def _remember(self, link: Link, show_tools: Callable[[], None]) -> None:
-        client, identity = self._client, self._client.server_info
-        self._record.session.pid, self._record.session.take_again = link.pid, self.take_again
+    def _remember(self, session: Session, show_tools: Callable[[], None]) -> None:
+        identity = session.identity
+        self._record.session.pid, self._record.session.take_again = session.link.pid, self.take_again
         self._record.server.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,
-            protocol_version=client.protocol_version,
-            capabilities=client.server_capabilities,
-            instructions=client.instructions,
+            protocol_version=session.version,
+            capabilities=session.capabilities,
+            instructions=session.instructions,
         )
         show_tools()
 
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request, through the user's middleware, and return its result."""
-        middleware = self._record.config.middleware
-        return await (send_through(middleware, message, self._send, self._name) if middleware else self._send(message))
+        if middleware := self._record.config.middleware:
+            return await send_through(middleware, message, self._send_and_report, self._name)
+        result = await self._send(message)
+        reports: Reports | None = current_trace().reports
+        if reports is None or reports.seen:
+            return result
+        later = self.defer(message, keep_slot=True)
+        self._answered.reply(later, result, reports)
+        return later
+
+    async def _send_and_report(self, message: Request[Any]) -> Any:
+        """Send a request, and wait until its caller has seen the reports before the answer."""
+        result = await self._send(message)
+        reports: Reports | None = current_trace().reports
+        if reports is not None:
+            try:
+                await reports.wait()
+            finally:
+                reports.cancel()
+        return result
 
     def take(self, later: Later[Any]) -> bool:
         """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
@@ -283,7 +301,8 @@ class ServerActor(Actor):
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)
 
     def ending(self) -> None:
-        """Put requests that were not written back into the mailbox: the next connection serves them."""
+        """Settle what was answered, and put requests that were not written back: the next connection serves them."""
+        self._answered.hurry()
         if self._direct is not None:
             self._direct.pipe.withdraw_all()
 
@@ -320,11 +339,11 @@ class ServerActor(Actor):
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
-            return await self._dispatched.send(message)
+            return await message.send(self._session, self._record)
         except BaseException as exc:
             if isinstance(exc, Exception) or not is_failure(exc):
                 raise
-            # The SDK serves an in-process server in this task. A `BaseException` of its tool, such as asyncio's
+            # A server in this process is served in this task. A `BaseException` of its tool, such as asyncio's
             # CancelledError, would end the connection and all its other requests.
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)

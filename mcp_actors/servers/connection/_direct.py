@@ -3,8 +3,8 @@
 Theory of operation
 -------------------
 Most requests need nothing but a line in each direction. Such a request (`PlainRequest`) has no task: the step of its
-caller, or the step that frees an in-flight slot, writes the line; the step that reads the answer settles the message.
-Everything else has a request task, and goes through the SDK's dispatcher (see ``_dispatch``) or through its session.
+caller, or the step that frees an in-flight slot, writes the line; the step that reads the answer settles the message,
+and reports of progress are taken in the steps that read them. Everything else has a request task.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -24,38 +24,43 @@ input and carries on from there.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import InputRequiredResult
 from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
 from ..._errors import ServerError
 from ..._foreign import Log
 from ...kernel import NotSent
-from ..policy import is_modern
-from ..requests import PlainRequest, is_traced
-from ..transports import refuse_unreadable
+from ..requests import NO_EXTRAS, PlainRequest
+from ..session import RequestSpan, is_traced
+from ..transports import CancelLine, refuse_unreadable
 from ._failures import answer_not_read, answer_not_understood
-from ._sdk import carry_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mcp import Client
     from mcp.types import ErrorData
 
     from ...kernel import Later
     from ..basics import Background
     from ..record import ServerRecord
-    from ..transports import DirectPipe
+    from ..requests import Answered, Extras, Reports
+    from ..session import Session
+    from ..transports import Pipe
     from ._drain import Drain
 
 logger = Log("mcp_actors.servers")
+
+
+@cache
+def _line_of(method: str) -> bytes:
+    """Return the line of a request, into which go its id, the members of its params, and further members."""
+    return b'{"jsonrpc":"2.0","id":%%d,"method":"%b","params":{%%b%%b}}\n' % method.encode()
 
 
 @define(eq=False, repr=False)
@@ -64,25 +69,27 @@ class DirectRequests:
 
     Args:
         pipe: the pipe to the server.
-        client: the SDK's client for the same connection.
+        meta: the ``_meta`` of every request, as a member of JSON; None in the legacy era.
+        session: the session of the connection.
         record: the record of the server.
         drain: the end of the connection, which waits for requests.
         tasks: runs the tasks of the connection.
         send: waits for a request in the session, and returns its result or raises the error for its caller.
+        answered: the requests whose answers have come before their callers have seen all reports.
     """
 
-    pipe: DirectPipe
-    _client: Client
-    _record: ServerRecord
+    pipe: Pipe
+    session: Session
+    record: ServerRecord
     drain: Drain
     _tasks: Background
     _send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]
-    version: str = field(init=False)
-    _modern: bool = field(init=False)
+    answered: Answered
+    _members: bytes = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.version = self._client.protocol_version
-        self._modern = is_modern(self.version)
+        stamp = self.session.stamp.members
+        self._members = b"" if stamp is None else b",%b" % stamp
 
     def take(self, later: Later[Any]) -> bool:
         """Send a message if it is a plain request. Return False if it needs a task.
@@ -92,23 +99,22 @@ class DirectRequests:
             Exception: the request must not be sent.
         """
         request = later.message
-        if not isinstance(request, PlainRequest) or is_traced():
+        if not isinstance(request, PlainRequest):
             return False
-        members = request.plain(self._client, self._record)
-        if members is None:
+        request.check(self.session, self.record)
+        if (text := request.members or request.written()) is None:
             return False
-        if self._modern:
-            if self.pipe.meta is None:
-                return False
-            members = b"%b,%b" % (members, self.pipe.meta)
-        sent = SentRequest(self, request, later, members)
+        sent = SentRequest(self, request, later)
+        extras = request.extras(self.session, self.record)
+        more = self._members if extras is None and not is_traced() else sent.complete(extras or NO_EXTRAS)
+        sent.line = _line_of(request.method) % (sent.id, text, more)
         try:
             offered = self.pipe.offer(sent)
-        except ValueError:  # the session passes objects to a server in this process
-            self.pipe.table.remove(sent.id)
+        except ValueError:  # a server in this process is given objects, which need no parser
+            sent.forget()
             return False
         if not offered:
-            self.pipe.table.remove(sent.id)
+            sent.forget()
             raise NotSent
         self.drain.enter()
         later.on_cancel = sent.cancel
@@ -116,7 +122,7 @@ class DirectRequests:
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
         """Return the error for the caller of a request whose answer is an error, or cannot be read."""
-        name, masker = self._record.config.name, self._record.session.masker
+        name, masker = self.record.config.name, self.record.session.masker
         if isinstance(exc, ValidationError):
             misfit = answer_not_understood(name, request.operation, exc, masker)
             return caused_by(misfit, masker.clean(exc))  # which cannot be cleaned in place
@@ -128,25 +134,30 @@ class DirectRequests:
             refuse_unreadable(name, request.operation, exc)
         except ServerError as unreadable:
             return unreadable
-        return request.explain(exc, self._record)
+        return request.explain(exc, self.record)
 
-    def carry_on(self, later: Later[Any], required: InputRequiredResult) -> None:
-        """Continue with a request whose answer requires input, in a task with the context variables of its caller."""
-        name, scope = f"{self._record.config.name}:input", trio.CancelScope()
+    def carry_on(self, later: Later[Any], value: Any, extras: Extras) -> None:
+        """Go on after an answer that is not the result, in a task with the context variables of the caller."""
+        name, scope = f"{self.record.config.name}:input", trio.CancelScope()
         later.on_cancel = lambda _: scope.cancel("its caller has left")  # perhaps before the task has begun
-        later.context.run(partial(self._tasks.start_soon, self._resume, later, required, scope, name=name))
+        later.context.run(partial(self._tasks.start_soon, self._go_on, later, value, extras, scope, name=name))
 
-    async def _resume(self, later: Later[Any], required: InputRequiredResult, scope: trio.CancelScope) -> None:
-        request = cast("PlainRequest[Any]", later.message)
-        answer = partial(carry_on, self._client, self._record, request, required)
+    async def _go_on(self, later: Later[Any], value: Any, extras: Extras, scope: trio.CancelScope) -> None:
+        request, reports = cast("PlainRequest[Any]", later.message), extras.reports
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                result = await self._send(request, answer)
+                going_on = partial(request.go_on, self.session, self.record, value, extras)
+                result = await self._send(request, going_on)
             except Exception as exc:
                 later.fail(exc)
             else:
+                if reports is not None:
+                    self.answered.reply(later, result, reports)
+                    return
                 later.reply(result)
+        if reports is not None:
+            reports.cancel()
         if scope.cancelled_caught:
             later.reply(None)  # it frees the slot; its caller has left
 
@@ -154,19 +165,48 @@ class DirectRequests:
 class SentRequest:
     """A plain request on its way: the line that is sent, and the answer that is awaited."""
 
-    __slots__ = ("_direct", "_later", "_request", "id", "line", "sent")
+    __slots__ = ("_direct", "_extras", "_later", "_request", "_span", "id", "line", "report", "sent")
 
-    def __init__(self, direct: DirectRequests, request: PlainRequest[Any], later: Later[Any], members: bytes) -> None:
+    def __init__(self, direct: DirectRequests, request: PlainRequest[Any], later: Later[Any]) -> None:
         self._direct = direct
         self._request = request
         self._later = later
+        self._span: RequestSpan | None = None
         self.sent: bool | None = None
-        self.id: int = direct.pipe.table.add(self)
-        self.line: bytes = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}\n' % (
-            self.id,
-            request.method.encode(),
-            members,
-        )
+        self.report: Reports | None = None
+        self._extras = NO_EXTRAS
+        self.id: int = direct.pipe.table.add_new(self)
+        self.line: bytes = b""
+
+    def complete(self, extras: Extras) -> bytes:
+        """Return a ``_meta`` that not all requests have, as a further member of JSON text."""
+        direct, request = self._direct, self._request
+        meta: dict[str, Any] = dict(extras.meta or {})
+        self._extras = extras
+        if extras.reports is not None:
+            self.report = extras.reports
+            self.report.starts(direct.session.start_soon, self._later.context)
+            if request.deadline is not None:
+                request.deadline.renew()
+            meta["progressToken"] = self.id
+        if is_traced():
+            self._span = RequestSpan(request.method, request.target, self.id)
+            self._span.inject(meta)
+        params = {"_meta": meta} if meta else {}
+        direct.session.stamp.stamp(request.method, params)
+        return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
+
+    def forget(self) -> None:
+        """Do without it: its line was not taken."""
+        self._direct.pipe.table.remove(self.id)
+        self._end()
+
+    def _end(self, failure: BaseException | None = None) -> None:
+        """End its span, and its time without progress."""
+        if self._span is not None:
+            self._span.end(None if failure is None else self._direct.record.session.masker.clean(failure))
+        if self.report is not None and (deadline := self._request.deadline) is not None:
+            deadline.suspend()
 
     def written(self) -> None:
         """Note that the server may have read the request."""
@@ -174,28 +214,48 @@ class SentRequest:
 
     def withdrawn(self) -> None:
         """Return the message to its old place: the next connection serves it."""
-        self._direct.pipe.table.remove(self.id)
+        self.forget()
         self._settling().fail(NotSent())
         self._direct.drain.leave()
 
+    def closed(self) -> None:
+        """Do nothing else: the kernel answers the callers of a connection that has ended."""
+        self._end()
+
     def succeeded(self, result: dict[str, Any]) -> None:
         """Settle the message with a result."""
+        direct, request = self._direct, self._request
         try:
-            value = self._request.read(self._direct.version, result)
+            value = request.read(direct.session, result)
         except Exception as exc:  # a defect of ours too: in this step it would end the connection
             self._fail(exc)
             return
-        if isinstance(value, InputRequiredResult):
-            self._direct.carry_on(self._settling(), value)
+        if self._span is not None:
+            self._span.end()
+        if type(value) is not request.model:
+            direct.carry_on(self._settling(), value, self._extras)
         else:
-            self._settling().reply(value)
-        self._direct.drain.leave()
+            try:
+                value = request.finish(value, direct.record)
+            except Exception as exc:
+                self._settling().fail(exc)
+            else:
+                if self.report is None:
+                    later = self._later
+                    later.on_cancel = None  # as `_settling` does, which is a call more
+                    later.reply(value)
+                else:
+                    direct.answered.reply(self._later, value, self.report)
+        direct.drain.leave()
 
     def refused(self, error: ErrorData) -> None:
         """Settle the message with an error of the server."""
         self._fail(MCPError.from_error_data(error))
 
     def _fail(self, exc: Exception) -> None:
+        self._end(exc)
+        if self.report is not None:
+            self.report.cancel()
         self._settling().fail(self._direct.explain(self._request, exc))
         self._direct.drain.leave()
 
@@ -206,29 +266,14 @@ class SentRequest:
 
     def cancel(self, later: Later[Any]) -> None:
         """Withdraw the request, or ask the server to cancel it."""
-        self._direct.pipe.table.remove(self.id)
+        pipe = self._direct.pipe
+        self.forget()
+        if self.report is not None:
+            self.report.cancel()
         if self.sent is None:
-            self._direct.pipe.withdraw(self)
+            pipe.withdraw(self)
             later.reply(None)  # it frees the slot; its caller has left
         else:
-            self._direct.pipe.count_cancelled()
-            self._direct.pipe.collect(CancelNotice(self.id, later))
+            pipe.count_cancelled()
+            pipe.collect(CancelLine(self.id, partial(later.reply, None)))
         self._direct.drain.leave()
-
-
-class CancelNotice:
-    """Asks the server to cancel a request; the slot of the request is free once it is written."""
-
-    __slots__ = ("_later", "line", "sent")
-
-    def __init__(self, request_id: int, later: Later[Any]) -> None:
-        self._later = later
-        self.sent: bool | None = None
-        params = {"requestId": request_id, "reason": "caller cancelled"}
-        self.line: bytes = to_json({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}) + b"\n"
-
-    def written(self) -> None:
-        """Free the slot."""
-        self._later.reply(None)
-
-    withdrawn = written

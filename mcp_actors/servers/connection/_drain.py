@@ -42,7 +42,8 @@ class Drain:
     def leave(self) -> None:
         """Note that a request that was entered has ended."""
         self._under_way -= 1
-        self._end_if_done()
+        if self._cause is not None:
+            self._end_if_done()
 
     def begin(self, cause: Exception) -> None:
         """Begin to drain, and end at once if no request is under way. The first cause counts."""

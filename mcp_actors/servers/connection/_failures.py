@@ -11,12 +11,13 @@ from mcp.types import METHOD_NOT_FOUND
 from pydantic_core import ValidationError
 
 from ..._collapse import caused_by, collapse
-from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, RequestTimedOut
+from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, LimitExceeded, RequestTimedOut
 from ..._plain_text import indented, plain_text
 from ...auth import SignInRequired
 from ..basics import ConnectionOver, own_shortage, problem_of
 from ..policy import incompatibility
 from ..requests import first_problem
+from ..session import MAX_ROUNDS
 from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
@@ -247,3 +248,12 @@ def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> st
     if config.protocol != "auto":
         return f"; if it does not support protocol={config.protocol!r}, use 'auto'"
     return "; check that it is an MCP server" if cause.code == METHOD_NOT_FOUND else ""
+
+
+def too_many_rounds(server: str, operation: str) -> LimitExceeded:
+    """Return the error for a server that requests input again and again."""
+    return LimitExceeded(
+        f"server {server!r}: {operation} asked for input {MAX_ROUNDS} times without an answer, and may have taken "
+        "effect; fix the server",
+        server=server,
+    )

@@ -15,14 +15,9 @@ from ._failures import tools_not_listed
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mcp import Client
-
     from ..record import ServerRecord
-    from ..requests import PastSession
+    from ..session import Session
     from ..transports import Link
-
-    WayPast = Callable[[str], PastSession | None]
-    """`DispatchedRequests.past`."""
 
 T = TypeVar("T")
 
@@ -30,12 +25,12 @@ LIST_SHARE: Final = 1 / 2
 """Part of ``connect_timeout`` for a list that the connection can do without."""
 
 
-async def list_tools(client: Client, record: ServerRecord, link: Link, past: WayPast) -> Callable[[], None]:
+async def list_tools(session: Session, record: ServerRecord, link: Link) -> Callable[[], None]:
     """Send ``tools/list``. Return the function that shows the result, once the rest is known.
 
     For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
     """
-    catalog, ask = record.catalog, partial(list_all_tools, client, record, past("tools/list"))
+    catalog, ask = record.catalog, partial(list_all_tools, session, record)
     ticket = catalog.begin()
     if not record.config.static_tools:
         return partial(catalog.replace, ticket, await ask())
@@ -45,11 +40,11 @@ async def list_tools(client: Client, record: ServerRecord, link: Link, past: Way
     return partial(catalog.replace, ticket, listed)
 
 
-async def list_resources(client: Client, record: ServerRecord, link: Link, past: WayPast) -> Exception | None:
+async def list_resources(session: Session, record: ServerRecord, link: Link) -> Exception | None:
     """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
     if not record.config.keep_resources:
         return None
-    ask = partial(KeepResources().send_past, client, record, past("resources/list"))
+    ask = partial(KeepResources().send, session, record)
     failure = await _attempt(ask, record, link, _resources_not_listed)
     if failure is not None:
         record.resources.mark_stale()

@@ -9,43 +9,22 @@ A process is started once more, as a legacy server, if ``server/discover`` made 
 that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
 process stays silent until its time-outs have expired.
 
-Over HTTP and for in-process servers the SDK negotiates. It cannot do so for a subprocess, because it drops an answer
-that takes longer than 10 s.
+Over HTTP and for in-process servers the requests follow each other: `initialize` is sent if ``server/discover`` was
+answered with an error or not in time. Only a server answers so; a failure of the transport says nothing about the era
+and ends the connect.
 """
 
 from __future__ import annotations
 
 import signal
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.client.session import DISCOVER_TIMEOUT_SECONDS
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp.types import (
-    UNSUPPORTED_PROTOCOL_VERSION,
-    ClientCapabilities,
-    DiscoverRequest,
-    DiscoverResult,
-    ElicitationCapability,
-    FormElicitationCapability,
-    Implementation,
-    InitializedNotification,
-    InitializeRequest,
-    InitializeRequestParams,
-    InitializeResult,
-    RootsCapability,
-    SamplingCapability,
-    ServerCapabilities,
-    UrlElicitationCapability,
-)
-from mcp.types.version import (
-    HANDSHAKE_PROTOCOL_VERSIONS,
-    LATEST_HANDSHAKE_VERSION,
-    LATEST_MODERN_VERSION,
-)
+from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementation, InitializeResult
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
 from ..._foreign import Log
@@ -60,25 +39,22 @@ from ..policy import (
     is_modern,
     offered_versions,
 )
+from ..session import Session
+from ..transports import INITIALIZED
 from ._failures import TimedOut
 from ._patience import open_patience
-from ._sdk import MAX_ROUNDS, BoundedClient
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from mcp import Client, ClientSession
-
     from ..basics import Background
-    from ..record import ClientCallbacks, ServerRecord
+    from ..record import ServerRecord
+    from ..session import Callbacks
     from ..transports import Link
     from ._patience import Patience
 
 logger = Log("mcp_actors.servers")
-
-# It receives the messages of a session. A KeyboardInterrupt raised in the middle of one would be lost with that
-# message; with this protection Trio raises it in the main task instead.
-trio.lowlevel.enable_ki_protection(JSONRPCDispatcher.run)
 
 OURS: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 """How this client introduces itself to servers, unless it is configured (``client_info``)."""
@@ -93,12 +69,8 @@ UNBOUNDED: Final = 30.0
 KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
 """Exit codes of a process that was killed from outside: by an operator, or because memory ran out."""
 
-_AS_LEGACY: Final = InitializeResult(
-    protocol_version=LATEST_HANDSHAKE_VERSION,
-    capabilities=ServerCapabilities(),
-    server_info=Implementation(name="", version=""),
-)
-"""Makes a session write requests in the legacy format until the era is known."""
+DISCOVER_TIMEOUT: Final = 10.0
+"""Seconds for the answer to ``server/discover`` of a server that is not a process, as in the SDK."""
 
 
 class Negotiation:
@@ -108,7 +80,7 @@ class Negotiation:
         self._record = record
         self._remembered = record.opening.era
         self._era = record.opening.era or first_era(record.config)
-        self._began = self._asked = trio.current_time()
+        self._began = trio.current_time()
         self._asked_both = False
         self._hurried = False
         self._unanswered = False
@@ -118,38 +90,24 @@ class Negotiation:
         self._asked_both = False
         return open_patience(self._record, began=self._began, hurried=self._hurried)
 
-    def client(self, link: Link, callbacks: ClientCallbacks) -> Client:
-        """Return the client for this link. Entering it negotiates, or leaves that to `agree`."""
-        era, self._asked = self._era, trio.current_time()
-        return BoundedClient(
-            link.target,
-            mode=LATEST_MODERN_VERSION if self._asks(link) else era.mode,
-            prior_discover=era.discovered,
-            client_info=self._record.client_info or OURS,
-            input_required_max_rounds=MAX_ROUNDS,
-            extensions=[AdaptedExtension(each) for each in self._record.config.extensions],
-            cache=None,
-            **callbacks,
-        )
+    def session(self, link: Link, callbacks: Callbacks, join_handler: Callable[[], None]) -> Session:
+        """Return the session for this link."""
+        config = self._record.config
+        extensions = [AdaptedExtension(each) for each in config.extensions]
+        return Session(link, config.name, self._record.client_info or OURS, callbacks, extensions, join_handler)
 
-    def _asks(self, link: Link) -> bool:
-        return self._era == ASK and link.pid is not None
-
-    async def agree(self, client: Client, link: Link, patience: Patience, tasks: Background) -> None:
-        """Finish the negotiation that entering the client began.
+    async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
+        """Agree on an era and adopt it.
 
         Raises:
             mcp.MCPError, ValidationError, NoCommonVersion, RuntimeError: the negotiation failed.
         """
-        session = client.session
-        if self._asks(link):
-            await self._ask_both(client, link, patience, tasks)
-        elif self._era.mode not in ("auto", "legacy") and self._era.discovered is None:
-            session.adopt(await _discover(session))
-        elif self._era == ASK and session.discover_result is None:
-            # The SDK does not tell why it fell back to `initialize`. If its own time-out has passed, that was the
-            # reason.
-            self._unanswered = trio.current_time() - self._asked >= DISCOVER_TIMEOUT_SECONDS
+        if self._era == ASK:
+            await (self._ask_both(session, patience, tasks) if session.link.pid is not None else self._ask(session))
+        elif self._era.mode == "legacy":
+            await self._shake_hands(session, await session.initialize())
+        else:
+            session.adopt(self._era.discovered or await session.discover(self._era.mode))
         if self._era.discovered is None:
             patience.answered()
         if self._unanswered:
@@ -159,9 +117,46 @@ class Negotiation:
                 self._record.config.name,
             )
 
-    async def _ask_both(self, client: Client, link: Link, patience: Patience, tasks: Background) -> None:
+    async def _shake_hands(self, session: Session, result: InitializeResult) -> None:
+        """Adopt the answer to ``initialize``, and end the handshake."""
+        check_handshake_version(result.protocol_version)
+        session.adopt(result)
+        await session.notify(INITIALIZED)
+
+    async def _ask(self, session: Session) -> None:
+        """Send ``server/discover``; ``initialize`` if the server does not know it, or does not answer in time."""
+        version = LATEST_MODERN_VERSION
+        for again in (True, False):
+            refusal = None
+            try:
+                with trio.move_on_after(DISCOVER_TIMEOUT) as waiting:
+                    discovered = await session.discover(version)
+                    if any(map(is_modern, discovered.supported_versions)):
+                        session.adopt(discovered)
+                        return
+                self._unanswered = waiting.cancelled_caught
+            except ValidationError:
+                pass
+            except MCPError as exc:
+                refusal = exc
+                if again and (common := _common_version(exc)) is not None:
+                    version = common
+                    continue
+                if _no_common_version(exc):
+                    raise
+            try:
+                await self._shake_hands(session, await session.initialize())
+            except MCPError as exc:
+                # The server was slow to start, and has become a modern one by `server/discover` meanwhile.
+                if not again or (common := _common_version(exc)) is None:
+                    raise exc from refusal
+                version, self._unanswered = common, False
+                continue
+            return
+
+    async def _ask_both(self, session: Session, patience: Patience, tasks: Background) -> None:
         """Send ``server/discover`` to a process, later ``initialize`` too; adopt the first usable result."""
-        session, answers, name = client.session, Answers(), self._record.config.name
+        answers, name = Answers(), self._record.config.name
         # These tasks live as long as the connection: a late answer then still finds its request and is dropped. A
         # shorter scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, session, name=f"{name}:server/discover")
@@ -171,18 +166,16 @@ class Negotiation:
         while (outcome := answers.outcome()) is None:
             if answers.initialize_is_due and not self._asked_both:
                 self._asked_both = True
-                session.adopt(_AS_LEGACY)  # only changes later messages: server/discover is on the wire already
-                tasks.start_soon(answers.take_initialize, client, name=f"{name}:initialize")
-                patience.watch_reading(link)
+                tasks.start_soon(answers.take_initialize, session, name=f"{name}:initialize")
+                patience.watch_reading(session.link)
             await answers.wait_change()
         if isinstance(outcome, Exception):
             raise outcome
         if isinstance(outcome, InitializeResult):
-            check_handshake_version(outcome.protocol_version)
-        session.adopt(outcome)
-        if isinstance(outcome, InitializeResult):
             self._unanswered = answers.discover is None
-            await session.send_notification(InitializedNotification())
+            await self._shake_hands(session, outcome)
+        else:
+            session.adopt(outcome)
 
     async def _wait_for_answer(self, answers: Answers, patience: Patience) -> None:
         await patience.read.wait()
@@ -206,10 +199,11 @@ class Negotiation:
         self._era, self._hurried = QUIRK, silent
         return True
 
-    def succeeded(self, client: Client) -> None:
+    def succeeded(self, session: Session) -> None:
         """Remember the era of the server; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
-            self._record.opening.era = None if self._unanswered else era_of(client, self._era)
+            era = era_of(session.discovered, session.version, session.identity, self._era)
+            self._record.opening.era = None if self._unanswered else era
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect. Without an `error`, the connect has timed out."""
@@ -251,18 +245,18 @@ class Answers:
         # A modern server may refuse `initialize` before it answers `server/discover`, so an error decides nothing yet.
         return None
 
-    async def take_discover(self, session: ClientSession) -> None:
+    async def take_discover(self, session: Session) -> None:
         """Send ``server/discover`` and store the answer."""
         try:
-            self.discover = await _discover(session)
+            self.discover = await session.discover()
         except (MCPError, ValidationError) as exc:
             self.discover = exc
         self._note_change()
 
-    async def take_initialize(self, client: Client) -> None:
+    async def take_initialize(self, session: Session) -> None:
         """Send ``initialize`` and store the answer."""
         try:
-            self.initialize = await _initialize(client)
+            self.initialize = await session.initialize()
         except (MCPError, ValidationError) as exc:
             self.initialize = exc
         self._note_change()
@@ -281,34 +275,10 @@ class Answers:
         self._changed = trio.Event()
 
 
-async def _discover(session: ClientSession) -> DiscoverResult:
-    """Send ``server/discover`` without the SDK's time-out, which would drop a late answer."""
-    return await session.send_request(DiscoverRequest(), DiscoverResult)
-
-
-async def _initialize(client: Client) -> InitializeResult:
-    """Send ``initialize`` as the SDK does, but do not adopt the answer."""
-    assert client.client_info is not None  # `Negotiation.client` has set it
-    params = InitializeRequestParams(
-        protocol_version=LATEST_HANDSHAKE_VERSION,
-        capabilities=_capabilities(client),
-        client_info=client.client_info,
-    )
-    return await client.session.send_request(InitializeRequest(params=params), InitializeResult)
-
-
-def _capabilities(client: Client) -> ClientCapabilities:
-    """Return the capabilities of a legacy client, without extensions that claim results: those need the modern era."""
-    extensions: dict[str, Any] = {
-        each.identifier: each.settings() for each in client.extensions or () if not tuple(each.claims())
-    }
-    form, url = FormElicitationCapability(), UrlElicitationCapability()
-    return ClientCapabilities(
-        sampling=(client.sampling_capabilities or SamplingCapability()) if client.sampling_callback else None,
-        elicitation=ElicitationCapability(form=form, url=url) if client.elicitation_callback else None,
-        roots=RootsCapability(list_changed=True) if client.list_roots_callback else None,
-        extensions=extensions or None,
-    )
+def _common_version(error: MCPError) -> str | None:
+    """Return the newest modern version that the error lists as one of the server, and this client has too."""
+    offered = offered_versions(error) or ()
+    return next((each for each in reversed(MODERN_PROTOCOL_VERSIONS) if each in offered), None)
 
 
 def _no_common_version(error: Exception) -> bool:

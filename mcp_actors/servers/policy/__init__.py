@@ -13,6 +13,7 @@ from ._bounded import (
     has_many as has_many,
     is_costly as is_costly,
     parse_result as parse_result,
+    without_later_fields as without_later_fields,
 )
 from ._breaker import Ticket as Ticket
 from ._calls import Calls as Calls

@@ -12,8 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from mcp.types import methods
+from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 from pydantic_core import SchemaValidator, ValidationError
+
+from ._versions import is_modern
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -113,3 +116,35 @@ def has_many(value: Any) -> bool:
                 return True
             seen.extend(each.values() if type(each) is dict else each)
     return False
+
+
+def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
+    """Change a parsed result as the SDK does before it validates one.
+
+    Args:
+        method: the protocol's method.
+        version: the protocol version of the session.
+        result: the parsed ``result`` of the answer.
+    """
+    for key in _later_fields(method, version).intersection(result):
+        del result[key]
+    if is_modern(version):
+        result.setdefault("resultType", "complete")  # the specification's default
+    milliseconds = result.get("ttlMs")
+    if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
+        result["ttlMs"] = 0
+
+
+@cache
+def _later_fields(method: str, version: str) -> frozenset[str]:
+    """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
+    own = methods.SERVER_RESULTS[method, version]
+    versions = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
+    later = filter(None, (methods.SERVER_RESULTS.get((method, each)) for each in versions))
+    return frozenset().union(*map(_fields, later)) - _fields(own)
+
+
+def _fields(models: Any) -> frozenset[str]:
+    """Return the names of the fields of a model, or of a union of models, as JSON has them."""
+    members = getattr(models, "__args__", (models,))
+    return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())

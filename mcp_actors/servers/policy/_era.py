@@ -20,7 +20,7 @@ from mcp.types import DiscoverResult
 from ...config import speaks_sse
 
 if TYPE_CHECKING:
-    from mcp import Client
+    from mcp.types import Implementation
 
     from ...config import ServerConfig
 
@@ -30,7 +30,7 @@ class Era:
     """The era that a connect begins with.
 
     Attributes:
-        mode: how `mcp.Client` is to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
+        mode: how the connect negotiates: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the last answer of the server to ``server/discover``, which then need not be sent again.
         quirk: not None if the server does not survive ``server/discover``, so that the next run of the program skips
             it: the name and version of that server; empty if they are not known yet.
@@ -51,20 +51,25 @@ def first_era(config: ServerConfig) -> Era:
     return LEGACY if speaks_sse(config.transport, os.environ) else Era(config.protocol)
 
 
-def era_of(client: Client, begun_with: Era) -> Era | None:
-    """Return the era to remember after a connect that succeeded; None if the next one has to negotiate again."""
-    discovered = client.session.discover_result
+def era_of(discovered: DiscoverResult | None, version: str, identity: Implementation | None, begun: Era) -> Era | None:
+    """Return the era to remember after a connect that succeeded; None if the next one has to negotiate again.
+
+    Args:
+        discovered: the answer to ``server/discover``; None in the legacy era.
+        version: the protocol version that was agreed on.
+        identity: the name and version of the server, if it has named itself.
+        begun: the era that the connect began with.
+    """
     if discovered is None:
-        return LEGACY if begun_with.quirk is None else _era_of_quirk(client, begun_with.quirk)
+        return LEGACY if begun.quirk is None else _era_of_quirk(identity, begun.quirk)
     if discovered.capabilities.tools is None:
         # A connect would send neither server/discover nor tools/list, and so prove nothing about the server.
         return None
-    return Era(client.protocol_version, discovered)
+    return Era(version, discovered)
 
 
-def _era_of_quirk(client: Client, known: str) -> Era | None:
+def _era_of_quirk(identity: Implementation | None, known: str) -> Era | None:
     """Return the era of a server that did not survive ``server/discover``; None if it is another version by now."""
-    identity = client.server_info
     version = f"{identity.name} {identity.version}" if identity is not None else ""
     return Era("legacy", quirk=version) if known in ("", version) else None
 

@@ -25,7 +25,6 @@ from ._events import (
 from ._health import ServerHealth as ServerHealth
 from ._life import ServerLife as ServerLife
 from ._notifications import (
-    ClientCallbacks as ClientCallbacks,
     Incoming as Incoming,
     NotificationsMissed as NotificationsMissed,
     open_incoming as open_incoming,

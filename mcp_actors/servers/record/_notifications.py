@@ -3,10 +3,10 @@
 Theory of operation
 -------------------
 Listeners (`Listeners`) outlive connections, so they belong to the server's record. Each attempt to connect has an
-`Incoming` of its own, which gives `mcp.Client` its callbacks and passes messages on while that attempt lasts. So no
-late message of an old connection reaches a listener during a new one, and listeners need not follow reconnects.
+`Incoming` of its own, which handles the messages of its session and passes them on while that attempt lasts. So no late
+message of an old connection reaches a listener during a new one, and listeners need not follow reconnects.
 
-A listener is a plain synchronous function, called in the task in which the SDK delivers the message. It notes the
+A listener is a plain synchronous function, called in the task that reads the message. It notes the
 message (sets an event, tells an actor, puts it into a bounded buffer) and returns: with an in-process server it runs in
 the middle of that server's code, so a listener that waited would block the server. Anything slower, and all code of the
 user, runs in a task of its own (see `Incoming.tasks`), and so after all listeners. If a listener raises, that is logged
@@ -18,14 +18,14 @@ To listen during a block, or as long as the record exists::
         ...
     record.listeners.add(ToolListChangedNotification, catalogue.mark_stale)
 
-The SDK starts a task for each notification. The tasks of one burst run in any order, and so does the task that waits
-for an answer of the same burst. A listener must not depend on either order.
+Listeners are called in the order in which the server has sent its messages, and before the caller of a request learns
+of an answer that came after them.
 """
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from attrs import define, field, frozen
 
@@ -35,30 +35,13 @@ from ..basics import open_background
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
-    from mcp.client.session import (
-        ElicitationFnT,
-        IncomingMessage,
-        ListRootsFnT,
-        MessageHandlerFnT,
-        SamplingFnT,
-    )
-    from mcp.types import SamplingCapability
+    from mcp.client.session import IncomingMessage
 
     from ..basics import Background
 
 M = TypeVar("M")
 
 logger = Log("mcp_actors.servers")
-
-
-class ClientCallbacks(TypedDict, total=False):
-    """Keyword arguments of `mcp.Client`: its callbacks, and the capabilities that go with them."""
-
-    message_handler: MessageHandlerFnT
-    sampling_callback: SamplingFnT
-    sampling_capabilities: SamplingCapability | None
-    elicitation_callback: ElicitationFnT
-    list_roots_callback: ListRootsFnT
 
 
 @frozen
@@ -121,12 +104,12 @@ class Listeners:
 class Incoming:
     """Passes messages to the listeners during one attempt to connect and the connection that follows.
 
-    The owner task of the server's actor opens it before it enters the client, and closes it before it leaves that.
+    The owner task of the server's actor opens it before it enters the session, and closes it before it leaves that.
 
     Attributes:
         listeners: receive the messages.
-        tasks: runs tasks that are too slow for a listener. They belong to the tree of the owner, outside the client; no
-            cancellation from outside reaches them, and they are cancelled when the client is about to be left. An
+        tasks: runs tasks that are too slow for a listener. They belong to the tree of the owner, outside the session.
+            No cancellation from outside reaches them, and they are cancelled when the session is about to be left. An
             exception that leaves one of them ends the connection.
         closed: True once no message is passed on any more.
     """
@@ -135,18 +118,14 @@ class Incoming:
     tasks: Background
     closed: bool = field(default=False, init=False)
 
-    def callbacks(self) -> ClientCallbacks:
-        """Return the callbacks for `mcp.Client`."""
-        return {"message_handler": self._handle}
-
     def close(self) -> None:
         """Pass no message on any more, and cancel the tasks: the connection has ended."""
         self.closed = True
         self.tasks.cancel("the connection has ended")
 
-    async def _handle(self, message: IncomingMessage) -> None:
-        # No checkpoint here: a modern in-process server awaits this in its own code whenever it sends a message, and a
-        # cancellation or a switch of tasks in there would be observable by that code.
+    async def handle(self, message: IncomingMessage) -> None:
+        """Pass a message on: the ``message_handler`` of the session."""
+        # No checkpoint here: it runs in the step that reads the message, or in the code of a server in this process.
         if not self.closed:
             self.listeners.tell(message)
 

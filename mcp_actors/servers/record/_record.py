@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import define, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
@@ -41,7 +41,7 @@ from ._subscriptions import Subscriptions
 from ._transitions import is_followed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from mcp.types import Implementation, LoggingLevel
 
@@ -71,13 +71,11 @@ class Session:
         pid: the process of the server, while it is connected over stdio.
         masker: masks the credentials of the current connection.
         take_again: makes the connection take waiting requests, after it has refused them (`ServerLife.holding`).
-        past: sends a request past the SDK's session, and returns its result as it is; None if that is not possible.
     """
 
     pid: int | None = None
     masker: Masker = field(factory=Masker)
     take_again: Callable[[], object] = lambda: None
-    past: Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]] | None = None
 
 
 @define(eq=False)
@@ -230,6 +228,12 @@ class ServerRecord:
         self.resources.keep(config.keep_resources)
         self.life.configure(config, required=required)
         self._divide()
+
+    def move(self, config: ServerConfig) -> None:
+        """Take over an equal configuration that is written elsewhere (``source``). The connection stays."""
+        for each in (self, *self.replicas):
+            each.config = config
+        self._reporter.config = config
 
     @property
     def is_used(self) -> bool:

@@ -11,7 +11,6 @@ from ..._errors import NotSupported
 from ._state import ACTIVE
 
 if TYPE_CHECKING:
-    from mcp import Client
     from mcp.types import ServerCapabilities
 
     from ..policy import HealthStatus, Latency
@@ -205,19 +204,19 @@ def _to_json(instance: object, attribute: object, value: object) -> object:
     return value
 
 
-def require(capability: str, client: Client, server: str, operation: str) -> None:
+def require(capability: str, capabilities: ServerCapabilities, server: str, operation: str) -> None:
     """Check that a server has a capability before a request that needs it.
 
     Args:
         capability: an attribute of `Supported`.
-        client: the client of the connection.
+        capabilities: what the server can do.
         server: the name of the server.
         operation: the request, with its protocol method.
 
     Raises:
         NotSupported: the server does not have the capability.
     """
-    if getattr(supported_by(client.server_capabilities), capability):
+    if getattr(supported_by(capabilities), capability):
         return
     raise NotSupported(
         f"server {server!r}: capability {capability.replace('_', '.', 1)!r} is not supported, so {operation} was not "

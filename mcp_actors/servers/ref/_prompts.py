@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from attrs import define
 from mcp.types import (
-    CompleteRequest,
-    CompleteRequestParams,
     CompleteResult,
-    CompletionArgument,
-    CompletionContext,
     GetPromptResult,
     Prompt,
     PromptReference,
@@ -27,9 +23,6 @@ from ..requests import (
     PlainRequest,
     given_text,
     given_texts,
-    members_of,
-    meta_for,
-    needs_meta,
     refused,
 )
 from ._base import ServerRequests
@@ -37,10 +30,9 @@ from ._base import ServerRequests
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mcp import Client
-    from mcp.types import InputRequiredResult, InputResponses
-
     from ..record import ServerRecord
+    from ..session import Session
+    from ..transports import Json
     from ._pending import PendingRequest
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
@@ -66,39 +58,26 @@ class GetPrompt(PlainRequest[GetPromptResult]):
         """``prompts/get`` and the prompt's name."""
         return f"prompts/get {self.prompt!r:.80}"
 
-    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
-        """Return the name and the arguments.
+    @property
+    def target(self) -> str:
+        """The prompt."""
+        return self.prompt
+
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that the server has prompts.
 
         Raises:
-            NotSupported: the server has no prompts capability.
+            NotSupported: it has no prompts capability.
         """
-        require("prompts", client, record.config.name, self.operation)
-        if needs_meta(client, record):
-            return None
-        filled = {} if self.arguments is None else {"arguments": self.arguments}
-        return members_of({"name": self.prompt, **filled})
+        require("prompts", session.capabilities, record.config.name, self.operation)
+
+    def given(self) -> Json:
+        """Return the name and the arguments."""
+        return {"name": self.prompt} if self.arguments is None else {"name": self.prompt, "arguments": self.arguments}
 
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content of the messages."""
         return [message["content"] for message in result["messages"]]
-
-    async def resume(
-        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> GetPromptResult | InputRequiredResult:
-        """Get the prompt once more, with the input that it required."""
-        return await client.session.get_prompt(
-            self.prompt, self.arguments, input_responses=answers, request_state=state, allow_input_required=True
-        )
-
-    async def send(self, client: Client, record: ServerRecord) -> GetPromptResult:
-        """Send ``prompts/get``.
-
-        Raises:
-            NotSupported: the server has no prompts capability.
-            mcp.MCPError: as for `Request.send`.
-        """
-        require("prompts", client, record.config.name, self.operation)
-        return await client.get_prompt(self.prompt, self.arguments, meta=meta_for(client, record))
 
 
 @define(eq=False)
@@ -119,43 +98,23 @@ class Complete(PlainRequest[CompleteResult]):
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
-    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
-        """Return the reference, the argument and the other arguments.
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that the server completes.
 
         Raises:
-            NotSupported: the server has no completions capability.
+            NotSupported: it has no completions capability.
         """
-        self._require(client, record)
-        if needs_meta(client, record):
-            return None
+        if session.version >= COMPLETIONS_SINCE:
+            require("completions", session.capabilities, record.config.name, self.operation)
+
+    def given(self) -> Json:
+        """Return the reference, the argument and the other arguments."""
         ref = self.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
         known = {} if self.context_arguments is None else {"context": {"arguments": self.context_arguments}}
-        return members_of({"ref": ref, "argument": self.argument, **known})
+        return {"ref": ref, "argument": self.argument, **known}
 
     def _is_plain(self, result: dict[str, Any]) -> bool:
         return len(result["completion"]["values"]) <= MAX_VALUES and super()._is_plain(result)
-
-    def _require(self, client: Client, record: ServerRecord) -> None:
-        if client.protocol_version >= COMPLETIONS_SINCE:
-            require("completions", client, record.config.name, self.operation)
-
-    async def send(self, client: Client, record: ServerRecord) -> CompleteResult:
-        """Send ``completion/complete``.
-
-        Raises:
-            NotSupported: the server has no completions capability.
-            mcp.MCPError: as for `Request.send`.
-        """
-        self._require(client, record)
-        known = self.context_arguments
-        params = CompleteRequestParams(
-            ref=self.ref,
-            argument=CompletionArgument(**self.argument),
-            context=None if known is None else CompletionContext(arguments=known),
-            _meta=meta_for(client, record),
-        )
-        # Client.complete() would be shorter, but it takes no `meta`.
-        return await client.session.send_request(CompleteRequest(params=params), CompleteResult)
 
 
 @explained_methods

@@ -232,11 +232,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         members = None
         if checks is not None:
             arguments, text = checks.written(name, arguments)
-            if meta is None:
-                members = members_of_call(name, arguments, text)
+            members = members_of_call(name, arguments, text)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
-        request = CallTool(name, arguments, meta, progress, idempotent, checks, members, deferred, deadline=deadline)
+        request = CallTool(
+            name, arguments, meta, progress, idempotent, checks, deferred, deadline=deadline, members=members
+        )
         return request, deadline
 
     async def list_tools(self) -> tuple[Tool, ...]:

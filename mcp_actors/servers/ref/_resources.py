@@ -18,9 +18,6 @@ from ..requests import (
     ListAll,
     PlainRequest,
     given_text,
-    members_of,
-    meta_for,
-    needs_meta,
     refused,
 )
 from ._base import ServerRequests
@@ -28,10 +25,9 @@ from ._base import ServerRequests
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from mcp import Client
-    from mcp.types import InputRequiredResult, InputResponses
-
     from ..record import ServerRecord
+    from ..session import Session
+    from ..transports import Json
     from ._pending import PendingRequest
 
 
@@ -49,32 +45,17 @@ class ReadResource(PlainRequest[ReadResourceResult]):
         """``resources/read`` and the URI, with credentials masked."""
         return f"resources/read {mask_url(self.uri)!r:.200}"
 
-    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
-        """Return the URI.
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that the server has resources.
 
         Raises:
-            NotSupported: the server has no resources capability.
+            NotSupported: it has no resources capability.
         """
-        require("resources", client, record.config.name, self.operation)
-        return None if needs_meta(client, record) else members_of({"uri": self.uri})
+        require("resources", session.capabilities, record.config.name, self.operation)
 
-    async def resume(
-        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> ReadResourceResult | InputRequiredResult:
-        """Read the resource once more, with the input that it required."""
-        return await client.session.read_resource(
-            self.uri, input_responses=answers, request_state=state, allow_input_required=True
-        )
-
-    async def send(self, client: Client, record: ServerRecord) -> ReadResourceResult:
-        """Send ``resources/read``.
-
-        Raises:
-            NotSupported: the server has no resources capability.
-            mcp.MCPError: as for `Request.send`.
-        """
-        require("resources", client, record.config.name, self.operation)
-        return await client.read_resource(self.uri, meta=meta_for(client, record))
+    def given(self) -> Json:
+        """Return the URI."""
+        return {"uri": self.uri}
 
 
 @explained_methods

@@ -13,18 +13,18 @@ from ._health_checks import (
 )
 from ._log_level import SetLogLevel as SetLogLevel, given_level as given_level, keep_log_level as keep_log_level
 from ._middleware import send_through as send_through
-from ._pages import Kind as Kind, ListAll as ListAll, ListRequest as ListRequest, PastSession as PastSession
+from ._pages import Kind as Kind, ListAll as ListAll
 from ._plain import (
+    NO_EXTRAS as NO_EXTRAS,
+    Extras as Extras,
     PlainRequest as PlainRequest,
     first_problem as first_problem,
-    is_traced as is_traced,
     members_of as members_of,
-    without_later_fields as without_later_fields,
 )
+from ._progress import Answered as Answered, Reports as Reports
 from ._request import (
     Request as Request,
     meta_for as meta_for,
-    needs_meta as needs_meta,
     request_internally as request_internally,
 )
 from ._resources import (

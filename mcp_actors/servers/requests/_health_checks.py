@@ -10,23 +10,20 @@ import trio
 from attrs import define
 from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
-from pydantic_core import ValidationError
 
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
 from ..basics import current_trace, own_shortage, problem_of
-from ..policy import Health, is_modern
+from ..policy import Health
 from ..record import CONNECTED
 from ._request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp import Client
-
     from ...kernel import ActorRef
     from ..policy import Verdict
     from ..record import ServerHealth, ServerRecord
-    from ._pages import PastSession
+    from ..session import Session
 
 TOO_MANY_REQUESTS: Final = 429
 """HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
@@ -40,41 +37,26 @@ class Probe(Request[None]):
 
     operation: ClassVar[str] = "ping"
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
-        """Send it through the session; see `send_past`."""
-        await self.send_past(client, record, None)
-
-    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
-        """Send ``ping``, or ``server/discover`` since 2026-07-28; past the session if that is possible.
+    async def send(self, session: Session, record: ServerRecord) -> None:
+        """Send ``ping``, or ``server/discover`` since 2026-07-28.
 
         Raises:
             mcp.MCPError: there was no answer; the transport knows the reason.
         """
-        health, modern = record.health, is_modern(client.protocol_version)
-        method = "server/discover" if modern else "ping" if _is_pinged(client, health) else "tools/list"
+        health = record.health
+        method = "server/discover" if session.modern else "ping" if _is_pinged(session, health) else "tools/list"
         try:
-            if past is not None:
-                await past(method, {})
-            elif modern:
-                await client.session.send_discover(client.protocol_version)
-            elif method == "ping":
-                await client.session.send_ping()
-            else:
-                await client.list_tools()
+            await session.ask(method, {})
             health.pings = method == "ping"
-        except ValidationError:
-            pass  # an odd answer is an answer
         except MCPError as exc:
             if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_trace().failure is not None:
                 raise
 
 
-def _is_pinged(client: Client, health: ServerHealth) -> bool:
+def _is_pinged(session: Session, health: ServerHealth) -> bool:
     # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is sent
     # tools/list, which it answered when it was connected.
-    return (
-        bool(health.pings) or client.server_capabilities.tools is None or (health.pings is None and not health.failing)
-    )
+    return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
 
 
 async def check_health(record: ServerRecord, actor: ActorRef) -> Health:

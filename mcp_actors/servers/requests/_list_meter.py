@@ -11,6 +11,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import LimitExceeded
+from ..._json_items import UnreadableItem
 from ..._json_walk import bytes_in, measured
 from ..._plain_text import plain_text
 from ...config import Limits
@@ -73,7 +74,7 @@ class ListMeter:
 
     def refuse(self, item: object, reason: str) -> None:
         """Add an item that is not valid to `invalid`."""
-        name = item.get("name") if isinstance(item, dict) else None
+        name = item.name if isinstance(item, UnreadableItem) else item.get("name") if isinstance(item, dict) else None
         self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
 
     def _left_out(self, name: str | None) -> str:

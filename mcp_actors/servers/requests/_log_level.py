@@ -10,22 +10,20 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast, get_args
 
 from attrs import define
 from mcp import MCPError
-from mcp.types import EmptyResult, LoggingLevel, SetLevelRequest, SetLevelRequestParams
+from mcp.types import LoggingLevel
 
 from ..._errors import ActorCrashed, ActorStopped, NotSupported
 from ..._foreign import Log
 from ...catalog.schemas import kind_of
 from ..basics import problem_of
-from ..policy import is_modern
 from ..record import require
 from ._arguments import refused
 from ._request import Request, request_internally
 
 if TYPE_CHECKING:
-    from mcp import Client
-
     from ...kernel import ActorRef
     from ..record import ServerRecord
+    from ..session import Session
 
 logger = Log("mcp_actors.servers")
 
@@ -46,7 +44,7 @@ class SetLogLevel(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ServerRecord) -> None:
         """Remember the level, and send it to a server of the legacy era."""
         before = record.opening.log_level
         level = self.level or before
@@ -55,23 +53,13 @@ class SetLogLevel(Request[None]):
         # Set before sending: of two concurrent calls, the one that is sent last also wins here.
         record.opening.log_level = level
         try:
-            if not is_modern(client.protocol_version):
-                require("logging", client, record.config.name, self.operation)
-                await send_log_level(client, level)
+            if not session.modern:
+                require("logging", session.capabilities, record.config.name, self.operation)
+                await session.ask("logging/setLevel", {"level": level})
         except (MCPError, NotSupported):
             if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
                 record.opening.log_level = before
             raise
-
-
-async def send_log_level(client: Client, level: LoggingLevel) -> None:
-    """Send ``logging/setLevel`` to a server of the legacy era.
-
-    Raises:
-        mcp.MCPError: as for `Request.send`.
-    """
-    # The SDK's own method issues a deprecation warning because it exists in the legacy era only.
-    await client.session.send_request(SetLevelRequest(params=SetLevelRequestParams(level=level)), EmptyResult)
 
 
 async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:

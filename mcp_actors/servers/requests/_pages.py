@@ -1,51 +1,42 @@
 """Fetch all pages of a list, within the server's limits.
 
-The session would validate a page in one step of the event loop, which for thousands of items takes a tenth of a second.
-So pages are requested past it (`PastSession`), and validated like the session does, but a few items at a time.
+To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
+event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as
+a whole is parsed item by item.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from attrs import define, frozen
+from mcp import MCPError
 from pydantic_core import ValidationError
 
 from ..._errors import LimitExceeded
+from ..._json_items import ItemReader, UnparsedText, UnreadableItem
 from ..basics import TimeSlice
-from ..policy import parse_result
+from ..policy import parse_result, without_later_fields
 from ._list_meter import ListMeter
-from ._plain import first_problem, without_later_fields
-from ._request import Request, meta_for, needs_meta
+from ._plain import first_problem
+from ._request import Request, meta_for
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from mcp import Client
-    from mcp.types import PaginatedResult, RequestParamsMeta, ServerCapabilities
+    from mcp.types import PaginatedResult, ServerCapabilities
 
     from ..record import ServerRecord
+    from ..session import Session
 
 T = TypeVar("T")
 Page = TypeVar("Page", bound="PaginatedResult")
-Page_co = TypeVar("Page_co", covariant=True)
 
 MAX_PAGES: Final = 1000
 """Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
 
 PART: Final = 16
 """Items that are validated in one step: tools of common size take half a millisecond."""
-
-
-class Fetch(Protocol[Page_co]):
-    """A method of `mcp.Client` that lists one page; the cursor None is the first page."""
-
-    async def __call__(self, *, cursor: str | None, meta: RequestParamsMeta | None) -> Page_co: ...
-
-
-PastSession: TypeAlias = "Callable[[str, dict[str, Any]], Awaitable[dict[str, Any]]]"
-"""Sends a request, from its method and params, past the SDK's session, and returns its result as it is."""
 
 
 @frozen(eq=False)
@@ -57,7 +48,6 @@ class Kind(Generic[Page, T]):
         what: the kind, in the plural, for messages.
         member: the name of the items in the JSON of a page.
         capability: returns the server's capability; without it the list is empty, and nothing is sent.
-        fetch: returns the function that requests a page through the session.
         items: returns the items of a page.
     """
 
@@ -65,29 +55,11 @@ class Kind(Generic[Page, T]):
     what: str
     member: str
     capability: Callable[[ServerCapabilities], object | None]
-    fetch: Callable[[Client], Fetch[Page]]
     items: Callable[[Page], Sequence[T]]
 
 
 @define(eq=False)
-class ListRequest(Request[T]):
-    """Lists all pages of something."""
-
-    async def send(self, client: Client, record: ServerRecord) -> T:
-        """Request every page through the session."""
-        return await self.send_past(client, record, None)
-
-    @abstractmethod
-    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> T:
-        """Request every page, past the session if that is possible.
-
-        Raises:
-            LimitExceeded, mcp.MCPError: as for `all_pages`.
-        """
-
-
-@define(eq=False)
-class ListAll(ListRequest[tuple[T, ...]]):
+class ListAll(Request[tuple[T, ...]]):
     """List all pages of one kind of item."""
 
     kind: Kind[Any, T]
@@ -97,20 +69,21 @@ class ListAll(ListRequest[tuple[T, ...]]):
         """The protocol's method."""
         return self.kind.method
 
-    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[T, ...]:
-        """Request every page."""
-        return await all_pages(client, record, past, self.kind)
+    async def send(self, session: Session, record: ServerRecord) -> tuple[T, ...]:
+        """Request every page.
+
+        Raises:
+            LimitExceeded, mcp.MCPError: as for `all_pages`.
+        """
+        return await all_pages(session, record, self.kind)
 
 
-async def all_pages(
-    client: Client, record: ServerRecord, past: PastSession | None, kind: Kind[Page, T]
-) -> tuple[T, ...]:
+async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T]) -> tuple[T, ...]:
     """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
 
     Args:
-        client: the client of the connection.
+        session: the session of the connection.
         record: the server's record.
-        past: sends requests past the session of the connection; None if that is not possible.
         kind: the kind of items.
 
     Raises:
@@ -118,11 +91,11 @@ async def all_pages(
         mcp.MCPError: as for `Request.send`.
         pydantic_core.ValidationError: a page does not conform to the protocol, apart from its items.
     """
-    if kind.capability(client.server_capabilities) is None:
+    if kind.capability(session.capabilities) is None:
         return ()
     meter = ListMeter(record.config.name, kind.what, record.config.limits)
     try:
-        found = await _collected(_Pages(client, record, past, kind, meter), meter)
+        found = await _collected(_Pages(session, record, kind, meter), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(kind.what, [exc])
         raise
@@ -159,33 +132,40 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
 class _Pages(Generic[Page, T]):
     """The pages of one list; see `all_pages` for the attributes."""
 
-    client: Client
+    session: Session
     record: ServerRecord
-    past: PastSession | None
     kind: Kind[Page, T]
     meter: ListMeter
 
     async def fetch(self, cursor: str | None) -> tuple[int, Iterator[Page]]:
         """Request a page. Return the number of its items, and its parts, which are validated one by one."""
-        past, absorb = self.past, None
-        if past is None or needs_meta(self.client, self.record):
-            meta = meta_for(self.client, self.record)
-            try:
-                page = await self.kind.fetch(self.client)(cursor=cursor, meta=meta)
-            except ValidationError:
-                # The session refuses the whole page. It is requested once more, for the items that are valid.
-                if (past := self.record.session.past) is None:
-                    raise
-                absorb = getattr(self.client.session, "_absorb_tool_listing", None)
-            else:
-                return len(self.kind.items(page)), iter((page,))
-        result = await past(self.kind.method, {} if cursor is None else {"cursor": cursor})
-        without_later_fields(self.kind.method, self.client.protocol_version, result)
+        params = {} if cursor is None else {"cursor": cursor}
+        try:
+            result = await self.session.ask(self.kind.method, params, meta=meta_for(self.session, self.record))
+        except MCPError as exc:
+            result = await self._readable(exc)
+        without_later_fields(self.kind.method, self.session.version, result)
         items = result.get(self.kind.member)
-        parts = self._parts(result, items)
-        if absorb is not None and self.kind.method == "tools/list":
-            parts = (absorb(part, complete=False) for part in parts)  # which arguments are headers, over HTTP
-        return len(items) if type(items) is list else 0, parts
+        return len(items) if type(items) is list else 0, self._parts(result, items)
+
+    async def _readable(self, error: MCPError) -> dict[str, Any]:
+        """Return the result of an answer that cannot be parsed as a whole, with an `UnreadableItem` for each bad item.
+
+        Raises:
+            mcp.MCPError: it is another error, or more than an item cannot be parsed, or the page is too large.
+        """
+        unparsed, limit = error.data, self.record.config.limits.max_list_bytes
+        if not isinstance(unparsed, UnparsedText) or len(unparsed.text) > limit:
+            raise error
+        time_slice = TimeSlice()
+        reader = ItemReader(unparsed.text, ("result", self.kind.member))
+        try:
+            for _ in reader.steps():
+                await time_slice.checkpoint()
+        except ValueError:
+            raise error from None
+        result: dict[str, Any] = reader.value["result"]
+        return result
 
     def _parts(self, result: dict[str, Any], items: object) -> Iterator[Page]:
         if type(items) is not list or not items:
@@ -205,6 +185,9 @@ class _Pages(Generic[Page, T]):
             self._parsed({**result, self.kind.member: []})  # raises if anything else is not valid
         valid = []
         for item in items:
+            if isinstance(item, UnreadableItem):
+                self.meter.refuse(item, item.problem)
+                continue
             try:
                 self._parsed({**result, self.kind.member: [item]})
             except ValidationError as exc:
@@ -214,7 +197,7 @@ class _Pages(Generic[Page, T]):
         return self._parsed({**result, self.kind.member: valid})
 
     def _parsed(self, result: dict[str, Any]) -> Page:
-        page: Page = parse_result(self.kind.method, self.client.protocol_version, result)
+        page: Page = parse_result(self.kind.method, self.session.version, result)
         return page
 
 

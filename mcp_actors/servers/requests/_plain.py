@@ -1,104 +1,203 @@
-"""Requests that are sent without a task, past the SDK's session."""
+"""Requests that are one message and one answer.
+
+Over a pipe such a request needs no task while it waits. A server may still ask back; then it is sent again with the
+answer.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cache
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from attrs import define
-from mcp.types import Result, methods
-from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
-from opentelemetry import context, trace
-from pydantic_core import PydanticSerializationError, to_json
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.types import HEADER_MISMATCH, Result
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..._plain_text import plain_text
-from ..policy import bounded, is_modern, parse_result
-from ._request import Request
+from ..basics import current_trace
+from ..policy import bounded, parse_result, without_later_fields
+from ..session import carry_on
+from ._request import Request, meta_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mcp import Client, MCPError
-    from mcp.types import InputRequiredResult, InputResponses
     from pydantic_core import ValidationError
 
     from ..record import ServerRecord
+    from ..session import Session
+    from ..transports import Json
+    from ._progress import Reports
 
 PROBLEM: Final = 400
 """Characters that are shown of a place in a result, and of what is wrong there."""
 
 INPUT_REQUIRED: Final = "input_required"
 
-_PROXY: Final = trace.ProxyTracerProvider()
-"""Has tracers of its own until a provider is set. `trace.get_tracer_provider` would tell the same, but it looks for an
-environment variable, and raises and catches an exception for that: a twentieth of a call. The SDK, which asks for a
-tracer when it is imported, has made that variable count by then."""
-
 ResultT = TypeVar("ResultT", bound=Result)
+
+
+@frozen
+class Extras:
+    """The rare parts of a request.
+
+    Attributes:
+        meta: its ``_meta``, apart from what the protocol version adds; None without one.
+        reports: takes the server's reports of progress; None without a callback or a limit.
+    """
+
+    meta: Mapping[str, Any] | None
+    reports: Reports | None
+
+
+NO_EXTRAS: Final = Extras(None, None)
 
 
 @define(eq=False, kw_only=True)
 class PlainRequest(Request[ResultT]):
-    """A request that may be sent without a task, if nothing in its configuration needs one.
+    """A request that is one message, unless the server asks back.
 
     Attributes:
         method: the protocol's method.
         model: the class of its result.
+        members: its params as the members of a JSON object; None if they were not written yet.
     """
 
     method: ClassVar[str]
     model: ClassVar[type[Result]]
 
+    members: bytes | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> str | None:
+        """The tool or prompt that it names, for a span."""
+        return None
+
     @abstractmethod
-    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
-        """Return the members of the request's params as JSON text, without braces and ``_meta``.
-
-        None means that it needs a task; then `send` is called instead.
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that it may be sent, just before it is.
 
         Raises:
-            Exception: the request must not be sent; its caller gets this error.
+            Exception: it must not be sent; its caller gets this error.
         """
 
-    async def resume(
-        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> ResultT | InputRequiredResult:
-        """Send the request once more, with the input that its last result required, and return its result.
+    @abstractmethod
+    def given(self) -> Json:
+        """Return its params as they were given, without ``_meta``."""
 
-        Raises:
-            Exception: as for `send`.
+    def written(self) -> bytes | None:
+        """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""
+        if self.members is None:
+            self.members = members_of(self.given())
+        return self.members
+
+    def params(self) -> Json:
+        """Return its params, made anew: a server in this process may change what it is given."""
+        if (text := self.written()) is not None:
+            with suppress(ValueError):  # nested too deeply to be parsed, or a number is too long
+                params: Json = from_json(b"{%b}" % text)
+                return params
+        return self.given()
+
+    def extras(self, session: Session, record: ServerRecord) -> Extras | None:
+        """Return what not every request has; None if there is nothing of that, as nearly always."""
+        meta = meta_for(session, record)
+        return None if meta is None else Extras(meta, None)
+
+    async def send(self, session: Session, record: ServerRecord) -> ResultT:
+        """Send it, and go on with it while the server asks back. See `Request.send`.
+
+        The trace gets the reports that its caller is to see before the result.
         """
-        raise NotImplementedError  # the protocol has no input for this kind of request
+        self.check(session, record)
+        extras = self.extras(session, record) or NO_EXTRAS
+        reports = extras.reports
+        if reports is None:
+            return await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+        reports.starts(session.start_soon, copy_context())
+        try:
+            value = await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+        except BaseException:
+            reports.cancel()
+            raise
+        current_trace().reports = reports
+        return value
+
+    async def go_on(self, session: Session, record: ServerRecord, value: Any, extras: Extras) -> ResultT:
+        """Return the result of a request from that of its first message: answer the questions of the server."""
+        if type(value) is not self.model:
+
+            async def resend(more: Json) -> Any:
+                return await self.send_once(session, record, more, extras)
+
+            value = await carry_on(session, self.target if self.is_tool_call else None, value, resend)
+        return self.finish(value, record)
+
+    async def send_once(self, session: Session, record: ServerRecord, more: Json, extras: Extras) -> Any:
+        """Send one message, with further params, and return its result as `read` does."""
+        ask = partial(session.ask, self.method, meta=extras.meta, report=extras.reports)
+        try:
+            try:
+                answer = await ask(self.params() | more)
+            except MCPError as exc:
+                if exc.code != HEADER_MISMATCH or not await self.learn_headers(session, record, exc):
+                    raise
+                answer = await ask(self.params() | more)
+        except MCPError as exc:
+            explained = self.explain(exc, record)
+            raise explained from explained.__cause__
+        return self.read(session, answer)
+
+    async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
+        """Learn which arguments are headers from the server that has refused them; return True if that may help."""
+        return False
 
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
-        """Return the exception for an error of the server, as `send` raises it."""
+        """Return the exception for an error of the server."""
         return error
 
-    def read(self, version: str, result: dict[str, Any]) -> ResultT | InputRequiredResult:
-        """Return a result as the SDK's session does.
+    def read(self, session: Session, result: Json) -> Any:
+        """Return a result: of the class of this request, a request for input, or what an extension claims.
 
         Args:
-            version: the protocol version of the session.
+            session: the session.
             result: the parsed ``result`` of the answer. It is changed.
 
         Raises:
             pydantic_core.ValidationError: the result does not conform to the protocol.
         """
+        version = session.version
         without_later_fields(self.method, version, result)
-        if result.get("resultType") != INPUT_REQUIRED:
+        kind = result.get("resultType")
+        if session.claims and self.is_tool_call and isinstance(kind, str) and kind in session.claims:
+            model: Any = session.claims[kind].model
+            return bounded(model).validate_python(result, by_name=False)
+        if kind != INPUT_REQUIRED:
             value: ResultT = bounded(self.model).validate_python(result, by_name=False)
             if self._is_plain(result):
                 return value
-        # What the session does with each answer. It costs as much as everything else together.
-        return parse_result(self.method, version, result)  # type: ignore[no-any-return]  # one of the two
+        # The class accepts more than the schema of the version. Both together cost as much as everything else.
+        return parse_result(self.method, version, result)
 
-    def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
+    def finish(self, value: ResultT, record: ServerRecord) -> ResultT:
+        """Return the result for the caller.
+
+        Raises:
+            Exception: the result is refused.
+        """
+        return value
+
+    def blocks(self, result: Json) -> Iterable[Json]:
         """Return the content blocks of a valid result."""
         return ()
 
-    def _is_plain(self, result: dict[str, Any]) -> bool:
-        """Return False if its class, which is the same for all versions, may have accepted what the session refuses."""
+    def _is_plain(self, result: Json) -> bool:
+        """Return False if its class, which is the same for all versions, may have accepted what its schema refuses."""
         for block in self.blocks(result):
             if "type" not in block:
                 return False
@@ -107,23 +206,6 @@ class PlainRequest(Request[ResultT]):
             and "inputRequests" not in result
             and "requestState" not in result
         )
-
-
-def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
-    """Change a parsed result as the SDK does before it validates one.
-
-    Args:
-        method: the protocol's method.
-        version: the protocol version of the session.
-        result: the parsed ``result`` of the answer.
-    """
-    for key in _later_fields(method, version).intersection(result):
-        del result[key]
-    if is_modern(version):
-        result.setdefault("resultType", "complete")  # as `with_result_type` does
-    milliseconds = result.get("ttlMs")
-    if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
-        result["ttlMs"] = 0
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:
@@ -146,26 +228,3 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
     where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
     return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more
-
-
-@cache
-def _later_fields(method: str, version: str) -> frozenset[str]:
-    """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
-    own = methods.SERVER_RESULTS[method, version]
-    versions = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
-    later = filter(None, (methods.SERVER_RESULTS.get((method, each)) for each in versions))
-    return frozenset().union(*map(_fields, later)) - _fields(own)
-
-
-def _fields(models: Any) -> frozenset[str]:
-    """Return the names of the fields of a model, or of a union of models, as JSON has them."""
-    members = getattr(models, "__args__", (models,))
-    return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())
-
-
-def is_traced() -> bool:
-    """Return True if the SDK's span for a request would be recorded, or the caller's be propagated to the server."""
-    if type(_PROXY.get_tracer("mcp_actors")) is not trace.ProxyTracer:
-        return True
-    # Without a look at its context, which is nearly always empty, to ask for the span takes three times as long.
-    return bool(context.get_current()) and trace.get_current_span().get_span_context().is_valid

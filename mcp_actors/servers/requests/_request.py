@@ -7,23 +7,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from attrs import define, field
-from mcp.types import LOG_LEVEL_META_KEY, CallToolRequest, GetPromptRequest, ReadResourceRequest
+from mcp.types import LOG_LEVEL_META_KEY
 
 from ...config import Middleware
 from ...kernel import Call
-from ..policy import is_modern
 
 if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import RequestParamsMeta
-
     from ...kernel import ActorRef
     from ..policy import Deadline
     from ..record import ServerRecord
-
-for unfinished in (CallToolRequest, GetPromptRequest, ReadResourceRequest):
-    # Otherwise pydantic rebuilds the model during the first request, and turns a Ctrl-C there into its own error.
-    unfinished.model_rebuild()
+    from ..session import Session
 
 T = TypeVar("T")
 
@@ -71,26 +64,21 @@ class Request(Call[T]):
         return await send(self)
 
     @abstractmethod
-    async def send(self, client: Client, record: ServerRecord) -> T:
+    async def send(self, session: Session, record: ServerRecord) -> T:
         """Send the request on the session of this connection and return its result.
 
-        **Cancellation**: the SDK asks the server to cancel a request that was sent.
+        **Cancellation**: the server is asked to cancel a request that was sent.
 
         Raises:
             mcp.MCPError: the server answered with an error, or the connection was lost.
         """
 
 
-def needs_meta(client: Client, record: ServerRecord) -> bool:
-    """Return True if a request needs a ``_meta`` besides that of its session: the log level, since 2026-07-28."""
-    return record.opening.log_level is not None and is_modern(client.protocol_version)
-
-
-def meta_for(client: Client, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> RequestParamsMeta | None:
+def meta_for(session: Session, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
-    if needs_meta(client, record):
-        meta = {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
-    return None if meta is None else dict(meta)  # type: ignore[return-value]  # a TypedDict, open to more
+    if record.opening.log_level is not None and session.modern:
+        return {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
+    return meta
 
 
 async def request_internally(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:

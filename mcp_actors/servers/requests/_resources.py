@@ -14,19 +14,18 @@ from mcp.types import (
     ResourceTemplate,
 )
 
-from ._pages import Kind, ListRequest, PastSession, all_pages
+from ._pages import Kind, all_pages
+from ._request import Request
 
 if TYPE_CHECKING:
-    from mcp import Client
-
     from ..record import ServerRecord
+    from ..session import Session
 
 RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
     "resources/list",
     "resources",
     "resources",
     lambda can: can.resources,
-    lambda client: client.list_resources,
     lambda page: page.resources,
 )
 
@@ -35,7 +34,6 @@ TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
     "resource templates",
     "resourceTemplates",
     lambda can: can.resources,
-    lambda client: client.list_resource_templates,
     lambda page: page.resource_templates,
 )
 
@@ -45,20 +43,19 @@ PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
     "prompts",
     "prompts",
     lambda can: can.prompts,
-    lambda client: client.list_prompts,
     lambda page: page.prompts,
 )
 
 
 @define(eq=False)
-class KeepResources(ListRequest[None]):
+class KeepResources(Request[None]):
     """List all resources, templates and prompts, and keep them (``ServerConfig.keep_resources``)."""
 
     operation: ClassVar[str] = "resources/list"
 
-    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> None:
+    async def send(self, session: Session, record: ServerRecord) -> None:
         """Request every page of each, and show the result."""
         ticket = record.resources.begin()
-        resources = await all_pages(client, record, past, RESOURCES)
-        templates = await all_pages(client, record, past, TEMPLATES)
-        record.resources.show(ticket, resources, templates, await all_pages(client, record, past, PROMPTS))
+        resources = await all_pages(session, record, RESOURCES)
+        templates = await all_pages(session, record, TEMPLATES)
+        record.resources.show(ticket, resources, templates, await all_pages(session, record, PROMPTS))

@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from attrs import define
-from mcp.types import RootsListChangedNotification
 
 from ..._errors import NotSupported
-from ..policy import is_modern
 from ._request import Request
 
 if TYPE_CHECKING:
-    from mcp import Client
-
     from ..record import ServerRecord
+    from ..session import Session
 
 
 @define(eq=False)
@@ -25,7 +22,7 @@ class TellRootsChanged(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ServerRecord) -> None:
         """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.
 
         Raises:
@@ -38,6 +35,5 @@ class TellRootsChanged(Request[None]):
                 server=record.config.name,
                 capability="roots",
             )
-        if not is_modern(client.protocol_version):
-            # The SDK's own method issues a deprecation warning because it exists in the legacy era only.
-            await client.session.send_notification(RootsListChangedNotification())
+        if not session.modern:
+            await session.notify("notifications/roots/list_changed")

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-import trio
 from attrs import define, evolve, field
 from mcp import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp.types import METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
-from pydantic_core import to_json
+from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
-from ..._errors import NotSupported, ToolNotFound
+from ..._errors import LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
 from ..._plain_text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ..basics import TimeSlice, open_background
-from ..policy import is_modern, is_repeatable_call
+from ..basics import TimeSlice
+from ..policy import is_repeatable_call
 from ..tools import known_tools
-from ._pages import Kind, ListRequest, PastSession, all_pages
-from ._plain import PlainRequest, members_of
-from ._progress import ProgressFeed
-from ._request import Request, meta_for, needs_meta
+from ._pages import Kind, all_pages
+from ._plain import Extras, PlainRequest, members_of
+from ._progress import Reports
+from ._request import Request, meta_for
 
 if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import InputRequiredResult, InputResponses
-
     from ...catalog import ToolChecks
     from ..record import ServerRecord
+    from ..session import Session
     from ..tools import KnownTool
+    from ..transports import Json
 
 logger = Log("mcp_actors.servers")
-
-LAST_NOTICES: Final = 1.0
-"""Seconds that an answer waits for the caller's progress callback to handle the notifications before it."""
 
 MAX_NAMED: Final = 20
 """The number of tools that an error names."""
@@ -57,7 +50,6 @@ class CallTool(PlainRequest[CallToolResult]):
         progress: called at each progress notification.
         idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
         checked_by: the checks that its arguments passed; None if they were not checked yet.
-        members: its name and arguments as the members of a JSON object; None if they are only sent by the session.
         deferred: whether the tool was only remembered when it was called. Then the server must still list it.
     """
 
@@ -71,7 +63,6 @@ class CallTool(PlainRequest[CallToolResult]):
     progress: ProgressCallback | None
     idempotent: bool | None
     checked_by: ToolChecks | None = field(repr=False)
-    members: bytes | None = field(repr=False)
     deferred: bool
 
     @property
@@ -112,30 +103,45 @@ class CallTool(PlainRequest[CallToolResult]):
             # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
             name, arguments = request.name, request.arguments
             deferred = self.deferred and name == self.name
-            return await send(evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred))
+            changed = evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred, members=None)
+            return await send(changed)
 
         request = ToolRequest(server=server, name=self.name, arguments=self.arguments, meta=self.meta)
         return await wrapped(call, middleware)(request)
 
-    def plain(self, client: Client, record: ServerRecord) -> bytes | None:
-        """Return the name and the arguments, unless something else than the answer is to be waited for or checked.
+    @property
+    def target(self) -> str:
+        """The tool."""
+        return self.name
+
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that the tool may be called, and the arguments unless that was done with the present listing.
 
         Raises:
-            ToolNotFound: the tool is hidden.
+            ToolNotFound: the tool was only remembered and is not listed any more; or it is hidden.
+            InvalidArguments: the arguments are not valid for the tool.
         """
-        config, checks = record.config, record.catalog.checks
-        if (
-            self.progress is not None
-            or self.deferred
-            or self.checked_by is not checks
-            or checks.checks_result_of(self.name)
-            or config.progress_timeout is not None
-            or config.extensions
-            or needs_meta(client, record)
-        ):
-            return None
+        checks = record.catalog.checks
         record.catalog.admission.check_call(self.name)
-        return self.members
+        if self.deferred and self._listed(record) is None:
+            raise _gone(self.name, record)
+        if self.checked_by is not checks:
+            # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
+            self.arguments = checks.check_arguments(self.name, self.arguments)
+            self.checked_by, self.members = checks, None
+
+    def given(self) -> Json:
+        """Return the name and the arguments."""
+        return {"name": self.name} if self.arguments is None else {"name": self.name, "arguments": self.arguments}
+
+    def extras(self, session: Session, record: ServerRecord) -> Extras | None:
+        """Return the caller's ``_meta``, the log level, and what renews the deadline and runs the caller's callback."""
+        config, meta = record.config, self.meta
+        if self.progress is None and config.progress_timeout is None:
+            if meta is None and record.opening.log_level is None:
+                return None
+            return Extras(meta_for(session, record, meta), None)
+        return Extras(meta_for(session, record, meta), Reports(config.name, self.progress, self.deadline))
 
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
@@ -143,79 +149,31 @@ class CallTool(PlainRequest[CallToolResult]):
             return caused_by(self._not_as_a_task(record.config.name), error)
         return error
 
-    @contextmanager
-    def _explaining(self, record: ServerRecord) -> Iterator[None]:
-        """Raise what `explain` returns for an error of the server."""
-        try:
-            yield
-        except MCPError as exc:
-            explained = self.explain(exc, record)
-            raise explained from explained.__cause__
-
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content of the result."""
         content: list[dict[str, Any]] = result["content"]
         return content
 
-    async def resume(
-        self, client: Client, record: ServerRecord, answers: InputResponses | None, state: str | None
-    ) -> CallToolResult | InputRequiredResult:
-        """Call the tool once more, with the input that it required."""
-        name, arguments = self.name, self.arguments
-        given = None if arguments is None else dict(arguments)
-        with self._explaining(record):
-            return await client.session.call_tool(
-                name, given, input_responses=answers, request_state=state, allow_input_required=True
-            )
-
-    async def send(self, client: Client, record: ServerRecord) -> CallToolResult:
-        """Check the arguments, send ``tools/call`` and check the result.
+    def finish(self, value: CallToolResult, record: ServerRecord) -> CallToolResult:
+        """Check the result against the schema of the tool.
 
         Raises:
-            ToolNotFound: the tool was only remembered and is not listed any more; or it is hidden.
-            InvalidArguments, InvalidResult: a check failed.
-            mcp.MCPError: as for `Request.send`.
+            InvalidResult: it does not match.
         """
-        config, arguments = record.config, self.arguments
-        record.catalog.admission.check_call(self.name)
-        if self.deferred and self._listed(record) is None:
-            raise _gone(self.name, record)
-        if self.checked_by is not record.catalog.checks:
-            # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
-            arguments = record.catalog.checks.check_arguments(self.name, arguments)
-        meta = meta_for(client, record, self.meta)
-        call = partial(client.call_tool, self.name, None if arguments is None else dict(arguments), meta=meta)
-        with self._explaining(record):
-            if self.progress is None and config.progress_timeout is None:
-                result = await call()
-            else:
-                result = await self._call_with_progress(call, config.name)
-        record.catalog.checks.check_result(self.name, result)
-        return result
+        checks = record.catalog.checks
+        if checks.checks_result_of(self.name):
+            checks.check_result(self.name, value)
+        return value
 
-    async def _call_with_progress(self, call: Callable[..., Awaitable[CallToolResult]], server: str) -> CallToolResult:
-        """Call the tool; renew the deadline and run the caller's callback at each progress notification.
-
-        The callback has seen every notification, or `LAST_NOTICES` seconds are over, before the result is returned.
-        """
-        feed = ProgressFeed(server, self.progress) if self.progress is not None else None
-
-        async def notice(progress: float, total: float | None, message: str | None) -> None:
-            if self.deadline is not None:
-                self.deadline.renew()
-            if feed is not None:
-                feed.notify(progress, total, message)
-
-        if feed is None:
-            return await call(progress_callback=notice)
-        async with open_background() as background:
-            background.start_soon(feed.run, name=f"{server}:progress")
-            result = await call(progress_callback=notice)
-            if self.deadline is not None:
-                self.deadline.suspend()  # the server has answered; a slow callback must not make it time out
-            with trio.move_on_after(LAST_NOTICES):
-                await feed.wait_idle()
-            return result
+    async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
+        """List the tools again: the schema of this one may have changed, or was not known."""
+        if not session.modern:
+            return False
+        try:
+            session.note_tools(tuple(_with_valid_headers(await all_pages(session, record, TOOLS), record)))
+        except (MCPError, LimitExceeded, ValidationError) as exc:
+            raise refusal from exc
+        return True
 
     def _needs_a_task(self, record: ServerRecord) -> bool:
         listed = self._listed(record)
@@ -263,23 +221,20 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 
 TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(
-    "tools/list", "tools", "tools", lambda can: can.tools, lambda client: client.list_tools, lambda page: page.tools
+    "tools/list", "tools", "tools", lambda can: can.tools, lambda page: page.tools
 )
 
 
 @define(eq=False)
-class ListTools(ListRequest[tuple[Tool, ...]]):
+class ListTools(Request[tuple[Tool, ...]]):
     """List all pages of the server's tools, and update the catalogue."""
 
     operation: ClassVar[str] = "tools/list"
 
-    async def send_past(self, client: Client, record: ServerRecord, past: PastSession | None) -> tuple[Tool, ...]:
+    async def send(self, session: Session, record: ServerRecord) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
-        tools = await list_all_tools(client, record, past)
-        # A change notification may have arrived in the same read as the last page. One checkpoint lets its task run
-        # first, so that the catalogue knows this answer to be outdated.
-        await trio.lowlevel.checkpoint()
+        tools = await list_all_tools(session, record)
         record.catalog.offer(ticket, tools)
         admissible = deque(record.catalog.admission.admissible(tools))
         del tools  # see `_copied`
@@ -298,16 +253,19 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
     return tuple(copies)
 
 
-async def list_all_tools(client: Client, record: ServerRecord, past: PastSession | None) -> tuple[KnownTool, ...]:
+async def list_all_tools(session: Session, record: ServerRecord) -> tuple[KnownTool, ...]:
     """Request every page of the server's tools; return nothing if it has no tools capability.
 
     Raises:
         LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
-    tools: Iterable[Tool] = _each_once(deque(await all_pages(client, record, past, TOOLS)))
-    if is_modern(client.protocol_version):
-        tools = _with_valid_headers(tools, record)
+    found = await all_pages(session, record, TOOLS)
+    if session.modern:
+        found = tuple(_with_valid_headers(found, record))
+        session.note_tools(found)
+    tools = _each_once(deque(found))
+    del found  # see `_each_once`
     known = await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
     await record.catalog.admission.prepare(known)
     return known

@@ -1,7 +1,7 @@
-"""The link to a server object in this process.
+"""The links to a server object in this process.
 
-The SDK's client calls the object directly; a legacy server gets messages (see ``_memory_pipe``). The link owns nothing:
-the tasks of the server belong to the `mcp.Client` that the owner enters.
+A modern server is called (see ``_called_server``), a legacy one gets messages (see ``_memory_pipe``), and one that runs
+elsewhere has two streams (see ``_streams_link``). Their tasks belong to the link.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from mcp.server.mcpserver import MCPServer
 
 from ..._errors import ConnectFailed
 from ...config import InProcess, ServerConfig
-from ._link import Lifeline, Link, Target
-from ._memory_pipe import MemoryPipe, connect_legacy
+from ._called_server import open_called_link
+from ._link import Lifeline, Link
+from ._memory_pipe import open_legacy_link
+from ._streams_link import StreamsLink
 
 if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
+    from .wire import Messages, MessageWriter
 
 
 class ElsewhereServer(ABC):
@@ -33,8 +35,8 @@ class ElsewhereServer(ABC):
     name: str
 
     @abstractmethod
-    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[TransportStreams]:
-        """Serve one connection for the duration of a block.
+    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[tuple[Messages, MessageWriter]]:
+        """Serve one connection for the duration of a block, which gets the streams of the client.
 
         Args:
             on_lost: called synchronously if the server ends the connection before the block does.
@@ -42,32 +44,35 @@ class ElsewhereServer(ABC):
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:
-    """Return the server that the SDK serves in place of an `MCPServer`; there is no public name."""
-    return server._lowlevel_server if isinstance(server, MCPServer) else server
+    """Return the server that the SDK serves in place of an `MCPServer`; there is no public name.
+
+    Raises:
+        RuntimeError: an `MCPServer` of this version of the SDK has no such server.
+    """
+    if not isinstance(server, MCPServer):
+        return server
+    inner = getattr(server, "_lowlevel_server", None)
+    if not isinstance(inner, Server):
+        raise RuntimeError(
+            "an MCPServer of this version of mcp has no `_lowlevel_server`; give InProcess() an mcp.server.Server, or "
+            "install another version of mcp"
+        )
+    return inner
 
 
-class InProcessLink(Link):
-    """A link to a server object."""
-
-    def __init__(
-        self, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline, *, legacy: bool = False
-    ) -> None:
-        super().__init__(lifeline)
-        self.target: Target
-        if isinstance(server, ElsewhereServer):
-            self.target = server.connect(lifeline.lose)
-        elif legacy:
-            self.direct = MemoryPipe()
-            self.target = connect_legacy(lowlevel(server), self.direct, lifeline)
-        else:
-            self.target = server
-        self.endpoint = f"the in-process server {server.name!r}"
+@asynccontextmanager
+async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> AsyncIterator[StreamsLink]:
+    async with server.connect(lifeline.lose) as (reader, writer):
+        try:
+            yield StreamsLink(f"the in-process server {server.name!r}", reader, writer, lifeline)
+        finally:
+            lifeline.closing = True
 
 
 @asynccontextmanager
 async def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
-) -> AsyncIterator[InProcessLink]:
+) -> AsyncIterator[Link]:
     """Check that the configured object is a server, and open a link to it.
 
     Raises:
@@ -82,4 +87,16 @@ async def open_in_process_link(
             phase="configure",
             hopeless=True,
         )
-    yield InProcessLink(server, Lifeline(on_lost), legacy=config.protocol == "legacy")
+    lifeline = Lifeline(on_lost)
+    async with _opening(config, server, lifeline) as link:
+        yield link
+
+
+def _opening(
+    config: ServerConfig, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline
+) -> AbstractAsyncContextManager[Link]:
+    if isinstance(server, ElsewhereServer):
+        return _open_streams_link(server, lifeline)
+    if config.protocol == "legacy":
+        return open_legacy_link(lowlevel(server), lifeline)
+    return open_called_link(config.name, lowlevel(server), lifeline)

@@ -1,30 +1,24 @@
 """The link: an open transport to one server.
 
-The owner task of the actor enters the link, enters ``mcp.Client(link.target)`` inside it, and leaves both in reverse
-order. No other task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an
-HTTP client open) is done by background tasks that belong to the link and end with it.
+The owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order. No other
+task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an HTTP client open)
+is done by background tasks that belong to the link and end with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Final
 
 import trio
 from attrs import define, field, frozen
-from mcp.client import Transport
-from mcp.server import Server
-from mcp.server.mcpserver import MCPServer
 
 from ..._plain_text import plain_text
 from .credentials import Masker
-from .wire import RequestTable
+from .wire import Exchange, Json, Pipe, Receive, RequestTable, Unanswered
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
 """Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
-
-Target: TypeAlias = Transport | Server[Any] | MCPServer
-"""The argument of `mcp.Client`."""
 
 
 def _ignore() -> None:
@@ -97,122 +91,67 @@ class Obituary:
         return plain_text(lines[-1]) if lines else ""
 
 
-class OutgoingLine(Protocol):
-    """A line that waits to be written without a task of its own.
-
-    Attributes:
-        sent: set by the pipe: to False before `written` is called, and to True once all of it was written. None before.
-    """
-
-    sent: bool | None
-
-    @property
-    def line(self) -> bytes:
-        """The line with its newline."""
-
-    def written(self) -> None:
-        """Note that its first byte was offered to the pipe: the server may read it. Never raises."""
-
-    def withdrawn(self) -> None:
-        """Note that it is not written, because the connection ends. Never raises."""
-
-
-class DirectPipe(Protocol):
-    """Writes lines past the SDK's session, in the step of the caller.
-
-    Attributes:
-        table: the requests that were sent so, by id.
-        on_room: called when a line can be offered again after `offer` has refused one.
-        meta: the member ``_meta`` that the session writes into every request since 2026-07-28; None until it has.
-    """
-
-    table: RequestTable
-    on_room: Callable[[], None]
-    meta: bytes | None
-
-    def offer(self, line: OutgoingLine) -> bool:
-        """Write a line at once, or with all lines of this tick. Return False if the pipe has no room for it.
-
-        Until its `written` is called the line may be withdrawn. After a False, `on_room` is called once there is room.
-        If the server is gone this returns False too, and the connection is marked as lost soon.
-
-        Raises:
-            ValueError: the server is in this process, and the line is nested too deeply or has too long a number to be
-                parsed.
-        """
-
-    def collect(self, line: OutgoingLine) -> None:
-        """Write a line with all lines of this tick, or as soon as the pipe has room."""
-
-    def withdraw(self, line: OutgoingLine) -> None:
-        """Drop a line that was offered and is not yet written."""
-
-    def withdraw_all(self) -> None:
-        """Withdraw all lines that were not written."""
-
-    def count_request(self) -> None:
-        """Count a request that was written, for the limits of the server's own requests."""
-
-    def count_cancelled(self) -> None:
-        """Count a request that was written and is cancelled; see `ServerRequests.cancelled`."""
-
-
-class DirectPosts(Protocol):
-    """Sends each request as a POST of its own, past the SDK's dispatcher."""
-
-    @property
-    def initialized(self) -> bool:
-        """True once a legacy server knows that the handshake is over."""
-
-    async def ask(
-        self,
-        method: str,
-        params: dict[str, Any],
-        headers: Mapping[str, str],
-        pass_on: Callable[[int], Awaitable[dict[str, Any]]],
-        *,
-        notify: bool,
-    ) -> dict[str, Any]:
-        """Send a request and return the ``result`` of its answer.
-
-        **Cancellation**: closes the response; the server is notified if that does not cancel the request.
-
-        Args:
-            method: the method of the protocol.
-            params: the params of the request.
-            headers: the headers of this request.
-            pass_on: passes the request to the SDK's dispatcher, with this id.
-            notify: whether a cancelled request needs a notification.
-
-        Raises:
-            mcp.MCPError: the server answered with an error, or the request failed; then its trace has the failure.
-        """
-
-
 class Link:
     """An open transport to one server. The defaults are those of a server that is not a child process.
 
     Attributes:
-        target: the argument for `mcp.Client`, to be entered once, inside the link.
         endpoint: the command or URL of the server, without credentials, as messages show it.
         pid: the process of the server, which leads its own process group; None if it is not a child process.
         masker: masks the credentials of this connection in text from the server.
-        direct: writes lines past the session; None if the transport has no lines.
-        posts: sends requests past the SDK's dispatcher; None if the transport has no requests of its own.
+        table: the requests that were sent and not answered.
+        direct: writes lines without a task; None if the transport has no lines.
+        traced: whether requests have spans of their own. A server that is called in the task of its caller has that
+            one's context variables.
         max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
             there is no limit here.
     """
 
-    target: Target
     endpoint: str
+    table: RequestTable
     pid: int | None = None
     max_connections: int | None = None
-    direct: DirectPipe | None = None
-    posts: DirectPosts | None = None
+    direct: Pipe | None = None
+    traced: bool = True
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline
         self.masker: Masker = masker or Masker()
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """Send a request, wait for its answer in this task, and return the result.
+
+        **Cancellation**: if the request was sent and is `cancellable`, the server is asked to cancel it.
+
+        Args:
+            request: the request, complete, which is in the `table`. Its ``sent`` is kept up to date.
+            receive: takes what the server sends within this exchange besides the answer.
+
+        Raises:
+            mcp.MCPError: the answer is an error, or the connection was lost; or the request failed, and the
+                `RequestTrace` of this context has the failure.
+        """
+        raise NotImplementedError
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """Send a message that has no answer: a notification, or the answer to a request of the server.
+
+        **Cancellation**: nothing was sent.
+
+        Args:
+            message: the message.
+            headers: the headers that go with it over HTTP.
+
+        Raises:
+            mcp.MCPError: the connection was lost.
+        """
+        raise NotImplementedError
+
+    async def read(self, receive: Receive) -> None:
+        """Pass on what the server sends unasked, until the connection ends; then return.
+
+        Answers settle the requests in the `table`. It is called once, in a task of its own.
+        """
+        raise NotImplementedError
 
     @property
     def lost(self) -> bool:
@@ -262,6 +201,10 @@ class Link:
     def lose(self) -> None:
         """Mark the connection as lost."""
         self._lifeline.lose()
+
+    def leave(self) -> None:
+        """Note that this side has begun to close: nothing is sent any more, and a later end is not a loss."""
+        self._lifeline.closing = True
 
     def hear_of_exit(self, on_exit: Callable[[], None]) -> None:
         """Call a function, synchronously, when the started process has exited."""

@@ -3,16 +3,15 @@
 Theory of operation
 -------------------
 The SDK connects a client and a server of the legacy era by two memory streams. A call takes eight steps of the event
-loop: two for each read loop and for a relay between them, and those of the caller and the handler. A plain request
-(see ``connection/_direct``) takes three:
+loop: two for each read loop and for a relay between them, and those of the caller and the handler. Here it takes three:
 
-- the step of its caller, or the one that frees an in-flight slot, parses its line and puts it into a queue;
+- the step of its caller, or the one that frees an in-flight slot, puts it into a queue;
 - the read loop of the server starts the task of the handler;
-- the step in which the handler has finished settles the message.
+- the step in which the handler has finished settles the request.
 
-Messages of the session pass the same queue, so no message overtakes another. All that the server sends, except answers
-to plain requests, goes to the session's read loop through a memory stream that holds one message, as in the SDK: a
-server that sends without end waits for its reader.
+All messages to the server pass the same queue, so no message overtakes another. There is no queue in the other
+direction: the step in which the server sends a message also handles it, in the context variables of the handler that
+sends it. A server that sends without end yields to other tasks after each message.
 """
 
 from __future__ import annotations
@@ -25,20 +24,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
+from mcp import MCPError
 from mcp.server.runner import serve_loop
-from mcp.shared._context_streams import ContextSendStream, create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest
 
 from ..basics import open_trace
-from .wire import MessageReader, RequestTable, Stream
+from ._link import Lifeline, Link
+from .wire import CLOSED, Exchange, MessageReader, MessageWriter, RequestTable, wait_for_answer
 
 if TYPE_CHECKING:
-    from mcp.client._transport import TransportStreams
+    from collections.abc import Mapping
+
     from mcp.server import Server
 
-    from ._link import Lifeline, OutgoingLine
+    from .wire import Json, OutgoingLine, Receive, Unanswered
 
 SHUTDOWN_GRACE: Final = 2.0
 """Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
@@ -50,7 +51,7 @@ def _ignore() -> None:
 
 @define(eq=False, repr=False)
 class MemoryPipe(MessageReader):
-    """The messages to a server in this process. It is the `DirectPipe` of its link too.
+    """The messages to a server in this process. It is the `Pipe` of its link too.
 
     Attributes:
         last_context: the context variables of the sender of the last message, in which the SDK runs the handler.
@@ -58,7 +59,6 @@ class MemoryPipe(MessageReader):
 
     table: RequestTable = field(factory=RequestTable, init=False)
     on_room: Callable[[], None] = field(default=_ignore, init=False)
-    meta: bytes | None = field(default=None, init=False)
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -68,7 +68,7 @@ class MemoryPipe(MessageReader):
 
     @trio.lowlevel.enable_ki_protection
     def offer(self, line: OutgoingLine) -> bool:
-        """See `DirectPipe.offer`."""
+        """See `Pipe.offer`."""
         if self.closed:
             return False
         # Here, where it fails one request: in the read loop of the server, it would end the connection.
@@ -77,8 +77,23 @@ class MemoryPipe(MessageReader):
         self.put(line, SessionMessage(message), line)
         return True
 
+    async def exchange(self, request: Exchange) -> Json:
+        """Send a request as an object, and wait for its answer. See `Link.exchange`.
+
+        Raises:
+            mcp.MCPError: the answer is an error, or the connection has ended.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.closed:
+            raise MCPError.from_error_data(CLOSED)
+        self.put(request, SessionMessage(JSONRPCRequest(**request.message)), request)
+        return await wait_for_answer(self, request)
+
     def collect(self, line: OutgoingLine) -> None:
-        """See `DirectPipe.collect`."""
+        """See `Pipe.collect`."""
+        if self.closed:
+            line.withdrawn()
+            return
         self.put(line, SessionMessage(JSONRPCNotification.model_validate_json(line.line)), line)
 
     def put(self, key: object, message: SessionMessage, line: OutgoingLine | None = None) -> None:
@@ -87,11 +102,11 @@ class MemoryPipe(MessageReader):
         self._arrived.unpark()
 
     def withdraw(self, line: OutgoingLine) -> None:
-        """See `DirectPipe.withdraw`."""
+        """See `Pipe.withdraw`."""
         del self._queue[line]
 
     def withdraw_all(self) -> None:
-        """See `DirectPipe.withdraw_all`."""
+        """See `Pipe.withdraw_all`."""
         for key, (_, _, line) in list(self._queue.items()):
             if line is not None:
                 del self._queue[key]
@@ -128,50 +143,78 @@ class MemoryPipe(MessageReader):
         self._arrived.unpark_all()
 
 
-@frozen(eq=False)
-class SessionWriter(Stream):
-    """The writing stream of the client's session."""
+class LegacyServerLink(Link):
+    """A link to a server object that is served as in the legacy era. It is the server's writing stream too."""
 
-    _pipe: MemoryPipe
-    _lifeline: Lifeline
+    def __init__(self, server: Server[Any], lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.endpoint = f"the in-process server {server.name!r}"
+        self._server = server
+        self._pipe = self.direct = MemoryPipe()
+        self.table: RequestTable = self._pipe.table
+        self._receive: Receive | None = None
+        self._ended = trio.Event()
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send a message.
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`."""
+        return await self._pipe.exchange(request)
 
-        Raises:
-            anyio.ClosedResourceError: either side has closed the pipe.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await trio.lowlevel.checkpoint()
         if self._pipe.closed:
-            raise anyio.ClosedResourceError
-        self._pipe.put(object(), item)
+            raise MCPError.from_error_data(CLOSED)
+        self._pipe.put(object(), SessionMessage(message))
 
-    async def aclose(self) -> None:
-        """End the input of the server."""
-        self._lifeline.closing = True
-        await self._pipe.aclose()
-
-
-@frozen(eq=False)
-class ServerWriter(Stream):
-    """The writing stream of the server."""
-
-    _table: RequestTable
-    _session: ContextSendStream[SessionMessage | Exception]
-    _lifeline: Lifeline
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. The messages are passed on by the tasks of the server."""
+        self._receive = receive
+        await self._ended.wait()
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
-    async def send(self, item: SessionMessage, /) -> None:
-        """Settle the plain request that a message answers, or pass the message to the session."""
+    async def take(self, message: JSONRPCMessage) -> None:
+        """Settle the request that a message of the server answers, or pass the message on."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if _is_end(item.message):
+        if _is_end(message):
             self._lifeline.lose()
-        if not self._table.settle_message(item.message):
-            await self._session.send(item)
+        if isinstance(message, JSONRPCRequest | JSONRPCNotification):
+            if self._receive is not None:
+                await self._receive(message)
+            await trio.lowlevel.checkpoint()
+        else:
+            self.table.settle_message(message)
+
+    async def serve(self) -> None:
+        """Serve the connection until its input ends."""
+        try:
+            async with self._server.lifespan(self._server) as state:
+                await serve_loop(self._server, self._pipe, ServerWriter(self), lifespan_state=state)
+            self._lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
+        finally:
+            self._pipe.closed = True
+            self._pipe.withdraw_all()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """End the input of the server, and wait until it has left its lifespan, but at most `SHUTDOWN_GRACE`."""
+        self._lifeline.closing = True
+        await self._pipe.aclose()
+        with trio.move_on_after(SHUTDOWN_GRACE):
+            await self._ended.wait()
+
+
+@define(eq=False)
+class ServerWriter(MessageWriter):
+    """The writing stream of a server."""
+
+    _link: LegacyServerLink
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """See `LegacyServerLink.take`."""
+        await self._link.take(item.message)
 
     async def aclose(self) -> None:
-        """End the input of the session."""
-        self._session.close()
+        """Do nothing: the end of `LegacyServerLink.serve` ends the connection."""
 
 
 def _is_end(message: JSONRPCMessage) -> bool:
@@ -184,27 +227,13 @@ def _is_end(message: JSONRPCMessage) -> bool:
 
 
 @asynccontextmanager
-async def connect_legacy(server: Server[Any], pipe: MemoryPipe, lifeline: Lifeline) -> AsyncIterator[TransportStreams]:
-    """Serve one connection around a block, which gets the streams of the client."""
-    to_client, client_reads = create_context_streams[SessionMessage | Exception](1)
-    ended = trio.Event()
-
-    async def serve() -> None:
+async def open_legacy_link(server: Server[Any], lifeline: Lifeline) -> AsyncIterator[LegacyServerLink]:
+    """Serve one connection around a block."""
+    link = LegacyServerLink(server, lifeline)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.serve, name=f"{server.name}:in process")
         try:
-            async with server.lifespan(server) as state:
-                writer = ServerWriter(pipe.table, to_client, lifeline)
-                await serve_loop(server, pipe, writer, lifespan_state=state)
+            yield link
         finally:
-            to_client.close()
-            ended.set()
-
-    async with trio.open_nursery() as nursery, client_reads:
-        nursery.start_soon(serve, name=f"{server.name}:in process")
-        writer = SessionWriter(pipe, lifeline)
-        try:
-            yield client_reads, writer
-        finally:
-            await writer.aclose()
-            with trio.move_on_after(SHUTDOWN_GRACE):
-                await ended.wait()
+            await link.close()
             nursery.cancel_scope.cancel("the connection was left")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import trio
@@ -17,14 +17,11 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
-from ...servers.transports import Stream
+from ...servers.transports import MessageWriter
 from ._behavior import CONNECTION, Behavior
 from ._faults import Duplicate, Garble, Noise
 from ._script import Connected, Received, Script
 from ._signal import Signal, post
-
-if TYPE_CHECKING:
-    from mcp.client._transport import ReadStream
 
 
 class Connection(Connected, ABC):
@@ -72,7 +69,7 @@ class Connection(Connected, ABC):
 class StreamConnection(Connection):
     """A connection whose messages go through two streams, with an SDK server of its own."""
 
-    def __init__(self, script: Script, reader: ReadStream[SessionMessage | Exception]) -> None:
+    def __init__(self, script: Script, reader: Any) -> None:
         super().__init__(script)
         self.behavior: Behavior = Behavior(script)
         self._script = script
@@ -145,7 +142,7 @@ class StreamConnection(Connection):
         """Send a line to the client that may not be a message."""
 
 
-class _Answers(Stream):
+class _Answers(MessageWriter):
     """The messages of the SDK's server to the client."""
 
     def __init__(self, connection: StreamConnection) -> None:

@@ -10,14 +10,13 @@ import anyio
 import trio
 from mcp.shared.message import SessionMessage
 
-from ...servers.transports import ElsewhereServer, Stream
+from ...servers.transports import ElsewhereServer, Messages, MessageWriter
 from ._connection import StreamConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from anyio.streams.memory import MemoryObjectSendStream
-    from mcp.client._transport import TransportStreams
 
     from ._script import Script
 
@@ -34,7 +33,7 @@ class InProcessServer(ElsewhereServer):
         self._script = script
 
     @asynccontextmanager
-    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[TransportStreams]:
+    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[tuple[Messages, MessageWriter]]:
         """Serve one connection, around a block."""
         if self._script.refusing:
             raise ConnectionRefusedError(f"{self.name} is down")
@@ -86,7 +85,7 @@ class _MemoryConnection(StreamConnection):
             raise anyio.BrokenResourceError
 
 
-class _Requests(Stream):
+class _Requests(MessageWriter):
     """The messages of the client to the server."""
 
     def __init__(self, connection: _MemoryConnection, to_server: MemoryObjectSendStream[Any]) -> None:

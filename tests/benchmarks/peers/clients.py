@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mcp_actors.bridge import Host
 
-CallTool = Callable[[str, dict[str, Any]], Awaitable[object]]
+CallTool = Callable[..., Awaitable[object]]
 Repeat = Callable[[], Awaitable[None]]
 Era = Literal["auto", "legacy"]
 
@@ -36,20 +36,22 @@ class Client:
         together: runs a function in so many tasks at the same time.
         connect: starts the server with this command and connects to it; gives the call of a tool.
         connect_many: starts and connects to several servers side by side, where the peer has a way to.
+        progress: the argument of its calls for what is called with each progress notification.
     """
 
     run: Callable[..., None]
     together: Callable[[int, Repeat], Awaitable[None]]
     connect: Callable[[Sequence[str]], AbstractAsyncContextManager[CallTool]]
     connect_many: Callable[[Sequence[Sequence[str]]], AbstractAsyncContextManager[None]] | None = None
+    progress: str = "progress_callback"
 
 
 @asynccontextmanager
-async def connect_server_ref(command: Sequence[str]) -> AsyncIterator[CallTool]:
-    """Ours."""
+async def connect_server_ref(command: Sequence[str], **options: Any) -> AsyncIterator[CallTool]:
+    """Ours; `options` are those of `ServerConfig`, here and below."""
     from mcp_actors import ServerConfig, Stdio, open_servers
 
-    config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True)
+    config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True, **options)
     async with open_servers(config) as servers:
         yield servers["quick"].call_tool
 
@@ -77,12 +79,14 @@ async def connect_mcp_client(command: Sequence[str]) -> AsyncIterator[CallTool]:
 
 
 @asynccontextmanager
-async def connect_server_ref_over_http(command: Sequence[str], kind: str = "json") -> AsyncIterator[CallTool]:
+async def connect_server_ref_over_http(
+    command: Sequence[str], kind: str = "json", **options: Any
+) -> AsyncIterator[CallTool]:
     """Ours, over streamable HTTP."""
     from mcp_actors import Http, ServerConfig, open_servers
 
     with quick_http_server.running(kind) as url:
-        async with open_servers(ServerConfig("quick", Http(url), required=True)) as servers:
+        async with open_servers(ServerConfig("quick", Http(url), required=True, **options)) as servers:
             yield servers["quick"].call_tool
 
 
@@ -97,11 +101,13 @@ async def connect_mcp_client_over_http(command: Sequence[str], kind: str = "json
 
 
 @asynccontextmanager
-async def connect_server_ref_in_process(command: Sequence[str], era: Era = "auto") -> AsyncIterator[CallTool]:
+async def connect_server_ref_in_process(
+    command: Sequence[str], era: Era = "auto", **options: Any
+) -> AsyncIterator[CallTool]:
     """Ours, to a server object in the same process."""
     from mcp_actors import InProcess, ServerConfig, open_servers
 
-    config = ServerConfig("quick", InProcess(server_object()), protocol=era, required=True)
+    config = ServerConfig("quick", InProcess(server_object()), protocol=era, required=True, **options)
     async with open_servers(config) as servers:
         yield servers["quick"].call_tool
 
@@ -248,22 +254,41 @@ async def connect_many_by_hand(commands: Sequence[Sequence[str]]) -> AsyncIterat
         yield
 
 
+async def pass_on(request: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+    """Do what a middleware does that does nothing."""
+    return await call_next(request)
+
+
+OURS: Final[dict[str, Callable[..., AbstractAsyncContextManager[CallTool]]]] = {
+    "ServerRef": connect_server_ref,
+    "ServerRef, HTTP": connect_server_ref_over_http,
+    "ServerRef, HTTP, events": partial(connect_server_ref_over_http, kind="events"),
+    "ServerRef, in process": connect_server_ref_in_process,
+    "ServerRef, in process, legacy": partial(connect_server_ref_in_process, era="legacy"),
+}
+
+CONFIGURED: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    ", schema": {"validate": "schema"},
+    ", middleware": {"middleware": (pass_on,)},
+}
+"""How ours may be configured, by the end of its name."""
+
 CLIENTS: Final = {
+    **{
+        f"{name}{end}": Client(run_trio, together_in_trio, partial(connect, **options), progress="progress")
+        for name, connect in OURS.items()
+        for end, options in CONFIGURED.items()
+    },
     "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand, connect_many_by_hand),
-    "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs),
+    "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs, "progress"),
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),
     "mcp.Client": Client(run_trio, together_in_trio, connect_mcp_client),
-    "ServerRef, HTTP": Client(run_trio, together_in_trio, connect_server_ref_over_http),
     "mcp.Client, HTTP": Client(run_trio, together_in_trio, connect_mcp_client_over_http),
-    "ServerRef, in process": Client(run_trio, together_in_trio, connect_server_ref_in_process),
     "mcp.Client, in process": Client(run_trio, together_in_trio, connect_mcp_client_in_process),
-    "ServerRef, HTTP, events": Client(run_trio, together_in_trio, partial(connect_server_ref_over_http, kind="events")),
     "mcp.Client, HTTP, events": Client(
         run_trio, together_in_trio, partial(connect_mcp_client_over_http, kind="events")
-    ),
-    "ServerRef, in process, legacy": Client(
-        run_trio, together_in_trio, partial(connect_server_ref_in_process, era="legacy")
     ),
     "mcp.Client, in process, legacy": Client(
         run_trio, together_in_trio, partial(connect_mcp_client_in_process, era="legacy")

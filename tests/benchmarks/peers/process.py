@@ -6,19 +6,23 @@ two rounds it blocks, loop and all, so that nothing of it disturbs the others.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
 import trio
 from attrs import define, field
+from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from . import quick_server
-from .clients import CLIENTS, Client
+from .clients import CLIENTS, CallTool, Client
 
 Play = Callable[..., Awaitable[Any]]
 
@@ -36,17 +40,39 @@ async def serve(play: Play) -> None:
 async def calls(client: Client) -> None:
     """Small tool calls; a round gives its seconds."""
     async with client.connect(quick_server.command()) as call_tool:
+        await serve(partial(play_calls, client, call_tool, {}))
 
-        async def play(callers: int, times: int) -> float:
-            async def repeat() -> None:
-                for _ in range(times // callers):
-                    await call_tool("echo", {"text": "hello"})
 
-            began = perf_counter()
-            await (repeat() if callers == 1 else client.together(callers, repeat))
-            return perf_counter() - began
+async def play_calls(client: Client, call_tool: CallTool, options: dict[str, Any], callers: int, times: int) -> float:
+    """Make so many calls with these options; return the seconds."""
+
+    async def repeat() -> None:
+        for _ in range(times // callers):
+            await call_tool("echo", {"text": "hello"}, **options)
+
+    began = perf_counter()
+    await (repeat() if callers == 1 else client.together(callers, repeat))
+    return perf_counter() - began
+
+
+async def counted(client: Client) -> None:
+    """Small tool calls of a kind, without the garbage collector, which would run by chance."""
+    gc.disable()
+    # An OpenTelemetry SDK of the user would make such a span; what that costs is not counted.
+    context = SpanContext(trace_id=1, span_id=2, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+    span = NonRecordingSpan(context)
+    options: dict[str, dict[str, Any]] = {"progress": {client.progress: hear}, "_meta": {"meta": {"example.com/k": 1}}}
+    async with client.connect(quick_server.command()) as call_tool:
+
+        async def play(callers: int, times: int, kind: str) -> float:
+            with use_span(span) if kind == "span" else nullcontext():
+                return await play_calls(client, call_tool, options.get(kind, {}), callers, times)
 
         await serve(play)
+
+
+async def hear(progress: float, total: float | None, message: str | None) -> None:
+    """Hear of progress."""
 
 
 @define(eq=False)
@@ -118,7 +144,13 @@ async def recovery(client: Client) -> None:
         await serve(play)
 
 
-CONTESTS: Final = {"calls": calls, "long_line": long_line, "starts": starts, "recovery": recovery}
+CONTESTS: Final = {
+    "calls": calls,
+    "counted": counted,
+    "long_line": long_line,
+    "starts": starts,
+    "recovery": recovery,
+}
 
 
 def main(contest: str, peer: str) -> None:

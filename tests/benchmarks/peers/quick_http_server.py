@@ -1,7 +1,7 @@
 """The quick server over streamable HTTP, with kept-alive connections. Standard library only.
 
 Run as ``python quick_http_server.py KIND``; it prints its URL, and ends when its stdin does. KIND is ``json`` for
-answers in plain JSON, or ``events`` for a stream of one event, in chunks, for each.
+answers in plain JSON, or ``events`` for a stream of events, in chunks, for each: the answer, and progress if wanted.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from functools import partial
 from http import HTTPStatus
 
 if __package__:
-    from .quick_server import answer
+    from .quick_server import answer, report
 else:
-    from quick_server import answer  # type: ignore[import-not-found,no-redef]  # run as a script, like quick_server
+    from quick_server import answer, report  # type: ignore[import-not-found,no-redef]  # run as a script, like quick_server
 
 
 def respond(method: str, body: bytes) -> tuple[HTTPStatus, bytes]:
@@ -31,10 +31,10 @@ def respond(method: str, body: bytes) -> tuple[HTTPStatus, bytes]:
     return HTTPStatus.OK, json.dumps(answer(message), separators=(",", ":")).encode()
 
 
-def one_event(body: bytes) -> bytes:
-    """Return a stream that ends after one event."""
-    event = b"event: message\ndata: %b\n\n" % body
-    return b"%x\r\n%b\r\n0\r\n\r\n" % (len(event), event)
+def events(*messages: bytes) -> bytes:
+    """Return a stream that ends after these events."""
+    each = [b"event: message\ndata: %b\n\n" % message for message in messages]
+    return b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in each) + b"0\r\n\r\n"
 
 
 async def serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -45,11 +45,13 @@ async def serve(kind: str, reader: asyncio.StreamReader, writer: asyncio.StreamW
             name, _, value = header.partition(b":")
             if name.lower() == b"content-length":
                 length = int(value)
-        status, body = respond(request.split()[0].decode(), await reader.readexactly(length))
+        message = await reader.readexactly(length)
+        status, body = respond(request.split()[0].decode(), message)
         head = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
         if kind == "events" and body:
             head += "content-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
-            writer.write(head.encode() + one_event(body))
+            progress = [told] if (told := report(json.loads(message)).strip()) else []
+            writer.write(head.encode() + events(*progress, body))
         else:
             head += f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)

@@ -66,6 +66,16 @@ def answer(message: Json) -> Json:
         return {"jsonrpc": "2.0", "id": message["id"], "error": error}
 
 
+def report(message: Json) -> bytes:
+    """Return a line that reports progress of a request, if its client wants that."""
+    token = message.get("params", {}).get("_meta", {}).get("progressToken")
+    if token is None:
+        return b""
+    told = {"progressToken": token, "progress": 1, "total": 1}
+    told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+    return json.dumps(told, separators=(",", ":")).encode() + b"\n"
+
+
 def write(data: bytes) -> None:
     """Write all of it, without a buffer: a message at a time, as most servers do."""
     unwritten = memoryview(data)
@@ -91,7 +101,7 @@ def main() -> None:
     for line in sys.stdin.buffer:
         message = json.loads(line)
         if "id" in message:
-            write(json.dumps(answer(message), separators=(",", ":")).encode() + b"\n")
+            write(report(message) + json.dumps(answer(message), separators=(",", ":")).encode() + b"\n")
 
 
 if __name__ == "__main__":

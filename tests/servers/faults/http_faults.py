@@ -251,7 +251,7 @@ class FaultyServer:
         named = request.headers.get("mcp-session-id")
         if named is not None and named != self.session():
             return with_id(self.unknown, message.get("id"))
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             return response(202)
         body = json.dumps(self._answer_to(message))
         session = [f"Mcp-Session-Id: {self.session()}"] if message["method"] == "initialize" else []

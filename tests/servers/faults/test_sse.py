@@ -133,12 +133,12 @@ async def test_a_post_without_a_response_ends_soon_after_its_request(
             for request in server.requests[before:]:
                 server.emit(answer().replace("{id______}", str(request.message["id"])))
         await trio.sleep(2 * ACCEPT_WAIT)
-        await eventually(lambda: server.connections == 1)
+        await eventually(lambda: server.connections == 1, within=PROMPT)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ref.call_tool, "sleep")
             await eventually(lambda: len(server.requests) == before + 4)
             nursery.cancel_scope.cancel()
         await trio.sleep(2 * NOTIFICATION_TIMEOUT)
-        await eventually(lambda: server.connections == 1)
+        await eventually(lambda: server.connections == 1, within=PROMPT)
         server.mute.clear()
         assert text_of(await ref.call_tool("sleep", {"seconds": 0})) == "slept 0"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextvars import copy_context
 from typing import Self
 
 import httpx2
 import pytest
 import trio
 from hypothesis import given, strategies as st
-from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCResponse
 
 from mcp_actors.servers.transports.http._bodies import pieces_of
 from mcp_actors.servers.transports.http._events import Event, EventParser, TooMuch, read_events
-from mcp_actors.servers.transports.http.streamable._stubs import make_stub, replace_stub, with_stubs
-from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace, parse_message
-from mcp_actors.servers.transports.wire._lines import LongLine
+from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace
 
 from ..hostile import LongestStep
 from ..links import Rounds
@@ -125,62 +120,6 @@ def test_a_stream_may_begin_with_a_byte_order_mark(cut: int) -> None:
     mark = "\ufeff".encode()
     assert parsed(mark + b"data: x\n\n", cut) == [Event(data=b"x")]
     assert parsed(mark + mark + b"data: x\n\n" + mark + b"data: y\n\n", cut) == []
-
-
-def stubs_of(response: httpx2.Response, read: Callable[[Event], JSONRPCMessage | None]) -> httpx2.Response:
-    """Return the stubs of a stream, as the SDK reads them."""
-    pace = ReadingPace()
-    return with_stubs(response, read_events(response, LIMITS, pace), read, pace, answers=True)
-
-
-async def test_the_sdk_gets_only_stubs_in_utf_8_and_decoded() -> None:
-    """The SDK would decode a compressed body, another charset or a whole message in a single step."""
-    answer = JSONRPCResponse(jsonrpc="2.0", id=7, result={"x": "y"})
-    notice = JSONRPCNotification(jsonrpc="2.0", method="x", params={"x": "y"})
-    data = [message.model_dump_json(exclude_none=True).encode() for message in (notice, answer)]
-    text = b"event: other\ndata: 1\n\nid: 1\ndata:\n\nid: 2\nevent: message\ndata: %s\n\ndata: no\n\ndata: %s\n\n"
-    response = stream_of(text % tuple(data))
-    response.headers["mcp-session-id"] = "5"
-    written = stubs_of(response, lambda event: parse_message(event.data) if event.data != b"no" else None)
-    assert written.headers == {"content-type": "text/event-stream", "mcp-session-id": "5"}
-    found: list[tuple[str, str, JSONRPCMessage | None]] = []
-    async for event in httpx2.EventSource(written):
-        assert "y" not in event.data
-        stub = parse_message(event.data.encode()) if event.data else None
-        found.append((event.id, event.event, stub and replace_stub(stub, copy_context())))
-    assert found == [("1", "message", None), ("2", "message", notice), ("2", "message", answer)]
-    await written.aclose()
-
-
-async def test_an_error_of_the_sdk_is_not_mistaken_for_a_stub() -> None:
-    """The SDK answers a request that it gives up in the task that read the last message."""
-    error = JSONRPCError(jsonrpc="2.0", id=7, error=ErrorData(code=1, message="the stream ended"))
-    make_stub(JSONRPCNotification(jsonrpc="2.0", method="x"))
-    assert replace_stub(error, copy_context()) is error
-
-
-async def test_a_response_keeps_its_id_in_whatever_stream_it_came() -> None:
-    """C-02: the SDK gives a stub the id of the request that owns the stream."""
-    for answer in (
-        JSONRPCResponse(jsonrpc="2.0", id="?", result={}),
-        JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="no")),
-    ):
-        stub = parse_message(make_stub(answer))
-        assert isinstance(stub, JSONRPCResponse)
-        stub.id = 7
-        kept = answer.id
-        assert replace_stub(stub, copy_context()) is answer
-        assert answer.id == kept
-
-
-async def test_an_exception_of_the_callback_ends_the_stream() -> None:
-    def refuse(event: Event) -> None:
-        raise TooMuch(LongLine(b"", "bytes"))
-
-    written = stubs_of(stream_of(b"data: 1\n\n"), refuse)
-    with pytest.raises(httpx2.SSEError, match="too many bytes"):
-        await anext(aiter(httpx2.EventSource(written)))
-    await written.aclose()
 
 
 @pytest.mark.parametrize("skipped", [0, 3])

@@ -23,7 +23,7 @@ from tests.idle_clock import IdleClock
 from ...messages import Said
 from ..groups import BOUND
 from ..http_server import TOOLS, Running, reserved_port, run_server
-from ..links import MARGIN, never_lost, open_session, text_of
+from ..links import MARGIN, call, never_lost, open_session, text_of
 from ..processes import freeze
 
 
@@ -43,12 +43,12 @@ def http(url: str, *, stop_timeout: float = 5.0, max_in_flight: int = 64, **opti
     return ServerConfig("docs", Http(url, **options), stop_timeout=stop_timeout, max_in_flight=max_in_flight)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+@pytest.mark.parametrize("mode", ["legacy", "modern"])
 async def test_a_session_on_a_link_lists_and_calls_tools(server: Running, mode: str) -> None:
-    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link, mode) as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
-        assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
-        assert text_of(await client.call_tool("pid")) == str(server.pid)
+    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link, mode) as session:
+        assert {tool["name"] for tool in (await session.ask("tools/list", {}))["tools"]} == TOOLS
+        assert text_of(await call(session, "add", {"a": 2, "b": 3})) == "5"
+        assert text_of(await call(session, "pid")) == str(server.pid)
         assert link.pid is None
         assert link.endpoint == server.url
     assert not link.lost
@@ -59,18 +59,18 @@ async def test_a_session_on_a_link_lists_and_calls_tools(server: Running, mode: 
 async def test_many_calls_run_concurrently(server: Running) -> None:
     calls = 70
     config = http(server.url, max_in_flight=calls)
-    async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
+    async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
         # With fewer connections than calls, the calls would deadlock: each waits until all are running.
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 for _ in range(calls):
-                    nursery.start_soon(client.call_tool, "meet", {"number": calls})
+                    nursery.start_soon(call, session, "meet", {"number": calls})
 
 
 async def test_a_long_response_passes(server: Running) -> None:
     text = "x" * 3_000_000
-    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link) as client:
-        assert text_of(await client.call_tool("echo", {"text": text})) == text
+    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link) as session:
+        assert text_of(await call(session, "echo", {"text": text})) == text
 
 
 async def test_headers_are_resolved_again_at_each_opening_and_sent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,14 +78,14 @@ async def test_headers_are_resolved_again_at_each_opening_and_sent(monkeypatch: 
         config = http(server.url, headers={"Authorization": "Bearer ${ROTATING}"})
         monkeypatch.setenv("ROTATING", "first")
         async with open_link(config, on_lost=lambda: None) as link:
-            with pytest.raises(MCPError):
+            with pytest.raises(HttpStatusError):
                 async with open_session(link):
                     pytest.fail("it connected with the wrong token")
             assert isinstance(link.failure, HttpStatusError)
             assert link.failure.status == 401
         monkeypatch.setenv("ROTATING", "second")
-        async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-            assert text_of(await client.call_tool("echo", {"text": "let in"})) == "let in"
+        async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
+            assert text_of(await call(session, "echo", {"text": "let in"})) == "let in"
 
 
 async def test_a_header_that_cannot_be_resolved_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,39 +116,39 @@ async def test_the_package_that_a_socks_proxy_needs_is_named(monkeypatch: pytest
     assert "p4ssword" not in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["legacy", "modern"])
 async def test_a_refused_connection_is_one_bare_exception_and_cancels_no_task(mode: str) -> None:
     reported: list[Exception | None] = []
     with reserved_port() as port:
         config = http(f"http://127.0.0.1:{port}/mcp")
         async with open_link(config, on_lost=lambda: reported.append(link.failure)) as link:
-            with pytest.raises(MCPError, match="Connection closed"):
+            with pytest.raises(ConnectionOver, match="could not connect to") as raised:
                 async with open_session(link, mode):
                     pytest.fail("it connected")
             # The owner task goes on, because it was not cancelled.
             await trio.lowlevel.checkpoint()
             assert link.lost
             assert isinstance(link.failure, ConnectionOver)
-            assert isinstance(link.failure.__cause__, httpx2.ConnectError)
-            assert reported == [link.failure]
+            assert "(ConnectError: " in str(link.failure)
+            assert reported == [link.failure] == [raised.value]
 
 
 async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_further_calls(own_server: Running) -> None:
     """A-03."""
     lost = trio.Event()
     failed: list[MCPError] = []
-    async with open_link(http(own_server.url), on_lost=lost.set) as link, open_session(link) as client:
+    async with open_link(http(own_server.url), on_lost=lost.set) as link, open_session(link) as session:
 
-        async def call(seconds: float) -> None:
+        async def sleep(seconds: float) -> None:
             try:
-                await client.call_tool("sleep", {"seconds": seconds})
+                await call(session, "sleep", {"seconds": seconds})
             except MCPError as error:
                 failed.append(error)
 
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 for _ in range(5):
-                    nursery.start_soon(call, 60)
+                    nursery.start_soon(sleep, 60)
                 await trio.testing.wait_all_tasks_blocked(0.2)
                 own_server.kill()
             await lost.wait()
@@ -156,7 +156,7 @@ async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_furthe
         assert isinstance(link.failure, ConnectionOver)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize("mode", ["legacy", "modern"])
 async def test_leaving_a_frozen_server_is_bounded(own_server: Running, mode: str, idle_clock: IdleClock) -> None:
     """S4-21."""
     config = http(own_server.url, stop_timeout=0.5)
@@ -170,10 +170,10 @@ async def test_a_cancelled_block_is_left_in_time(server: Running) -> None:
     with trio.CancelScope() as scope:
         async with (
             open_link(http(server.url), on_lost=never_lost) as link,
-            open_session(link) as client,
+            open_session(link) as session,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(client.call_tool, "sleep", {"seconds": 60})
+            nursery.start_soon(call, session, "sleep", {"seconds": 60})
             await trio.testing.wait_all_tasks_blocked()
             scope.cancel("while a call is under way")
             left_at = trio.current_time()
@@ -209,12 +209,12 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
     with run_server("--require-header", "Authorization=Basic dXNlcjpwNHNzd29yZA==") as server:
         url = f"http://user:p4ssword@127.0.0.1:{server.port}/mcp?key=k3y"
         config = http(url, headers={"X-Key": Secret("s3cret")})
-        async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-            assert text_of(await client.call_tool("echo", {"text": "let in"})) == "let in"
+        async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
+            assert text_of(await call(session, "echo", {"text": "let in"})) == "let in"
             shown = f"{link!r} {link.endpoint}"
         server.kill()
         async with open_link(config, on_lost=lambda: None) as link:
-            with pytest.raises(MCPError) as caught:
+            with pytest.raises(ConnectionOver) as caught:
                 async with open_session(link):
                     pytest.fail("it connected")
             shown += f"{caught.value!r} {link.failure!r} {link.failure}"
@@ -233,8 +233,8 @@ def test_of_several_failures_the_first_is_raised_with_notes() -> None:
 
 
 async def test_an_unknown_method_does_not_lose_the_connection(server: Running) -> None:
-    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link, "2026-07-28") as client:
+    async with open_link(http(server.url), on_lost=never_lost) as link, open_session(link, "modern") as session:
         with pytest.raises(MCPError) as caught:
-            await client.session.send_ping()
+            await session.ask("ping", {})
         assert caught.value.code == METHOD_NOT_FOUND
-        assert text_of(await client.call_tool("echo", {"text": "fine"})) == "fine"
+        assert text_of(await call(session, "echo", {"text": "fine"})) == "fine"

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import open_servers
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import InProcess, ServerConfig
-from mcp_actors.servers.transports import Obituary, open_link
+from mcp_actors.servers.transports import Obituary, lowlevel, open_link
 
 from ...messages import Said
 from ..http_server import make_server
@@ -22,7 +22,7 @@ from ..links import never_lost, open_session, text_of
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
 async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
-    config = ServerConfig("here", InProcess(make_server()))
+    config = ServerConfig("here", InProcess(make_server()), protocol="legacy" if mode == "legacy" else "auto")
     async with open_link(config, on_lost=never_lost) as link, open_session(link, mode) as client:
         assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
         assert (link.pid, link.lost, link.failure, link.malformed_lines) == (None, False, None, 0)
@@ -33,7 +33,7 @@ async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
 @pytest.mark.parametrize("server", [Server("low"), MCPServer("high")], ids=["low-level", "high-level"])
 async def test_both_kinds_of_server_objects_are_accepted(server: object) -> None:
     async with open_link(ServerConfig("here", InProcess(server)), on_lost=never_lost) as link:
-        assert link.target is server
+        assert link.endpoint == f"the in-process server {getattr(server, 'name', None)!r}"
 
 
 async def test_a_tool_that_raises_cancelled_error_fails_its_call_only() -> None:
@@ -67,3 +67,11 @@ async def test_an_object_of_another_type_is_refused(said: Said) -> None:
             pytest.fail("it opened")
     said("in-process object is not a server", str(caught.value))
     assert (caught.value.phase, caught.value.hopeless) == ("configure", True)
+
+
+def test_the_server_within_an_mcp_server_is_where_it_is_looked_for() -> None:
+    server = MCPServer("fake")
+    assert isinstance(lowlevel(server), Server)
+    del server._lowlevel_server
+    with pytest.raises(RuntimeError, match="has no `_lowlevel_server`"):
+        lowlevel(server)

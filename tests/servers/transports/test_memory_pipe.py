@@ -12,9 +12,9 @@ import anyio
 import pytest
 import trio
 from attrs import define, field
+from mcp import MCPError
 from mcp.server import Server
 from mcp.server.mcpserver import Context, MCPServer
-from mcp.shared._context_streams import create_context_streams
 from mcp.shared.message import SessionMessage
 from mcp.types import (
     CONNECTION_CLOSED,
@@ -23,7 +23,6 @@ from mcp.types import (
     ErrorData,
     JSONRPCError,
     JSONRPCMessage,
-    JSONRPCNotification,
     JSONRPCRequest,
     ListToolsResult,
     Tool,
@@ -32,25 +31,21 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, InProcess, LimitExceeded, ServerConfig, open_servers
 from mcp_actors.servers.basics import current_trace, open_trace
+from mcp_actors.servers.transports import Exchange
 from mcp_actors.servers.transports._link import Lifeline
 from mcp_actors.servers.transports._memory_pipe import (
     SHUTDOWN_GRACE,
+    LegacyServerLink,
     MemoryPipe,
-    ServerWriter,
-    SessionWriter,
-    connect_legacy,
 )
-from mcp_actors.servers.transports.wire import FIRST_ID, INITIALIZED, RequestTable
 
 from ..answers import BY_SESSION
 from ..fleet import calls
 from ..groups import AT_ONCE
-from ..links import never_lost, text_of
+from ..links import text_of
 from ..processes import BOUND
 
 pytestmark = pytest.mark.own_way
-
-OPEN: Final = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 
 WHO: Final[ContextVar[str]] = ContextVar("who")
 
@@ -88,7 +83,7 @@ class Deadline:
 
 
 def of_session(number: int) -> SessionMessage:
-    """Return a message of the session."""
+    """Return a message that has no line."""
     return SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method="m"))
 
 
@@ -118,9 +113,8 @@ def serve(call: Callable[[Any, Any], Any]) -> Server[Any]:
 
 async def test_no_message_overtakes_another() -> None:
     pipe, lines = MemoryPipe(), [Line(1), Line(3)]
-    session = SessionWriter(pipe, Lifeline(never_lost))
     assert pipe.offer(lines[0])
-    await session.send(of_session(2))
+    pipe.put(object(), of_session(2))
     assert pipe.offer(lines[1])
     assert [id_of(await pipe.receive()) for _ in range(3)] == [1, 2, 3]
     assert [line.fate for line in lines] == [["written"]] * 2
@@ -153,7 +147,7 @@ async def test_lines_that_were_not_read_can_be_withdrawn() -> None:
     pipe, lines = MemoryPipe(), [Line(number) for number in range(3)]
     for line in lines:
         pipe.offer(line)
-    await SessionWriter(pipe, Lifeline(never_lost)).send(of_session(3))
+    pipe.put(object(), of_session(3))
     await pipe.receive()
     pipe.withdraw(lines[1])
     pipe.withdraw_all()
@@ -162,20 +156,18 @@ async def test_lines_that_were_not_read_can_be_withdrawn() -> None:
 
 
 async def test_a_closed_pipe_takes_nothing_and_ends_after_what_it_has() -> None:
-    pipe, lifeline = MemoryPipe(), Lifeline(never_lost)
-    session = SessionWriter(pipe, lifeline)
+    pipe = MemoryPipe()
     pipe.offer(Line(1))
-    await session.aclose()
-    assert lifeline.closing
+    await pipe.aclose()
     assert pipe.offer(Line(2)) is False
-    with pytest.raises(anyio.ClosedResourceError):
-        await session.send(of_session(3))
+    with pytest.raises(MCPError, match="Connection closed"):
+        await pipe.exchange(Exchange("m", {}))
     assert id_of(await pipe.receive()) == 1
     with pytest.raises(anyio.EndOfStream):
         await pipe.receive()
 
 
-async def test_a_server_that_sends_without_end_waits_for_its_reader() -> None:
+async def test_a_server_that_sends_without_end_lets_other_tasks_run() -> None:
     sent = list[int]()
 
     async def call(context: Any, params: Any) -> None:
@@ -183,17 +175,15 @@ async def test_a_server_that_sends_without_end_waits_for_its_reader() -> None:
             await context.session.send_tool_list_changed()
             sent.append(len(sent))
 
-    pipe, lifeline = MemoryPipe(), Lifeline(never_lost)
-    async with connect_legacy(serve(call), pipe, lifeline) as (session_reads, session_writes):
-        await session_writes.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=1, method="initialize", params=OPEN)))
-        await session_reads.receive()
-        await session_writes.send(SessionMessage(JSONRPCNotification(jsonrpc="2.0", method=INITIALIZED)))
-        pipe.offer(Line(2, b'"tools/call","params":{"name":"say"}'))
-        await wait_all_tasks_blocked()
-        assert sent == [0]
-        await session_reads.receive()
-        await wait_all_tasks_blocked()
-        assert sent == [0, 1]
+    async with open_servers(config(serve(call))) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(servers["a"].call_tool, "say")
+        while not sent:
+            await trio.lowlevel.checkpoint()
+        before = len(sent)
+        for _ in range(10):
+            await trio.lowlevel.checkpoint()
+        assert len(sent) <= before + 20
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize(
@@ -205,17 +195,16 @@ async def test_a_server_that_sends_without_end_waits_for_its_reader() -> None:
     ],
 )
 async def test_an_answer_of_a_server_that_ends_loses_the_connection(message: JSONRPCMessage, lost: bool) -> None:
-    to_session, session_reads = create_context_streams[SessionMessage | Exception](1)
     losses = list[bool]()
-    async with session_reads, ServerWriter(RequestTable(), to_session, Lifeline(lambda: losses.append(True))) as writer:
-        await writer.send(SessionMessage(message))
-        assert losses == [True] * lost
+    link = LegacyServerLink(Server("a"), Lifeline(lambda: losses.append(True)))
+    await link.take(message)
+    assert losses == [True] * lost
 
 
 # --- a server -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_plain_call_has_no_task_but_its_handler_and_an_id_that_the_session_never_uses() -> None:
+async def test_a_plain_call_has_no_task_but_its_handler() -> None:
     ids, release = list[Any](), trio.Event()
 
     async def call(context: Any, params: Any) -> CallToolResult:
@@ -233,7 +222,6 @@ async def test_a_plain_call_has_no_task_but_its_handler_and_an_id_that_the_sessi
             release.set()
         await servers["a"].call_tool("say", meta=BY_SESSION)
     assert len(set(ids)) == 11
-    assert [each >= FIRST_ID for each in ids] == [True] * 10 + [False]
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 10])

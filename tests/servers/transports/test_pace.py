@@ -10,12 +10,10 @@ import pytest
 import trio
 import trio.testing
 from hypothesis import given, strategies as st
-from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCRequest
 
-from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports import Unasked, open_link
 from mcp_actors.servers.transports.http._events import read_events
-from mcp_actors.servers.transports.stdio._pipes import PipeReader
+from mcp_actors.servers.transports.wire import Exchange
 from mcp_actors.servers.transports.wire._pace import (
     A_SECOND,
     AT_ONCE,
@@ -87,16 +85,27 @@ def test_every_pause_is_bounded() -> None:
 
 
 async def reads(script: str, *, sends: bool = False) -> bool:
-    """Return True if the first message is read at once, where every pause takes an hour."""
+    """Return True if two messages, or an answer, are read at once, where every pause takes an hour."""
+    read: list[Unasked] = []
     async with open_link(shell(script), on_lost=never_lost) as link:
-        reader, writer = await streams_of(link)
-        for request_id in (7, 8) if sends else ():
-            await writer.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=request_id, method="x")))
         with trio.move_on_after(BOUND if sends else 0.5):
-            await reader.receive()
-            with trio.move_on_after(BOUND if sends else 0.5):
-                await reader.receive()
-                return True
+            async with trio.open_nursery() as nursery:
+
+                async def take(message: Unasked) -> None:
+                    read.append(message)
+                    if len(read) == 2:
+                        nursery.cancel_scope.cancel("both were read")
+
+                async def ask(request_id: int) -> None:
+                    asked = Exchange("x", {}, id=request_id)
+                    link.table.add(asked, request_id)
+                    await link.exchange(asked, take)
+                    nursery.cancel_scope.cancel("it was answered")
+
+                for request_id in (7, 8) if sends else ():
+                    nursery.start_soon(ask, request_id)
+                nursery.start_soon(link.read, take)
+            return True
         return False
 
 
@@ -116,7 +125,7 @@ async def test_a_reader_pauses_after_unsolicited_messages(noise: str, idle_clock
 
 @pytest.mark.usefixtures("hours")
 async def test_a_reader_does_not_pause_after_a_response(idle_clock: IdleClock) -> None:
-    answers = f"'{ANSWER}' '{ANSWER.replace('7', '8')}'"
+    answers = f"'{ANSWER.replace('7', '8')}' '{ANSWER}'"
     assert await reads(f"read line; read line; printf '%s\\n' {answers}; exec cat > /dev/null", sends=True)
 
 
@@ -133,11 +142,10 @@ async def test_a_reader_pauses_while_a_long_unsolicited_line_arrives(begin: str,
     """B-13: the server cannot write the rest of it."""
     script = f"{long_line(begin)} 2>/dev/null; exec cat > /dev/null"
     async with open_link(shell(script), on_lost=never_lost) as link:
-        reader, _ = await streams_of(link)
-        assert isinstance(reader, PipeReader)
+        messages, writer = streams_of(link)
         with trio.move_on_after(BOUND):
-            await reader.receive()
-        assert 0 < reader.received < 500_000
+            await messages.receive()
+        assert 0 < writer._reader.received < 500_000
 
 
 @pytest.mark.usefixtures("hours")

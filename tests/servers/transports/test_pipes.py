@@ -19,8 +19,7 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.shared.message import SessionMessage
-from mcp.types import ErrorData, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import ErrorData, JSONRPCMessage, jsonrpc_message_adapter
 from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
@@ -28,11 +27,12 @@ from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports.stdio import _pipes
 from mcp_actors.servers.transports.stdio._pipes import BURST, LOOK_EVERY, has_no_reader, unread_bytes, wait_no_reader
 from mcp_actors.servers.transports.stdio._writer import BACKLOG_BYTES
+from mcp_actors.servers.transports.wire import Exchange
 from mcp_actors.servers.transports.wire._messages import parse_message
 
 from ...messages import Said
 from ..groups import BOUND, until
-from ..links import Rounds, never_lost, notification, open_session, scripted, shell, streams_of, text_of
+from ..links import Rounds, never_lost, never_received, notification, open_session, scripted, shell, streams_of, text_of
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -126,7 +126,7 @@ async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
     lost = trio.Event()
     config = shell(f"printf '{begin}'; while :; do printf %1000s; done", max_line_bytes=10_000)
     async with open_link(config, on_lost=lost.set) as link:
-        reader, _ = await streams_of(link)
+        reader, _ = streams_of(link)
         with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
             await reader.receive()
         assert isinstance(link.failure, LimitExceeded)
@@ -139,21 +139,22 @@ async def test_a_last_message_without_a_newline_is_received(end: str) -> None:
     """B-17."""
     message, lost = '{"jsonrpc":"2.0","id":7,"result":{}}', trio.Event()
     async with open_link(shell(f"read line; printf '{message}{end}'"), on_lost=lost.set) as link:
-        reader, writer = await streams_of(link)
+        reader, _ = streams_of(link)
         with trio.fail_after(BOUND):
-            await writer.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=7, method="ping")))
-            item = await reader.receive()
-            assert isinstance(item.message, JSONRPCResponse)
-            assert not lost.is_set()
-            with pytest.raises(anyio.EndOfStream):
-                await reader.receive()
+            asked = Exchange("ping", {}, id=7)
+            link.table.add(asked, 7)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(link.exchange, asked, never_received)
+                with pytest.raises(anyio.EndOfStream):
+                    await reader.receive()
+            assert asked.settled
             await lost.wait()
         assert link.malformed_lines == 0
 
 
 async def test_half_a_message_at_the_end_is_dropped() -> None:
     async with open_link(shell("""printf '{"jsonrpc":"2.0","id":7,"result":{'"""), on_lost=lambda: None) as link:
-        reader, _ = await streams_of(link)
+        reader, _ = streams_of(link)
         with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
             await reader.receive()
         assert link.malformed_lines == 0
@@ -164,12 +165,12 @@ async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path
     gate, log = tmp_path / "gate", tmp_path / "log"
     config = scripted("--never-read", str(gate), "--log-file", str(log))
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
-        # More than the pipe and the backlog hold: some are written, some are in the backlog, some wait for room.
+        # More than the pipe holds: some are written, the rest of one follows, and the others wait for room.
         async with trio.open_nursery() as nursery:
             for number in range(60):
                 nursery.start_soon(client.call_tool, "echo", {"text": f"{number}:" + "x" * 50_000})
             await trio.testing.wait_all_tasks_blocked()
-            # The SDK's cancellation notices would wait for room for seconds, so the gate opens before.
+            # The notices of the cancellations wait for room, so the gate opens before.
             nursery.cancel_scope.cancel("the pipe is full")
             gate.touch()
         with trio.fail_after(BOUND):
@@ -177,13 +178,13 @@ async def test_cancelled_senders_leave_whole_lines_in_a_full_pipe(tmp_path: Path
     lines = log.read_text().splitlines()
     # The server exits at a line that it cannot parse.
     taken = lines.count("tools/call echo") - 1
-    assert BACKLOG_BYTES / 50_000 <= taken < 60
+    assert 1 <= taken < 60
     assert lines[-1] == "eof"
 
 
 async def test_a_sender_that_waits_for_room_returns_at_once_on_cancellation_and_on_close() -> None:
     async with open_link(shell("exec sleep 60"), on_lost=never_lost) as link:
-        _, writer = await streams_of(link)
+        _, writer = streams_of(link)
         await writer.send(notification("x" * (BACKLOG_BYTES + 200_000)))
         with trio.move_on_after(0) as scope:
             await writer.send(notification("cancelled"))
@@ -191,12 +192,12 @@ async def test_a_sender_that_waits_for_room_returns_at_once_on_cancellation_and_
         async with trio.open_nursery() as nursery:
 
             async def send() -> None:
-                with pytest.raises(anyio.ClosedResourceError):
+                with pytest.raises(MCPError):
                     await writer.send(notification("no room"))
 
             nursery.start_soon(send)
             await trio.testing.wait_all_tasks_blocked()
-            await writer.aclose()
+            writer.close()
 
 
 async def test_a_send_checks_for_cancellation_before_it_writes_and_does_not_yield_after() -> None:
@@ -206,7 +207,7 @@ async def test_a_send_checks_for_cancellation_before_it_writes_and_does_not_yiel
         others_ran.set()
 
     async with open_link(scripted(), on_lost=never_lost) as link:
-        _, writer = await streams_of(link)
+        _, writer = streams_of(link)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(other)
             await writer.send(notification("small"))
@@ -222,7 +223,7 @@ TWO_LINES = """printf '%s\\n%s\\n' '{"jsonrpc":"2.0","method":"a"}' '{"jsonrpc":
 
 async def test_messages_of_one_tick_are_written_together_while_responses_arrive_in_batches() -> None:
     async with open_link(shell(f"{TWO_LINES}; exec sleep 60"), on_lost=never_lost) as link:
-        reader, writer = await streams_of(link)
+        reader, writer = streams_of(link)
         await writer.send(notification("alone"))
         alone = unread_bytes(writer._stream)
         assert alone
@@ -237,7 +238,7 @@ async def test_messages_of_one_tick_are_written_together_while_responses_arrive_
 async def test_collected_messages_are_written_before_stdin_is_closed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
-        reader, writer = await streams_of(link)
+        reader, writer = streams_of(link)
         await reader.receive()
         await writer.send(notification("goodbye"))
     assert "goodbye" in log.read_text()
@@ -254,7 +255,7 @@ def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_pa
 
     async def main() -> None:
         async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
-            reader, writer = await streams_of(link)
+            reader, writer = streams_of(link)
             await reader.receive()
             await writer.send(notification("once"))
             with patch("mcp_actors.servers.transports.stdio._writer.os", wraps=os, write=write):
@@ -265,22 +266,11 @@ def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_pa
     assert log.read_text().count("once") == 1
 
 
-async def test_a_session_that_has_stopped_reading_can_still_send(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    async with open_link(scripted("--log-file", str(log)), on_lost=never_lost) as link:
-        reader, writer = await streams_of(link)
-        await reader.aclose()
-        with pytest.raises(anyio.ClosedResourceError):
-            await reader.receive()
-        await writer.send(notification("goodbye"))
-    assert log.read_text().splitlines()[-2:] == ["test", "eof"]
-
-
 async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
     line = '{"jsonrpc":"2.0","method":"test"}'
     rounds = Rounds()
     async with open_link(shell(f"while :; do echo '{line}'; done"), on_lost=never_lost) as link:
-        reader, _ = await streams_of(link)
+        reader, _ = streams_of(link)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(rounds.count)
             for _ in range(1000):
@@ -295,6 +285,10 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
 
     class Waiting:
         sent = True
+        report = None
+
+        def closed(self) -> None:
+            pytest.fail("it was not answered")
 
         def succeeded(self, result: dict[str, Any]) -> None:
             settled[rounds.number] += 1
@@ -303,11 +297,11 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
             pytest.fail("it was refused")
 
     async with open_link(shell(f"{until(tmp_path / 'lines')}; cat {tmp_path / 'lines'} -"), on_lost=never_lost) as link:
-        reader, writer = await streams_of(link)
+        reader, writer = streams_of(link)
         lines = []
         for _ in range(10 * BURST):
             writer.count_request()
-            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add(Waiting())},"result":{{}}}}\n')
+            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add_new(Waiting())},"result":{{}}}}\n')
         (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
         (tmp_path / "new").rename(tmp_path / "lines")
         async with trio.open_nursery() as nursery:
@@ -367,7 +361,7 @@ async def test_room_in_the_backlog_wakes_one_waiting_sender(tmp_path: Path) -> N
 
     script = f"while [ ! -e {gate} ]; do sleep 0.01; done; exec cat > /dev/null"
     async with open_link(shell(script), on_lost=never_lost) as link:
-        _, writer = await streams_of(link)
+        _, writer = streams_of(link)
         await writer.send(notification("x" * 2 * BACKLOG_BYTES))
         async with trio.open_nursery() as nursery:
             for _ in range(200):

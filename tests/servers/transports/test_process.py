@@ -126,7 +126,7 @@ async def test_sigterm_goes_to_the_whole_process_group(
     leader = f"trap 'read line < {gone}; echo leader >> {heard}; exit' TERM; {stay}"
     config = shell(f"({child}) & {leader}", stop_timeout=60.0)
     async with open_link(config, on_lost=never_lost) as link:
-        reader, _ = await streams_of(link)
+        reader, _ = streams_of(link)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(reader.receive)
             await eventually(lambda: link.malformed_lines == 2)

@@ -9,7 +9,7 @@ import pytest
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
 from mcp_actors.servers.transports.wire import RequestTable, comparable_id
-from mcp_actors.servers.transports.wire._request_table import FIRST_ID, LAST_ID
+from mcp_actors.servers.transports.wire._request_table import LAST_ID
 
 RESULT: dict[str, object] = {"content": []}
 ERROR = {"code": -32000, "message": "no"}
@@ -18,15 +18,20 @@ ERROR = {"code": -32000, "message": "no"}
 class Asked:
     """A request that notes how it was answered."""
 
-    def __init__(self, *, sent: bool | None = True) -> None:
+    def __init__(self, *, sent: bool | None = True, wants_reports: bool = False) -> None:
         self.sent = sent
         self.answers: list[object] = []
+        self.reports: list[tuple[float, float | None, str | None]] = []
+        self.report = (lambda *report: self.reports.append(report)) if wants_reports else None
 
     def succeeded(self, result: dict[str, Any]) -> None:
         self.answers.append(result)
 
     def refused(self, error: ErrorData) -> None:
         self.answers.append(error.message)
+
+    def closed(self) -> None:
+        self.answers.append("closed")
 
 
 @pytest.fixture
@@ -41,7 +46,7 @@ def answer(request_id: object, **members: object) -> dict[str, object]:
 def test_an_answer_goes_to_its_request_only(table: RequestTable) -> None:
     first, second = Asked(), Asked()
     ids = [table.add(first), table.add(second)]
-    assert ids == [FIRST_ID, FIRST_ID + 1]
+    assert ids == [1, 2]
     assert table.settle(answer(ids[1], result=RESULT)) is True
     assert (first.answers, second.answers, len(table)) == ([], [RESULT], 1)
     assert table.settle(answer(ids[0], error=ERROR)) is True
@@ -92,19 +97,6 @@ def test_an_answer_to_a_request_that_is_not_sent_yet_is_dropped(
     assert (len(request.answers), len(table)) == (1, 0)
 
 
-def test_an_answer_to_the_session_counts_once_and_after_its_request_was_sent(table: RequestTable) -> None:
-    """C-07."""
-    message = JSONRPCResponse(jsonrpc="2.0", id="7", result=RESULT)
-    assert table.answers_session(message) is False
-    table.sent_by_session(7)
-    assert [table.answers_session(message), table.answers_session(message)] == [True, False]
-    table.sent_by_session(7)
-    table.forget("7")
-    table.forget(None)
-    assert table.answers_session(message) is False
-    assert table.answers_session(JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=1, message="?"))) is True
-
-
 def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable) -> None:
     request = Asked()
     request_id = table.add(request)
@@ -121,27 +113,35 @@ def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable)
         {"jsonrpc": "1.0"},
         {"jsonrpc": None},
         {"id": None},
-        {"id": 7},
         {"id": True},
-        {"id": FIRST_ID + 0.5},
-        {"id": FIRST_ID - 1},
-        {"id": LAST_ID + 1},
-        {"id": "seven"},
+        {"id": 1.5},
         {"result": []},
         {"result": None},
         {"error": "no"},
         {"error": {"code": "x", "message": "no"}},
     ],
 )
-def test_any_other_message_is_for_the_session(table: RequestTable, change: dict[str, object]) -> None:
+def test_any_other_message_is_not_an_answer(table: RequestTable, change: dict[str, object]) -> None:
     request = Asked()
     message = answer(table.add(request), **({} if "error" in change else {"result": RESULT})) | change
     assert table.settle(message) is False
     assert (request.answers, len(table)) == ([], 1)
 
 
+@pytest.mark.parametrize("request_id", [0, 2, -1, LAST_ID, LAST_ID + 1, 2**70, "seven", 2.0])
+@pytest.mark.parametrize("members", [{"result": RESULT}, {"error": ERROR}])
+def test_an_answer_with_an_id_that_no_request_has_is_dropped(
+    table: RequestTable, members: dict[str, object], request_id: object
+) -> None:
+    """C-02."""
+    request = Asked()
+    assert table.add(request) == 1
+    assert table.settle(answer(request_id, **members)) is True
+    assert (request.answers, len(table)) == ([], 1)
+
+
 @pytest.mark.parametrize("message", [[], None, "text", 1])
-def test_a_message_that_is_not_an_object_is_for_the_session(table: RequestTable, message: object) -> None:
+def test_a_message_that_is_not_an_object_is_not_an_answer(table: RequestTable, message: object) -> None:
     assert table.settle(message) is False
 
 
@@ -149,25 +149,49 @@ def test_a_message_that_is_not_an_object_is_for_the_session(table: RequestTable,
 def test_an_id_may_come_back_as_text_or_as_a_float(table: RequestTable, form: Callable[[int], object]) -> None:
     """C-08."""
     request = Asked()
-    assert table.settle(answer(form(table.add(request)), result=RESULT)) is True
+    assert table.settle(answer(form(table.add_new(request)), result=RESULT)) is True
     assert request.answers == [RESULT]
+
+
+def test_a_given_id_is_kept_and_may_wait_only_once(table: RequestTable) -> None:
+    request, text = Asked(), Asked()
+    assert (table.add(request, 1), table.add(text, "listen")) == (1, "listen")
+    twice: tuple[int | str, ...] = (1, "1")
+    for request_id in twice:  # which are compared as one
+        with pytest.raises(ValueError, match="waits already"):
+            table.add(Asked(), request_id)
+    assert table.add(Asked()) == 2
+    for known in (1, "listen"):
+        table.settle(answer(known, result=RESULT))
+    assert (request.answers, text.answers, len(table)) == ([RESULT], [RESULT], 1)
+
+
+def test_a_given_id_that_is_a_number_in_text_is_removed_as_it_was_added(table: RequestTable) -> None:
+    assert table.add(Asked(), "7") == "7"
+    table.remove("7")
+    assert len(table) == 0
 
 
 def test_an_error_in_place_of_an_unreadable_answer_goes_to_its_request(table: RequestTable) -> None:
     request = Asked()
     error = JSONRPCError(jsonrpc="2.0", id=table.add(request), error=ErrorData(code=-32000, message="unreadable"))
-    foreign = JSONRPCError(jsonrpc="2.0", id=1, error=ErrorData(code=-32000, message="unreadable"))
-    assert table.settle_message(foreign) is False
+    for request_id in (2, None):
+        of_none = JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=-32000, message="unreadable"))
+        assert table.settle_message(of_none) is True
+    assert request.answers == []
     assert [table.settle_message(error), table.settle_message(error)] == [True, True]
     assert request.answers == ["unreadable"]
 
 
 def test_an_answer_that_never_was_text_goes_to_its_request(table: RequestTable) -> None:
-    request = Asked()
+    """C-07: once the request was sent."""
+    request = Asked(sent=False)
     result = JSONRPCResponse(jsonrpc="2.0", id=table.add(request), result=RESULT)
-    foreign = JSONRPCResponse(jsonrpc="2.0", id=1, result=RESULT)
-    assert table.settle_message(foreign) is False
+    assert table.settle_message(JSONRPCResponse(jsonrpc="2.0", id=2, result=RESULT)) is True
     assert table.settle_message(JSONRPCNotification(jsonrpc="2.0", method="x")) is False
+    assert table.settle_message(result) is True
+    assert request.answers == []
+    request.sent = True
     assert [table.settle_message(result), table.settle_message(result)] == [True, True]
     assert request.answers == [RESULT]
 
@@ -176,7 +200,7 @@ def test_ids_begin_again_after_the_last_and_skip_those_that_wait(table: RequestT
     waiting = [Asked(), Asked()]
     ids = [table.add(request) for request in waiting]
     table._last = LAST_ID - 1
-    assert [table.add(Asked()) for _ in range(2)] == [LAST_ID, FIRST_ID + 2]
+    assert [table.add(Asked()) for _ in range(2)] == [LAST_ID, 3]
     ids.append(LAST_ID)
     assert [table.settle(answer(request_id, result=RESULT)) for request_id in ids] == [True] * 3
     assert [request.answers for request in waiting] == [[RESULT], [RESULT]]
@@ -186,4 +210,60 @@ def test_ids_begin_again_while_the_last_one_waits(table: RequestTable) -> None:
     table._last = LAST_ID - 2
     assert [table.add(Asked()) for _ in range(2)] == [LAST_ID - 1, LAST_ID]
     table._last = LAST_ID - 2
-    assert table.add(Asked()) == FIRST_ID
+    assert table.add(Asked()) == 1
+
+
+@pytest.mark.parametrize("token", [1, "1", 1.0])
+def test_a_report_goes_to_its_request_only(table: RequestTable, token: object) -> None:
+    asked, other, silent = Asked(wants_reports=True), Asked(wants_reports=True), Asked()
+    assert [table.add(request) for request in (asked, other, silent)] == [1, 2, 3]
+    table.report({"progressToken": token, "progress": 1, "total": 2.5, "message": "half"})
+    table.report({"progressToken": token, "progress": 2, "total": "x", "message": 7})
+    table.report({"progressToken": 3, "progress": 1})
+    assert asked.reports == [(1.0, 2.5, "half"), (2.0, None, None)]
+    assert other.reports == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        None,
+        {},
+        {"progressToken": 1},
+        {"progressToken": 1, "progress": "1"},
+        {"progressToken": 1, "progress": True},
+        {"progressToken": True, "progress": 1},
+        {"progressToken": None, "progress": 1},
+        {"progressToken": [1], "progress": 1},
+        {"progressToken": 2, "progress": 1},
+    ],
+)
+def test_any_other_report_is_dropped(table: RequestTable, params: dict[str, object] | None) -> None:
+    request = Asked(wants_reports=True)
+    assert table.add(request) == 1
+    table.report(params)
+    assert request.reports == []
+
+
+def test_a_number_that_is_too_large_for_a_float_is_not_a_number(table: RequestTable) -> None:
+    request = Asked(wants_reports=True)
+    table.add(request)
+    table.report({"progressToken": 1, "progress": 10**400})
+    table.report({"progressToken": 1, "progress": 1, "total": 10**400})
+    assert request.reports == [(1.0, None, None)]
+
+
+def test_a_report_after_the_answer_is_dropped(table: RequestTable) -> None:
+    request = Asked(wants_reports=True)
+    table.settle(answer(table.add(request), result=RESULT))
+    table.report({"progressToken": 1, "progress": 1})
+    assert request.reports == []
+
+
+def test_a_table_that_is_closed_tells_each_request_once(table: RequestTable) -> None:
+    sent, unsent = Asked(), Asked(sent=None)
+    for request in (sent, unsent):
+        table.add(request)
+    table.close()
+    table.close()
+    assert (sent.answers, unsent.answers, len(table)) == (["closed"], ["closed"], 0)

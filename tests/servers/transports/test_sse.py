@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
+import httpx2
 import pytest
 import trio
 from mcp import MCPError
@@ -13,8 +16,10 @@ from mcp.types import TextContent
 
 from mcp_actors import ConnectionLost, ServerConfig, Sse, open_servers
 from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.http._sse import ACCEPT_WAIT
 
-from ..faults.http_faults import faulty_server
+from ...idle_clock import IdleClock
+from ..faults.http_faults import End, FaultyServer, Request, faulty_server, response
 from ..fleet import PROMPT, calls
 from ..groups import NEVER
 from ..http_server import TOOLS, Running, run_server
@@ -118,3 +123,27 @@ async def test_the_streams_end_with_the_session(config: ServerConfig) -> None:
             pass
         with pytest.raises((MCPError, RuntimeError)):
             await client.call_tool("echo", {"text": "too late"})
+
+
+class Redirecting(FaultyServer):
+    """Redirects calls of ``sleep``, and answers them in its stream without a response to the second request."""
+
+    def _over_events(self, connection: socket.socket, request: Request) -> End:
+        if request.message.get("params", {}).get("name") != "sleep":
+            return super()._over_events(connection, request)
+        if not request.target.endswith("&moved"):
+            return self._send(connection, response(307, "", f"Location: {request.target}&moved"), "keep")
+        self._start(self._emit_answer, request.message)
+        return "keep"
+
+
+async def test_a_redirected_message_without_a_response_is_forgotten_after_its_answer(idle_clock: IdleClock) -> None:
+    """Its body may be large."""
+    with closing(Redirecting("legacy")) as server:
+        async with open_servers(ServerConfig("old", Sse(server.url("/sse")), restart=NEVER)) as servers:
+            for _ in range(5):
+                assert text_of(await servers["old"].call_tool("sleep")) == "slept None"
+            await trio.sleep(2 * ACCEPT_WAIT)
+            gc.collect()
+            kept = [each for each in gc.get_objects() if isinstance(each, httpx2.Request) and each.method == "POST"]
+            assert [each.url for each in kept if str(each.url).endswith("moved")] == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from hypothesis import given, strategies as st
+from mcp import MCPError
 from mcp.types import PARSE_ERROR
 
 from mcp_actors import ConnectFailed, ConnectionLost, open_servers
@@ -191,6 +192,9 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
     assert isinstance(error, ConnectFailed)
     assert error.phase == "list_tools"
     assert "the response is not a valid MCP message, or is nested too deeply" in str(error)
+    cause = error.__cause__
+    assert isinstance(cause, MCPError)
+    assert type(cause.data) is str, "the text of the response would be kept with the error"
 
 
 async def test_an_unreadable_response_loses_its_request_and_no_other(said: Said) -> None:
@@ -202,5 +206,8 @@ async def test_an_unreadable_response_loses_its_request_and_no_other(said: Said)
             size = str(caught.value).partition("(")[2].partition(" bytes")[0]
             said("response cannot be parsed", str(caught.value), size=size)
             assert caught.value.outcome == "unknown"
+            cause = caught.value.__cause__
+            assert isinstance(cause, MCPError)
+            assert type(cause.data) is str, "the text of the response would be kept with the error"
             await group["deep"].call_tool("echo", {"text": "hello"})
             assert group.status()["deep"].restarts == 0

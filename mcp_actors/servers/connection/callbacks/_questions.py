@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from mcp.client.session import ClientRequestContext
     from mcp.types import CreateMessageRequestParams, ElicitRequestParams
 
-    from ...record import ClientCallbacks, ServerRecord
+    from ...record import ServerRecord
+    from ...session import Callbacks
     from ._tasks import CallbackTasks
 
 T = TypeVar("T")
@@ -66,10 +67,10 @@ class Questions:
         self._questions = 0
         self._refused = 0
 
-    def for_client(self) -> ClientCallbacks:
-        """Return the arguments for `mcp.Client`, which advertises exactly the capabilities that have a callback."""
+    def for_session(self) -> Callbacks:
+        """Return the callbacks for the session, which advertises exactly the capabilities that have a callback."""
         callbacks = self._callbacks
-        given: ClientCallbacks = {}
+        given: Callbacks = {}
         if callbacks.sampling is not None:
             given["sampling_callback"] = self._sampling
             given["sampling_capabilities"] = callbacks.sampling_capabilities

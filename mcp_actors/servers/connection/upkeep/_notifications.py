@@ -25,14 +25,14 @@ from ...._backoff import Backoff
 from ...._errors import HttpStatusError
 from ...._foreign import Log
 from ...basics import ConnectionOver, open_trace, problem_of
-from ...policy import is_modern, is_transient
+from ...policy import is_transient
 from ...record import Incoming, NotificationsMissed
 from ._retrying import keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp import Client
+    from ...session import Session
 
 logger = Log("mcp_actors.servers")
 
@@ -62,11 +62,11 @@ AFTER_END: Final = 0.001
 """Seconds between the end of a stable stream and the next one: nearly at once."""
 
 
-def lists_that_change(client: Client) -> Lists:
+def lists_that_change(session: Session) -> Lists:
     """Return the lists for which a server needs a stream; none for a server of the legacy era."""
-    if not is_modern(client.protocol_version):
+    if not session.modern:
         return {}
-    can, lists = client.server_capabilities, Lists()
+    can, lists = session.capabilities, Lists()
     if can.tools is not None and can.tools.list_changed:
         lists["tools_list_changed"] = True
     if can.prompts is not None and can.prompts.list_changed:
@@ -82,14 +82,14 @@ class ChangeStream:
 
     Args:
         server: the name of the server.
-        client: the client of the connection.
+        session: the session of the connection.
         incoming: runs the task, and passes notifications on.
         lists: the lists that may change.
         on_gone: called if the endpoint is gone.
     """
 
     server: str
-    client: Client
+    session: Session
     incoming: Incoming
     lists: Lists
     on_gone: Callable[[ConnectionOver], None]
@@ -119,7 +119,7 @@ class ChangeStream:
         trace, opened_at = open_trace(), math.inf
         error: Exception = SubscriptionLost("closed by the server")
         try:
-            async with self.client.listen(**self.lists) as stream:
+            async with self.session.listen(**self.lists) as stream:
                 opened_at = trio.current_time()
                 if self._listed:
                     self.incoming.listeners.tell(NotificationsMissed())

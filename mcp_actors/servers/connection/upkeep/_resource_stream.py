@@ -17,10 +17,9 @@ from ...basics import current_trace, open_trace
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mcp import Client
-
     from ...basics import RequestTrace
     from ...record import Subscription
+    from ...session import Session
 
 
 @define(eq=False)
@@ -29,7 +28,7 @@ class ResourceStream:
 
     Attributes:
         server: the name of the server.
-        client: the client of the connection.
+        session: the session of the connection.
         subscription: the subscription.
         on_end: called when the stream has ended, whichever side has closed it.
         scope: the scope of the task; cancel it to close the stream.
@@ -37,7 +36,7 @@ class ResourceStream:
     """
 
     server: str
-    client: Client
+    session: Session
     subscription: Subscription
     on_end: Callable[[ResourceStream], None]
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -64,7 +63,7 @@ class ResourceStream:
             with self.scope:
                 # Else `listen` would leave a coroutine without an owner, if the session has been closed meanwhile.
                 await trio.lowlevel.checkpoint_if_cancelled()
-                async with self.client.listen(resource_subscriptions=self.subscription.uris) as stream:
+                async with self.session.listen(resource_subscriptions=self.subscription.uris) as stream:
                     self._began = trio.current_time()
                     self._honored = frozenset(stream.honored.resource_subscriptions or ())
                     self.opened.set()

@@ -17,20 +17,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import (
-    EmptyResult,
-    SubscribeRequest,
-    SubscribeRequestParams,
-    UnsubscribeRequest,
-    UnsubscribeRequestParams,
-)
 
 from ...._backoff import Backoff
 from ...._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, NotSupported
 from ...._foreign import Log
 from ....config import mask_url
 from ...basics import problem_of
-from ...policy import is_modern, is_transient
+from ...policy import is_transient
 from ...record import require
 from ...requests import Request, request_internally
 from ._notifications import lists_that_change
@@ -41,11 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
-    from mcp import Client
-
     from ....kernel import ActorRef
     from ...basics import Background
     from ...record import ServerRecord, Subscription
+    from ...session import Session
     from ...transports import Link
 
 Args = TypeVarTuple("Args")
@@ -84,7 +76,7 @@ class Subscribe(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ServerRecord) -> None:
         """Subscribe to each of the resources, or open a stream for all of them.
 
         Raises:
@@ -93,10 +85,10 @@ class Subscribe(Request[None]):
         """
         if self.subscription not in record.subscriptions:
             return  # the subscription has ended while this request waited
-        require("resources_subscribe", client, record.config.name, self.operation)
+        require("resources_subscribe", session.capabilities, record.config.name, self.operation)
         connection = record.subscriptions.connection
         assert isinstance(connection, Connection)  # requests are handled only while there is one
-        if connection.client is not client:
+        if connection.session is not session:
             await connection.pass_on(self.subscription)  # another replica has the subscriptions
             return
         await connection.establish(self.subscription, self.operation)
@@ -109,7 +101,7 @@ class Unsubscribe(Request[None]):
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
-    async def send(self, client: Client, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ServerRecord) -> None:
         """Send ``resources/unsubscribe``; a failure has no consequences."""
         connection = record.subscriptions.connection
         if connection is not None:
@@ -122,14 +114,14 @@ class Connection:
     """The subscriptions of one connection.
 
     Attributes:
-        client: the client of the connection.
+        session: the session of the connection.
         link: the link of the connection.
         tasks: runs its tasks.
         record: the record of the server.
         actor: the actor of the server, whose mailbox takes its requests.
     """
 
-    client: Client
+    session: Session
     link: Link
     tasks: Background
     record: ServerRecord
@@ -147,7 +139,7 @@ class Connection:
     @property
     def modern(self) -> bool:
         """True if each subscription has a stream."""
-        return is_modern(self.client.protocol_version)
+        return self.session.modern
 
     async def pass_on(self, subscription: Subscription) -> None:
         """Have a subscription established that another replica was asked for.
@@ -187,11 +179,9 @@ class Connection:
         async with self._turn:
             for uri in subscription.uris:
                 if uri not in self._subscribed and self.record.subscriptions.wants(uri):
-                    # `ClientSession.subscribe_resource` would emit a deprecation warning.
-                    request = SubscribeRequest(params=SubscribeRequestParams(uri=uri))
                     self._asked.add(uri)
                     try:
-                        await self.client.session.send_request(request, EmptyResult)
+                        await self.session.ask("resources/subscribe", {"uri": uri})
                     except MCPError:
                         self._asked.discard(uri)  # refused; a cancelled request may have subscribed
                         raise
@@ -243,10 +233,9 @@ class Connection:
 
     async def _unsubscribe(self, uri: str) -> None:
         name = self.record.config.name
-        request = UnsubscribeRequest(params=UnsubscribeRequestParams(uri=uri))
         with trio.move_on_after(UNSUBSCRIBE_TIMEOUT) as waiting:
             try:
-                await self.client.session.send_request(request, EmptyResult)
+                await self.session.ask("resources/unsubscribe", {"uri": uri})
             except Exception as exc:  # a lost connection is noticed elsewhere
                 logger.debug("server %r: resources/unsubscribe failed: %s", name, problem_of(exc))
         if waiting.cancelled_caught:
@@ -268,7 +257,7 @@ class Connection:
             return
         self._keep_room_for_requests(operation)
         stream = self._streams[subscription] = ResourceStream(
-            self.record.config.name, self.client, subscription, self._ended
+            self.record.config.name, self.session, subscription, self._ended
         )
         self._start(stream.run)
         try:
@@ -281,7 +270,7 @@ class Connection:
     def _keep_room_for_requests(self, operation: str) -> None:
         """Limit the streams: each takes an HTTP connection, and without a free one no request could be sent."""
         bound = self.link.max_connections
-        taken = 2 if lists_that_change(self.client) else 1  # the stream of changed lists, and one for requests
+        taken = 2 if lists_that_change(self.session) else 1  # the stream of changed lists, and one for requests
         if bound is not None and len(self._streams) >= bound - taken:
             name = self.record.config.name
             raise LimitExceeded(
@@ -332,9 +321,9 @@ class Connection:
 
 
 def renew_subscriptions(
-    client: Client, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
+    session: Session, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
 ) -> AbstractContextManager[None]:
     """Keep subscriptions renewed during a connection."""
-    connection = Connection(client, link, tasks, record, actor)
+    connection = Connection(session, link, tasks, record, actor)
     link.hear_of_gaps(connection.note_gap)
     return record.subscriptions.connected(connection)

@@ -16,7 +16,7 @@ from mcp import MCPError
 from ...._plain_text import plain_text
 from ...basics import TimeSlice
 from .._link import Lifeline
-from ..wire import SHOWN, TooManyValues, ValueCounter
+from ..wire import SHOWN, Exchange, TooManyValues, ValueCounter
 from ._failures import UNREACHED, error_in
 
 SHORT: Final = 64 * 1024
@@ -72,6 +72,18 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
+
+
+class ExchangeBody(WatchedRequestBody):
+    """The body of a request to the server, which may be answered once it is read."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, request: Exchange) -> None:
+        super().__init__(inner)
+        self._request = request
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._request.sent = True
+        return super().__aiter__()
 
 
 def is_unsent(request: httpx2.Request) -> bool:

@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from http.cookiejar import Cookie
 from typing import TYPE_CHECKING, Final
 from urllib.request import proxy_bypass
 
@@ -41,6 +42,9 @@ session."""
 KEEPALIVE: Final = 60.0
 """Seconds that an unused connection is kept, where that cannot be configured."""
 
+KEPT: Final = 20
+"""Maximum of unused connections that are kept, as the HTTP library's default. It looks at all of them twice for each
+request: after a burst of calls, 64 of them would make each later call take twice as long."""
 
 MAX_COOKIES: Final = 50
 """Maximum of cookies of one connection. All of them are sent with each request."""
@@ -135,13 +139,20 @@ async def _forget_cookies(client: httpx2.AsyncClient, response: httpx2.Response)
     """Drop the oldest cookies beyond the limits. A response hook."""
     if "set-cookie" not in response.headers:
         return
-    cookies = list(client.cookies.jar)
-    size = sum(len(cookie.name) + len(cookie.value or "") for cookie in cookies)
-    for number, cookie in enumerate(cookies):
-        if len(cookies) - number <= MAX_COOKIES and size <= MAX_COOKIE_BYTES:
-            break
-        client.cookies.jar.clear(cookie.domain, cookie.path, cookie.name)
-        size -= len(cookie.name) + len(cookie.value or "")
+    jar = client.cookies.jar
+    cookies = list(jar)
+    size = sum(map(_size_of, cookies))
+    first = 0
+    while len(cookies) - first > MAX_COOKIES or size > MAX_COOKIE_BYTES:
+        size -= _size_of(cookies[first])
+        first += 1
+    jar.clear()  # a jar keeps the path of a cookie that has expired or was dropped
+    for cookie in cookies[first:]:
+        jar.set_cookie(cookie)
+
+
+def _size_of(cookie: Cookie) -> int:
+    return len(cookie.name) + len(cookie.value or "") + len(cookie.path)
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:
@@ -207,7 +218,7 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
     if isinstance(transport, Http):
         limit, keepalive = transport.max_connections, transport.keepalive
     limit = limit or max(MIN_CONNECTIONS, config.max_in_flight + SPARE_CONNECTIONS)
-    return httpx2.Limits(max_connections=limit, keepalive_expiry=keepalive)
+    return httpx2.Limits(max_connections=limit, max_keepalive_connections=KEPT, keepalive_expiry=keepalive)
 
 
 def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:

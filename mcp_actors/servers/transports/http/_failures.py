@@ -18,7 +18,6 @@ from typing import Final, TypeVar
 import httpx2
 from attrs import field, frozen
 from mcp import MCPError
-from mcp.shared._httpx_utils import next_request_within_origin
 from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ...._collapse import caused_by
@@ -28,6 +27,7 @@ from ...basics import ConnectionOver, Shortage, own_shortage
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker
 from ..wire import SHOWN, alone, comparable_id, parse_json, to_message
+from ._redirects import MAX_REDIRECTS, next_request_within_origin
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
 """No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
@@ -38,9 +38,6 @@ error. With any other status an MCP error in the body is the server's response."
 
 OF_A_REQUEST: Final = frozenset({400, 404})
 """Statuses that concern one request, if its URL has answered others."""
-
-MAX_REDIRECTS: Final = 5
-"""Maximum of redirects of one request, all within the origin. More are a loop."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""

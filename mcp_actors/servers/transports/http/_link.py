@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import anyio
 import httpx2
@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from ....config import ServerConfig
 
 Configured = TypeVar("Configured", Http, Sse)
+
+
+CLOSING: Final = 0.9
+"""The part of ``stop_timeout`` in which a server may react to the end of a session. The rest is for what follows: the
+actor has as much time in all, and is killed after that."""
 
 
 class HttpLink(Link, ABC, Generic[Configured]):
@@ -141,7 +146,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._lifeline.closing = True
         self._left.set()
         # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
-        with trio.move_on_after(self._stop_timeout, shield=True):
+        with trio.move_on_after(self._stop_timeout * CLOSING, shield=True):
             await self._ended.wait()
 
 

@@ -17,8 +17,9 @@ from attrs import define, field
 from ...._foreign import Log
 from ...basics import Background, own_shortage
 from .._link import Lifeline
-from ._bodies import is_sent, is_unsent
+from ._bodies import is_sent, is_unsent, read_short
 from ._failures import UNREACHED, HttpFailures, is_about
+from ._redirects import MAX_REDIRECTS, Send, next_request_within_origin
 
 logger = Log("mcp_actors.servers.http")
 
@@ -111,6 +112,22 @@ class Reach:
             else:
                 self._refused.discard(request)
                 return response
+
+    async def follow(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+        """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
+
+        The further requests are finished once they have a response; the first one still counts as in flight.
+        """
+        response = await send(request)
+        for _ in range(MAX_REDIRECTS):
+            if (following := next_request_within_origin(response)) is None:
+                break
+            await read_short(response)  # so that the connection can be used again
+            try:
+                response = await send(following)
+            finally:
+                self.finished(following)
+        return response
 
     def finished(self, request: httpx2.Request) -> None:
         """Note that a request is no longer in flight, whatever its outcome."""

@@ -9,20 +9,19 @@ A message that cannot be posted fails alone. The connection ends when the event 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import urljoin
 
 import anyio
 import httpx2
 import trio
-from attrs import define
-from mcp.shared._httpx_utils import next_request_within_origin
-from mcp.shared.message import SessionMessage
+from mcp import MCPError
 from mcp.types import (
+    CONNECTION_CLOSED,
     INTERNAL_ERROR,
     ErrorData,
     JSONRPCError,
@@ -38,28 +37,30 @@ from ...._foreign import Log
 from ....auth import SignInRequired
 from ....config import Sse
 from ...basics import ConnectionOver, RequestTrace, current_trace, own_shortage
-from .._link import Lifeline
 from ..credentials import discreet
 from ..wire import (
-    CANCELLED,
+    CLOSED,
     INITIALIZED,
     Excerpt,
+    Exchange,
+    Json,
     MessageLimits,
-    MessageReader,
-    OpenStreams,
+    Receive,
+    RequestTable,
     SkippedMessages,
-    Stream,
+    Unanswered,
     answer_over_limit,
     comparable_id,
     parse_message,
     unreadable_answer,
 )
-from ._bodies import WatchedRequestBody, media_type, read_short
+from ._bodies import ExchangeBody, WatchedRequestBody, media_type, read_short
 from ._client import real_url
 from ._events import Event, TooMuch, read_events
-from ._failures import MAX_REDIRECTS, UNREACHED
+from ._failures import UNREACHED
 from ._link import HttpLink
 from ._reach import Reach
+from ._redirects import Send
 from ._refusals import PING_ID, Refusals
 
 logger = Log("mcp_actors.servers.http")
@@ -73,64 +74,9 @@ ACCEPT_WAIT: Final = 1.0
 NOTIFICATION_TIMEOUT: Final = 10.0
 """Seconds for the response to the POST of any other message, as over streamable HTTP."""
 
-Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
-
-
-@define(eq=False, repr=False)
-class _Reader(MessageReader):
-    """The messages that have arrived."""
-
-    _inner: trio.MemoryReceiveChannel[SessionMessage]
-    _link: SseLink
-    _lifeline: Lifeline
-
-    async def receive(self) -> SessionMessage | Exception:
-        """Return the next message."""
-        try:
-            item = await self._inner.receive()
-        except trio.EndOfChannel:
-            raise anyio.EndOfStream from None
-        except trio.ClosedResourceError:
-            raise anyio.ClosedResourceError from None
-        self._link.admit(item.message)
-        return item
-
-    async def aclose(self) -> None:
-        """Stop reading."""
-        self._lifeline.closing = True
-        self._inner.close()
-
-
-@define(eq=False, repr=False)
-class _Writer(Stream):
-    """Posts messages concurrently."""
-
-    _link: SseLink
-    _lifeline: Lifeline
-
-    async def send(self, item: SessionMessage, /) -> None:
-        """Post a message, usually in the background."""
-        await self._link.wait_turn(item.message)
-        if self._lifeline.closing or self._lifeline.lost:
-            raise anyio.ClosedResourceError
-        await trio.lowlevel.checkpoint()
-        message = item.message
-        with discreet(self._link.masker, self._link.configured_url):
-            # Servers refuse every request that overtakes the end of the handshake, so wait until that is posted.
-            if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
-                await self._link.post(message, current_trace())
-            else:
-                self._link.post_soon(message, current_trace())
-
-    async def aclose(self) -> None:
-        """Take no more messages."""
-        self._lifeline.closing = True
-
 
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
-
-    target: OpenStreams
 
     @property
     def malformed_lines(self) -> int:
@@ -154,17 +100,37 @@ class SseLink(HttpLink[Sse]):
         self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId | None, tuple[httpx2.Request, trio.CancelScope]] = {}
         self._has_answered = False
-        self._inbox, messages = trio.open_memory_channel[SessionMessage](0)
-        self.target = OpenStreams(_Reader(messages, self, self._lifeline), _Writer(self, self._lifeline))
-        with self._inbox:
-            try:
-                with self._listening:
-                    await self._listen()
-                self._lifeline.lose(self._failures.ended())
-            except Exception as error:
-                # This must come before leaving `self._inbox`, which ends the stream of the session: its callers fail in
-                # that step, and their errors should name this one.
-                self._lifeline.lose(self._meaning(error))
+        self.table = RequestTable()
+        try:
+            with self._listening:
+                await self._listen()
+            self._lifeline.lose(self._failures.ended())
+        except anyio.EndOfStream:
+            pass  # the server has sent too many requests, and the connection is lost
+        except Exception as error:
+            # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
+            self._lifeline.lose(self._meaning(error))
+        finally:
+            self._silent.set()
+
+    @cached_property
+    def _receiving(self) -> trio.Event:
+        """Set once messages can be passed on."""
+        return trio.Event()
+
+    @cached_property
+    def _silent(self) -> trio.Event:
+        """Set when the event stream has ended."""
+        return trio.Event()
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. The task of the link reads the event stream, from before the first request on."""
+        self._receive = receive
+        self._receiving.set()
+        try:
+            await self._silent.wait()
+        finally:
+            self._lifeline.closing = True
 
     async def close(self) -> None:
         """End the event stream. This protocol has no message for the end of a session."""
@@ -215,12 +181,21 @@ class SseLink(HttpLink[Sse]):
                     return
                 self._answered(message.id)
                 self._has_answered = True
-            is_answer = self._requests.is_answer(message)
-            await self._inbox.send(SessionMessage(message))
-            if is_answer:
+            if await self._pass_on(message):
                 return
         request = isinstance(message, JSONRPCRequest)
         await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
+
+    async def _pass_on(self, message: JSONRPCMessage) -> bool:
+        """Settle the request that a message answers, or pass the message on. Return True if it was asked for."""
+        is_answer = self._requests.is_answer(message)
+        self.admit(message)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self.table.settle_message(message)
+        else:
+            await self._receiving.wait()
+            await self._receive(message)
+        return is_answer
 
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
         """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""
@@ -253,49 +228,84 @@ class SseLink(HttpLink[Sse]):
 
     # --- outgoing ---------------------------------------------------------------------------------------------------
 
-    def post_soon(self, message: JSONRPCMessage, trace: RequestTrace) -> None:
-        """Post a message in a task of its own, which the cancellation of a caller does not reach."""
-        self._background.start_soon(self.post, message, trace, name=f"{self._name}:post")
-
-    async def post(self, message: JSONRPCMessage, trace: RequestTrace) -> None:
-        """Post a message. A request that cannot be posted is answered with an error."""
-        content = message.model_dump(by_alias=True, mode="json", exclude_unset=True)
-        request = self._client.build_request("POST", self._endpoint, json=content)
-        request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
-        posting = trio.CancelScope()
-        if isinstance(message, JSONRPCRequest):
-            trace.failure = None
-            self._unanswered[comparable_id(message.id)] = request, posting
-        else:
-            posting.deadline = trio.current_time() + NOTIFICATION_TIMEOUT
-        if isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            self._answered((message.params or {}).get("requestId"))  # its caller has left
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`. The answer comes as an event."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        trace, posting = current_trace(), trio.CancelScope()
+        trace.failure = None
+        with discreet(self.masker, self.configured_url):
+            # In a task of its own, which the cancellation of the caller does not reach.
+            self._background.start_soon(self._ask, request, trace, posting, name=f"{self._name}:post")
         try:
-            with posting, self._requests.sending(message):
+            return await request.wait()
+        except trio.Cancelled:
+            if not request.sent:
+                # It may wait for a connection or a token. Later, no notice would follow it.
+                posting.cancel("its caller has left")
+            self._answered(request.id)
+            if request.sent and request.cancellable and not self._lifeline.closing:
+                self._background.start_soon(self._tell, request.notice, name=f"{self._name}:post")
+            raise
+
+    async def _ask(self, exchange: Exchange, trace: RequestTrace, posting: trio.CancelScope) -> None:
+        """Post a request. If it cannot be posted, it is settled with an error, and its trace has the reason."""
+        if posting.cancel_called:
+            return
+        request = self._build(exchange.message)
+        request.stream = body = ExchangeBody(request.stream, exchange)  # type: ignore[arg-type]  # an AsyncClient's is
+        self._unanswered[comparable_id(exchange.id)] = request, posting
+        self._requests.sent()
+        try:
+            with posting:
                 response = await self._sent(request, self._reach.send)
                 trace.begun = True
                 await read_short(response)  # so that the connection can be used again
         except Exception as exc:
-            sent = body.was_sent(request, exc)
-            error = self._failures.of(exc, request, sent=sent)
-            trace.begun = trace.begun or (sent and not isinstance(error, ConnectionOver))
-            if isinstance(error, SignInRequired):
-                self._lifeline.lose(error)
-            if isinstance(message, JSONRPCRequest):
-                trace.failure = error
-                await self._answer(message.id)
-            else:
-                logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
-        finally:
-            if not isinstance(message, JSONRPCRequest):
-                self._reach.finished(request)
+            error = self._failed(request, body, exc)
+            trace.begun = trace.begun or (body.was_sent(request, exc) and not isinstance(error, ConnectionOver))
+            trace.failure = error
+            self._answered(exchange.id)
+            # The text does not matter: the caller gets the error of the trace.
+            exchange.refused(ErrorData(code=INTERNAL_ERROR, message="not posted"))
 
-    async def _answer(self, id: RequestId) -> None:
-        """Answer a request with an error of our own. Its text does not matter: the trace has the real error."""
-        self._answered(id)
-        failed = JSONRPCError(jsonrpc="2.0", id=id, error=ErrorData(code=INTERNAL_ERROR, message="not posted"))
-        with suppress(trio.ClosedResourceError, trio.BrokenResourceError):
-            await self._inbox.send(SessionMessage(failed))
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
+        await self.wait_turn(message)
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        with discreet(self.masker, self.configured_url):
+            if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
+                await self._tell(message)
+            else:
+                self._background.start_soon(self._tell, message, name=f"{self._name}:post")
+
+    async def _tell(self, message: Unanswered) -> None:
+        """Post a message without an answer. It is lost if it cannot be posted."""
+        request = self._build(message.model_dump(by_alias=True, mode="json", exclude_unset=True))
+        request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
+        try:
+            with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
+                await read_short(await self._sent(request, self._reach.send))
+        except Exception as exc:
+            self._failed(request, body, exc)
+            logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
+        finally:
+            self._reach.finished(request)
+
+    def _build(self, content: Json) -> httpx2.Request:
+        return self._client.build_request("POST", self._endpoint, json=content)
+
+    def _failed(self, request: httpx2.Request, body: WatchedRequestBody, exc: Exception) -> Exception:
+        """Return what a failed POST means; a sign-in that is required ends the connection."""
+        error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
+        if isinstance(error, SignInRequired):
+            self._lifeline.lose(error)
+        return error
+
+    def _check_open(self) -> None:
+        if self._lifeline.closing or self._lifeline.lost:
+            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
 
     async def _open(self, request: httpx2.Request) -> httpx2.Response:
         return await self._client.send(request, stream=True, follow_redirects=False)
@@ -307,14 +317,7 @@ class SseLink(HttpLink[Sse]):
             HttpStatusError: the response has an error status.
             ConnectionOver: the server no longer knows the session.
         """
-        response = await send(request)
-        for _ in range(MAX_REDIRECTS):
-            following = next_request_within_origin(response)
-            if following is None:
-                break
-            await response.aclose()
-            response = await send(following)
-            self._reach.finished(following)  # the original request still counts as in flight
+        response = await self._reach.follow(request, send)
         if response.is_success:
             return response
         if response.next_request is not None:

@@ -16,18 +16,19 @@ of a wrapper that exited. It triggers a health check (see `_probing`), and a ser
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from ...._foreign import Log
 from ....config import resolve_env
+from ....config.values import hidden_args
 from ...basics import Background, ConnectionOver, open_background, own_shortage
 from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials
-from ..wire import LOGGED, MessageLimits, OpenStreams, ReadingPace, RequestTable, ServerRequests
+from ..wire import LOGGED, MessageLimits, ReadingPace, RequestTable, ServerRequests, exchange_lines
 from ._command import child_environment
 from ._pipes import INPUT_CLOSED, PipeReader, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess
@@ -38,6 +39,7 @@ from ._writer import PipeWriter
 
 if TYPE_CHECKING:
     from ....config import ServerConfig, Stdio
+    from ..wire import Exchange, Json, Receive, Unanswered
 
 logger = Log("mcp_actors.servers")
 
@@ -64,7 +66,6 @@ STDERR_WAIT: Final = 0.25
 class StdioLink(Link):
     """A link to a server process. On leaving, the process and everything it started has been stopped."""
 
-    target: OpenStreams
     pid: int
 
     def __init__(
@@ -83,7 +84,7 @@ class StdioLink(Link):
         self._stop_timeout = config.stop_timeout
         self._sandbox = transport.sandbox
         self._stderr = StderrReader(process.stderr, config.name, masker)
-        table = RequestTable()
+        self.table = RequestTable()
         requests = ServerRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             process.stdout,
@@ -92,16 +93,15 @@ class StdioLink(Link):
             server=config.name,
             masker=masker,
             requests=requests,
-            table=table,
+            table=self.table,
             pace=ReadingPace(config.limits.max_notifications),
             limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
         )
-        self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, table)
+        self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, self.table)
         self._exit_code: int | None = None
         self._of_leader = 0
         self._unread: int | None = None
         self._stopping = False
-        self.target = OpenStreams(self._reader, self._writer)
         self.direct = self._writer
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
@@ -113,6 +113,18 @@ class StdioLink(Link):
     def __repr__(self) -> str:
         state = "closed" if self._stopping else "lost" if self.lost else "open"
         return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
+
+    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
+        """See `Link.exchange`."""
+        return exchange_lines(self._writer, request)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await self._writer.send(message)
+
+    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
+        """See `Link.read`."""
+        return self._reader.read(receive)  # not awaited here: a frame less at each message
 
     @property
     def malformed_lines(self) -> int:
@@ -184,8 +196,8 @@ class StdioLink(Link):
         # Take the exit code before stdin is closed: a code that comes later is caused by this stop, and must not be
         # reported as the way the server ended.
         self._look()
-        await self._reader.aclose()
-        await self._writer.aclose()
+        self._reader.close()
+        self._writer.close()
         # Drain stdout from here on, or a server that blocks on a full pipe would never notice that stdin was closed.
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
         deadline = trio.current_time() + self._stop_timeout
@@ -250,5 +262,7 @@ async def open_stdio_link(
 async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> ServerProcess:
     env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
     masker.add_all("env", env)
+    for each in hidden_args(transport.args):
+        masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)
     environment = child_environment(os.environ, env_from=transport.env_from, env=env)
     return await start_process(config.name, transport, environment)

@@ -1,7 +1,7 @@
 """Read messages from the pipe of a process.
 
-There is no task or channel in between: `PipeReader` reads in the task that receives. This saves a quarter to a third of
-the cost of a small request. In return a reader that always finds data must let other tasks run.
+There is no task or channel in between: the task that reads also settles requests and passes messages on. This saves a
+quarter to a third of the cost of a small request. In return a reader that always finds data must let other tasks run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import anyio
 import trio
 from attrs import define, field
-from mcp.shared.message import SessionMessage
 from mcp.types import (
     JSONRPCError,
     JSONRPCMessage,
@@ -38,16 +37,16 @@ from ..wire import (
     LineSplitter,
     LongLine,
     MessageLimits,
-    MessageReader,
     ReadingPace,
+    Receive,
     RequestTable,
     ServerRequests,
     SkippedMessages,
+    Unasked,
     answer_over_limit,
     parse_json,
     to_message,
     unreadable_answer,
-    with_result_type,
 )
 
 if TYPE_CHECKING:
@@ -139,8 +138,8 @@ async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
 
 
 @define(eq=False, repr=False)
-class PipeReader(MessageReader):
-    """The messages that a server writes to stdout. A single task reads them: the SDK's read loop.
+class PipeReader:
+    """The messages that a server writes to stdout. A single task reads them.
 
     Attributes:
         crowded: True if several messages arrived with the last read.
@@ -159,10 +158,9 @@ class PipeReader(MessageReader):
     _clock: Callable[[], float] = field(factory=work_clock, init=False)
     _lines: LineSplitter = field(init=False)
     _burst: int = field(default=0, init=False)
-    _rest: float | None = field(default=None, init=False)
+    _rest: float = field(default=0.0, init=False)
     _spent: float = field(default=0.0, init=False)
     _paced: int = field(default=0, init=False)
-    _ended: bool = field(default=False, init=False)
     _closed: bool = field(default=False, init=False)
     _skipped_lines: SkippedMessages = field(init=False)
     crowded: bool = field(default=False, init=False)
@@ -173,49 +171,41 @@ class PipeReader(MessageReader):
         self._skipped_lines = SkippedMessages(self._server, logger)
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message, or leave a lock of Trio held
-    async def receive(self) -> SessionMessage:
-        """Return the next message. A checkpoint at least every `BURST` messages.
+    async def read(self, receive: Receive) -> None:
+        """Settle the requests that are answered, and pass on all other messages, until the stream ends.
 
-        After many unsolicited messages, and after long work on malformed lines, it pauses (see ``_pace``).
+        It ends when the server closes its stdout, when it exceeds a limit with a message that is not a response, or
+        when this side closes. After many unsolicited messages, and after long work on malformed lines, the reader
+        pauses (see ``_pace``). It has a checkpoint at least every `BURST` messages.
 
         **Cancellation:** no message is lost.
-
-        Raises:
-            anyio.EndOfStream: the server closed its stdout, or exceeded a limit with a message that is not a response.
-            anyio.ClosedResourceError: this stream, or the link it belongs to, was closed.
         """
-        # The SDK starts a task for each notification and request. The pause lets that task run before the next message
-        # is returned: tasks of one tick run in any order, so notifications would be handled out of order, and a flood
-        # of them in a single step of the event loop.
-        if self._lines.whole or self._rest:
-            await self._pause()
-        while True:
-            if self._closed:
-                raise anyio.ClosedResourceError
-            if self._ended:
-                raise anyio.EndOfStream
-            line = self._lines.pop()
-            message = await self._read_more() if line is None else self._parse(line)
-            if message is not None:
-                message = self._for_session(message, len(line) if isinstance(line, bytes) else 0)
-            if line is not None:
-                self._paced = 0
-            if message is not None:
-                self._masker.mask_error(message)
-                return SessionMessage(with_result_type(message))
-            self._burst += 1
-            if self._rest or self._burst >= BURST:
-                await self._pause()
+        try:
+            while not self._closed:
+                line = self._lines.pop()
+                message = await self._read_more() if line is None else self._parse(line)
+                if message is not None:
+                    message = self._unasked(message, len(line) if isinstance(line, bytes) else 0)
+                if line is not None:
+                    self._paced = 0
+                self._burst += 1
+                if message is not None:
+                    await receive(message)
+                # A task is started for each request of the server. The checkpoint lets that task run before the next
+                # message is read: a flood of them must not be a single step of the event loop.
+                if self._rest or self._burst >= BURST or isinstance(message, JSONRPCRequest):
+                    await self._pause()
+        except anyio.EndOfStream:
+            return
 
-    def _for_session(self, message: JSONRPCMessage, size: int) -> JSONRPCMessage | None:
-        """Settle the request that a message answers, and count what was not asked for; return what the session gets."""
-        settled = self._table.settle_message(message)
-        if not (self._requests.answered() if settled else self._requests.is_answer(message)):
-            self._count(message, size)
-        if settled or (
-            isinstance(message, JSONRPCResponse | JSONRPCError) and not self._table.answers_session(message)
-        ):
-            return None  # it was settled, or answers no request that was sent
+    def _unasked(self, message: JSONRPCMessage, size: int) -> Unasked | None:
+        """Settle the request that a message answers, and count what was not asked for; return a message that is not."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._table.settle_message(message)
+            if not self._requests.answered():
+                self._count(message, size)
+            return None
+        self._count(message, size)
         return message
 
     def _count(self, message: JSONRPCMessage, size: int) -> None:
@@ -225,16 +215,11 @@ class PipeReader(MessageReader):
         except LimitExceeded as exceeded:
             raise self._end(exceeded) from None
         rest = self._pace.unasked(now, max(size - self._paced, 0), request=isinstance(message, JSONRPCRequest))
-        self._rest = max(self._rest or 0.0, rest)
+        self._rest = max(self._rest, rest)
 
     async def _pause(self) -> None:
-        rest, self._rest = self._rest, None
-        self._burst += 1
-        if rest is None and self._burst < BURST:
-            await trio.lowlevel.checkpoint_if_cancelled()
-        else:
-            self._burst = 0
-            await trio.sleep(rest or 0)
+        rest, self._rest, self._burst = self._rest, 0.0, 0
+        await trio.sleep(rest)
 
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
@@ -253,11 +238,11 @@ class PipeReader(MessageReader):
                     return self._accept(parse_json(line))
             self._note_malformed(line)
             answer = unreadable_answer(line, parsed)
-            self._rest = self._pace.wasted(spent + self._clock() - began)
+            self._rest = max(self._rest, self._pace.wasted(spent + self._clock() - began))
             return answer
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
-        """Settle the request that this answers; return the message if it is for the session, or answers none."""
+        """Settle the request that this answers; return the message if it is not an answer, or answers nothing."""
         return None if self._table.settle(parsed) and self._requests.answered() else to_message(parsed)
 
     def _skipped(self, line: LongLine) -> JSONRPCMessage:
@@ -287,7 +272,7 @@ class PipeReader(MessageReader):
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
-            raise anyio.ClosedResourceError from None
+            raise anyio.EndOfStream from None
         self._burst = 0
         if not data:
             return await self._at_end()
@@ -314,11 +299,10 @@ class PipeReader(MessageReader):
         raise self._end()
 
     def _end(self, error: Exception | None = None) -> anyio.EndOfStream:
-        self._ended = True
         self._lifeline.lose(error)
         return anyio.EndOfStream()
 
-    async def aclose(self) -> None:
-        """Stop reading. The pipe stays open, because the link still drains it. Not a checkpoint: clean-up uses it."""
+    def close(self) -> None:
+        """Stop reading. The pipe stays open, because the link still drains it."""
         self._closed = True
         self._lifeline.closing = True

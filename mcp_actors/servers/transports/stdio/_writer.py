@@ -20,31 +20,19 @@ from typing import TYPE_CHECKING, Final, NoReturn
 import anyio
 import trio
 from attrs import define, field
-from mcp.shared.message import SessionMessage
-from mcp.types import (
-    CLIENT_CAPABILITIES_META_KEY,
-    CLIENT_INFO_META_KEY,
-    PROTOCOL_VERSION_META_KEY,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    RequestId,
-)
-from pydantic_core import to_json
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED
 
 from ...basics import ConnectionOver
-from ..wire import CANCELLED, RequestTable, ServerRequests, Stream
+from ..wire import CLOSED, CancelLine, RequestTable, ServerRequests
 from ._pipes import INPUT_CLOSED, READ_BYTES, PipeReader, WaitExit
 
 if TYPE_CHECKING:
-    from .._link import Lifeline, OutgoingLine
+    from .._link import Lifeline
+    from ..wire import OutgoingLine, Unanswered
 
 BACKLOG_BYTES: Final = 1024 * 1024
 """Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
-
-HANDSHAKE: Final = ("initialize", "server/discover")
-
-STAMPS: Final = (PROTOCOL_VERSION_META_KEY, CLIENT_INFO_META_KEY, CLIENT_CAPABILITIES_META_KEY)
-"""The members of ``_meta`` that every request has since 2026-07-28."""
 
 
 def _ignore() -> None:
@@ -52,12 +40,10 @@ def _ignore() -> None:
 
 
 @define(eq=False, repr=False)
-class PipeWriter(Stream):
-    """The messages that a server reads from stdin. Any number of tasks may send.
+class PipeWriter:
+    """The messages that a server reads from stdin: the `Pipe` of its link. Any number of tasks may send.
 
     One background task (`run`) writes what the pipe does not take at once.
-
-    It is the `DirectPipe` of its link too.
     """
 
     _stream: trio.lowlevel.FdStream
@@ -67,11 +53,10 @@ class PipeWriter(Stream):
     _requests: ServerRequests
     table: RequestTable
     on_room: Callable[[], None] = field(default=_ignore, init=False)
-    meta: bytes | None = field(default=None, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
     # Requests whose last bytes are in the backlog, with the number of all bytes that have been there by their end.
-    _unsent: deque[tuple[int, OutgoingLine | RequestId]] = field(factory=deque, init=False)
+    _unsent: deque[tuple[int, OutgoingLine]] = field(factory=deque, init=False)
     _drained: int = field(default=0, init=False)
     # Lines that may still be withdrawn.
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)
@@ -89,56 +74,37 @@ class PipeWriter(Stream):
         return self._begun and not self._backlog
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could leave half a line, or a backlog without its task
-    async def send(self, item: SessionMessage, /) -> None:
-        """Send one message, whole.
-
-        **Cancellation:** nothing was sent.
-
-        Raises:
-            anyio.BrokenResourceError: the server is gone; nothing was sent, or an incomplete line that it cannot read.
-            anyio.ClosedResourceError: this stream, or the link it belongs to, was closed; nothing was sent.
-        """
+    async def send(self, message: Unanswered) -> None:
+        """Send a message that has no answer, whole. See `Link.send`."""
         # All checkpoints come before the first byte is written. After it this method must not raise Cancelled: the
         # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
         # by the background task, which the cancellation of the sender does not reach.
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-        request_id = item.message.id if isinstance(item.message, JSONRPCRequest) else None
-        if self.meta is None and isinstance(item.message, JSONRPCRequest):
-            self._note_meta(item.message)
-        with self._requests.sending(item.message):
+        line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        with self._requests.sending(message):
             await trio.lowlevel.checkpoint_if_cancelled()
             self._check_open()
             full = self._full
             while self._full:
                 await self._waiting.park()
                 self._check_open()
-            await self._give(line, request_id)
+            try:
+                await self._give(line)
+            except anyio.BrokenResourceError:
+                self._check_open()
             if full:
                 self._let_in()
-            if isinstance(item.message, JSONRPCNotification) and item.message.method == CANCELLED:
-                self.table.forget((item.message.params or {}).get("requestId"))
 
-    def _note_meta(self, request: JSONRPCRequest) -> None:
-        """Note what the session writes into every request; the handshake writes less."""
-        if request.method in HANDSHAKE:
-            return
-        meta = (request.params or {}).get("_meta", {})
-        stamps = {key: meta[key] for key in STAMPS if key in meta}
-        self.meta = to_json({"_meta": stamps})[1:-1] if len(stamps) == len(STAMPS) else None
-
-    async def _give(self, line: bytes, request_id: RequestId | None) -> None:
+    async def _give(self, line: bytes) -> None:
         taken = 0
         if not self._backlog and not self._blocked and not self._reader.crowded:
             taken = await self._write(line)
             self._blocked = taken < len(line)
         self._begun = True
         if taken < len(line):
-            self._put_off(memoryview(line)[taken:], request_id)
+            self._put_off(memoryview(line)[taken:], None)
             self._work.unpark()
-        elif request_id is not None:
-            self.table.sent_by_session(request_id)
 
-    def _put_off(self, rest: memoryview, of: OutgoingLine | RequestId | None) -> None:
+    def _put_off(self, rest: memoryview, of: OutgoingLine | None) -> None:
         """Add the rest of a line to the backlog."""
         self._backlog += rest
         if of is not None:
@@ -149,50 +115,50 @@ class PipeWriter(Stream):
         del self._backlog[:number]
         self._drained += number
         while self._unsent and self._unsent[0][0] <= self._drained:
-            _, of = self._unsent.popleft()
-            if isinstance(of, int | str):
-                self.table.sent_by_session(of)
-            else:
-                of.sent = True
+            self._unsent.popleft()[1].sent = True
 
     @trio.lowlevel.enable_ki_protection
     def offer(self, line: OutgoingLine) -> bool:
-        """See `DirectPipe.offer`."""
+        """See `Pipe.offer`."""
         if self._blocked or self._closed or self._lifeline.lost:
             self._room_wanted = True
             return False
         if self._collected or self._backlog or self._reader.crowded:
             self.collect(line)
-            return True
-        taken = self._write_nowait(line.line)
-        if not taken:
+        elif taken := self._write_nowait(line.line):
+            self._take(line, taken)
+        else:
             self._room_wanted = True
             return False
-        self._take(line, taken)
         return True
 
     def withdraw_all(self) -> None:
-        """See `DirectPipe.withdraw_all`."""
+        """See `Pipe.withdraw_all`."""
         withdrawn, self._collected = self._collected, {}
         for line in withdrawn:
+            if isinstance(line, CancelLine):
+                self._put_off(memoryview(line.line), None)  # it is written before stdin is closed
             line.withdrawn()
 
     def count_request(self) -> None:
-        """See `DirectPipe.count_request`."""
+        """See `Pipe.count_request`."""
         self._requests.sent()
 
     def count_cancelled(self) -> None:
-        """See `DirectPipe.count_cancelled`."""
+        """See `Pipe.count_cancelled`."""
         self._requests.cancelled()
 
     def collect(self, line: OutgoingLine) -> None:
-        """See `DirectPipe.collect`."""
+        """See `Pipe.collect`."""
+        if self._lifeline.lost or self._closed:
+            line.withdrawn()  # no task would write it
+            return
         if not self._collected:
             self._work.unpark()
         self._collected[line] = None
 
     def withdraw(self, line: OutgoingLine) -> None:
-        """See `DirectPipe.withdraw`."""
+        """See `Pipe.withdraw`."""
         del self._collected[line]
 
     def _take(self, line: OutgoingLine, taken: int) -> None:
@@ -233,10 +199,8 @@ class PipeWriter(Stream):
             self._waiting.unpark()
 
     def _check_open(self) -> None:
-        if self._closed:
-            raise anyio.ClosedResourceError
-        if self._lifeline.lost:
-            raise anyio.BrokenResourceError
+        if self._lifeline.closing or self._lifeline.lost:
+            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
 
     async def _write(self, data: bytes | bytearray) -> int:
         """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
@@ -304,14 +268,15 @@ class PipeWriter(Stream):
 
     def _unblock(self) -> None:
         self._blocked = False
+        self._let_in()
         if self._room_wanted and not self._collected:
             self._room_wanted = False
             self.on_room()
 
-    async def aclose(self) -> None:
-        """Take no more messages; senders that wait for room raise. Not a checkpoint: clean-up uses it.
+    def close(self) -> None:
+        """Take no more messages; senders that wait for room raise.
 
-        Messages of the session are written first, because the link closes stdin soon after.
+        Messages without an answer are written first, because the link closes stdin soon after.
         """
         with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]

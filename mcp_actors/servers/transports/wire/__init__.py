@@ -5,6 +5,21 @@ For all transports. It uses nothing else of `transports`.
 
 from __future__ import annotations
 
+from ._exchange import (
+    CLOSED as CLOSED,
+    NOTICE_WAIT as NOTICE_WAIT,
+    CancelLine as CancelLine,
+    Exchange as Exchange,
+    Json as Json,
+    OutgoingLine as OutgoingLine,
+    Pipe as Pipe,
+    Receive as Receive,
+    Unanswered as Unanswered,
+    Unasked as Unasked,
+    exchange_lines as exchange_lines,
+    notice_of as notice_of,
+    wait_for_answer as wait_for_answer,
+)
 from ._lines import (
     SKIPPED as SKIPPED,
     LineSplitter as LineSplitter,
@@ -20,7 +35,6 @@ from ._messages import (
     parse_json as parse_json,
     parse_message as parse_message,
     to_message as to_message,
-    with_result_type as with_result_type,
 )
 from ._pace import (
     ANSWERS_A_SECOND as ANSWERS_A_SECOND,
@@ -29,8 +43,8 @@ from ._pace import (
     ReadingPace as ReadingPace,
 )
 from ._request_table import (
-    FIRST_ID as FIRST_ID,
     LAST_ID as LAST_ID,
+    Report as Report,
     RequestTable as RequestTable,
     comparable_id as comparable_id,
 )
@@ -40,7 +54,13 @@ from ._server_requests import (
     SHOWN as SHOWN,
     ServerRequests as ServerRequests,
 )
-from ._streams import MessageReader as MessageReader, OpenStreams as OpenStreams, Stream as Stream
+from ._streams import (
+    ContextReader as ContextReader,
+    MessageReader as MessageReader,
+    Messages as Messages,
+    MessageWriter as MessageWriter,
+    Stream as Stream,
+)
 from ._unreadable import (
     Excerpt as Excerpt,
     answer_over_limit as answer_over_limit,

@@ -6,7 +6,7 @@ import logging
 from typing import Final
 
 from attrs import define, field
-from mcp.types import JSONRPCMessage, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 from pydantic_core import from_json
 
 from ...._foreign import Log
@@ -58,17 +58,6 @@ def to_message(parsed: object) -> JSONRPCMessage:
         # The SDK accepts no float as an id, but some servers know no other numbers.
         parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
     return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
-
-
-def with_result_type(message: JSONRPCMessage) -> JSONRPCMessage:
-    """Return a message in which a result without ``resultType`` is marked as complete.
-
-    The specification defines that default, for servers older than the field. The SDK refuses such a result in the
-    modern era, although the request was executed; in the legacy era it ignores the field.
-    """
-    if isinstance(message, JSONRPCResponse):
-        message.result.setdefault("resultType", "complete")
-    return message
 
 
 @define(eq=False)

@@ -82,10 +82,10 @@ class ReadingPace:
         """Count so many bytes of an unsolicited message that is still arriving; return the seconds to pause."""
         return self._bytes.take(now, size)
 
-    def wasted(self, seconds: float) -> float | None:
-        """Count wasted work; return the seconds to pause after it, or None for no pause."""
+    def wasted(self, seconds: float) -> float:
+        """Count wasted work; return the seconds to pause after it."""
         self._wasted += seconds
         if self._wasted < NOTICED:
-            return None
+            return 0.0
         rest, self._wasted = self._wasted * RESTS, 0.0
         return min(rest, LONGEST)

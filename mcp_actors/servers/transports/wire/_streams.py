@@ -1,15 +1,19 @@
-"""Base classes for the message streams of the SDK's session."""
+"""Base classes for the message streams of the SDK's servers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import AsyncIterable
+from contextvars import Context
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import anyio
-from mcp.client import Transport
-from mcp.client._transport import ReadStream, TransportStreams, WriteStream
+from anyio.streams.memory import MemoryObjectReceiveStream
 from mcp.shared.message import SessionMessage
+
+Messages: TypeAlias = AsyncIterable[SessionMessage | Exception]
+"""Incoming messages. What is not a message is an exception."""
 
 
 class Stream(ABC):
@@ -50,16 +54,35 @@ class MessageReader(Stream):
             raise StopAsyncIteration from None
 
 
-class OpenStreams(Transport):
-    """An SDK transport of streams that are open already. Leaving it does not close them; their creator does."""
+class MessageWriter(Stream):
+    """Sends outgoing messages."""
 
-    def __init__(self, reader: ReadStream[SessionMessage | Exception], writer: WriteStream[SessionMessage]) -> None:
-        self._streams: TransportStreams = (reader, writer)
+    @abstractmethod
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message.
 
-    async def __aenter__(self) -> TransportStreams:
-        return self._streams
+        Raises:
+            anyio.BrokenResourceError: the other side reads no more.
+            anyio.ClosedResourceError: this stream was closed.
+        """
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        return None
+
+class ContextReader(MessageReader):
+    """Messages that carry the context variables of their senders.
+
+    Attributes:
+        last_context: the context variables of the sender of the last message, in which the SDK handles it.
+    """
+
+    def __init__(self, inner: MemoryObjectReceiveStream[tuple[Context, SessionMessage | Exception]]) -> None:
+        self._inner = inner
+        self.last_context: Context | None = None
+
+    async def receive(self) -> SessionMessage | Exception:
+        """See `MessageReader.receive`."""
+        self.last_context, item = await self._inner.receive()
+        return item
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._inner.close()

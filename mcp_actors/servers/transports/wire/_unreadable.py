@@ -21,6 +21,7 @@ from mcp import MCPError
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from ...._errors import ConnectionLost, LimitExceeded
+from ...._json_items import UnparsedText
 from ._messages import BYTE_ORDER_MARK, alone
 from ._request_table import comparable_id
 
@@ -162,13 +163,18 @@ def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
 def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None:
     """Return an error in place of an answer that is not valid; None if its request cannot be identified.
 
+    If the answer cannot be parsed, the error has its text as its ``data``, until `Masker.clean` drops that: the answer
+    may be a list whose other items can be read.
+
     Args:
         text: the text of the answer.
         parsed: the same as `parse_json` returns it; None if it cannot be parsed.
     """
     reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
-    request_id = Excerpt(text).request_id if parsed is None else _id_in(parsed)
-    return _error(request_id, reason, _UNREADABLE)
+    if parsed is not None:
+        return _error(_id_in(parsed), reason, _UNREADABLE)
+    unparsed = UnparsedText.of(_UNREADABLE, text.removeprefix(BYTE_ORDER_MARK))
+    return _error(Excerpt(text).request_id, reason, unparsed)
 
 
 def _id_in(parsed: object) -> RequestId | None:

@@ -1,29 +1,37 @@
 """Keep the notification stream of a legacy HTTP server open.
 
-The SDK opens this stream, and opens it again a second after it ended. But after it broke twice, the SDK gives up for
-the rest of the session. Streams break often, because proxies close idle ones. So a stream that breaks is shown to the
-SDK as one that ended. Notifications that were sent between two streams are lost, so listeners are informed of the gap
-when the next stream is open. They are lost before the first stream, too, which opens while the lists are requested.
+Streams break often, because proxies close idle ones. So a stream that has ended, however it did, is opened again for as
+long as the connection lasts, ever later while that fails. A server has none if it refuses the first stream for good.
+Notifications that were sent between two streams are lost, so listeners are informed of the gap when the next stream is
+open. They are lost before the first stream, too, which opens while the lists are requested.
+
+A server may also send the answer to a request in this stream.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import aclosing
 from typing import Final
 
 import httpx2
 import trio
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 
 from ....._backoff import Backoff
 from ....._foreign import Log
-from ....basics import Background
-from ..._link import Lifeline
-from ...wire import MessageLimits, SkippedMessages, parse_message
-from .._events import Event
-from ._replies import Reopening
+from ...wire import (
+    Receive,
+    RequestTable,
+    SkippedMessages,
+    answer_over_limit,
+    parse_message,
+    unreadable_answer,
+)
+from .._bodies import NotificationBody
+from .._events import Event, TooMuch, read_events
+from ._reopening import MAX_REFUSED, Reopening
+from ._session import HttpSession, has_events
 
 logger = Log("mcp_actors.servers.http")
 
@@ -35,37 +43,102 @@ GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
 request all lists again after each gap."""
 
 
+REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
+"""Seconds from a failed attempt to open a stream to the next one, besides the time that the server asks for."""
+
+
+PASSING: Final = (408, 425, 429)
+"""The statuses of client errors that pass: the server was too slow, not ready, or asked too often."""
+
+NOT_IMPLEMENTED: Final = 501
+
+
 class NotificationStream:
     """The notification streams of one connection, one after the other.
 
     Args:
-        server: the name of the server.
-        limits: the maximum size of one event.
-        lifeline: is informed of gaps.
-        background: runs the task that reports a gap.
+        session: opens the streams.
+        table: the requests that wait for an answer.
     """
 
-    def __init__(self, server: str, limits: MessageLimits, lifeline: Lifeline, background: Background) -> None:
-        self._server = server
-        self._limits = limits
-        self._lifeline = lifeline
-        self._background = background
+    def __init__(self, session: HttpSession, table: RequestTable) -> None:
+        self._session = session
+        self._table = table
+        self._server = session.failures.server
         self._opened_at: float | None = None
         self._short = 0
-        self._reopening = Reopening()
+        self._streams = Reopening()
         self._reporting = False
-        self._skipped = SkippedMessages(server, logger)
+        self._skipped = SkippedMessages(self._server, logger)
 
-    @property
-    def opened(self) -> bool:
-        """True if there was a stream."""
-        return self._opened_at is not None
+    async def run(self, receive: Receive) -> None:
+        """Read one stream after the other. Return if the server has none."""
+        refused = 0
+        while True:
+            await trio.sleep(self._streams.delay(trio.current_time()))
+            try:
+                response = await self._session.open_stream(self._streams.last_id)
+            except Exception as error:
+                refused += 1
+                logger.debug("server %r: the notification stream could not be opened", self._server, exc_info=error)
+            else:
+                if has_events(response):
+                    refused = 0
+                    await self._read(response, receive)
+                else:
+                    refused += 1
+                    if refused >= MAX_REFUSED and not self._session.listened and is_for_good(response):
+                        return
+            await trio.sleep(self._streams.retry + REFUSED_BACKOFF.delay(max(refused, 1), random=random.random))
 
-    async def wait_turn(self) -> None:
-        """Wait until the next stream may be opened."""
-        await trio.sleep(self._reopening.delay(trio.current_time()))
+    async def _read(self, response: httpx2.Response, receive: Receive) -> None:
+        """Read a stream to its end. An event that never ends loses the connection."""
+        session = self._session
+        self._note_opening()
+        response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
+        try:
+            async with aclosing(read_events(response, session.limits, session.pace)) as events:
+                async for event in events:
+                    self._streams.note(event)
+                    message = await self._take(event, receive)
+                    request = isinstance(message, JSONRPCRequest)
+                    await trio.sleep(session.pace.unasked(trio.current_time(), event.unpaced, request=request))
+        except TooMuch as exc:
+            reason = session.limits.message_too_large(exc.data.excess)
+            session.lifeline.lose(session.failures.too_large(reason))
+        except httpx2.HTTPError as error:
+            logger.debug("server %r: the notification stream broke", self._server, exc_info=error)
+        finally:
+            await response.aclose()
 
-    def open(self, response: httpx2.Response) -> None:
+    async def _take(self, event: Event, receive: Receive) -> JSONRPCMessage | None:
+        """Handle the message in an event and return it; None if it has none."""
+        if event.name != b"message" or not (event.data or event.skipped):
+            return None
+        message = self._message_in(event)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._session.admit(message)
+            self._table.settle_message(message)
+        elif message is not None:
+            await self._session.take(message, receive)
+        return message
+
+    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+        """Return the message in an event, or an error in place of an unreadable answer; None for any other event."""
+        if event.skipped is not None:
+            excess = event.skipped.excess
+            limit, remedy = self._session.limits.exceeded(excess)
+            self._skipped.add(f"an event that is too large ({limit}); {remedy}")
+            return answer_over_limit(event.skipped, self._session.limits.response_too_large(excess))
+        try:
+            message = parse_message(event.data)
+        except ValueError:
+            self._skipped.add("an event that is not an MCP message; fix the server")
+            return unreadable_answer(event.data)
+        self._streams.deliver()
+        return message
+
+    def _note_opening(self) -> None:
         """Note that a stream has begun, and report the gap before it."""
         now = trio.current_time()
         if self._opened_at is not None:
@@ -73,43 +146,17 @@ class NotificationStream:
         if not self._reporting:
             self._reporting = True
             delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
-            self._background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
+            self._session.background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
         self._opened_at = now
-        self._reopening.open(now)
-        response.stream = _Ending(response.stream, self._server)  # type: ignore[arg-type]  # an AsyncClient's are async
-
-    def read(self, event: Event) -> JSONRPCMessage | None:
-        """Return the message in an event; log it and return None if it is not valid."""
-        if event.skipped is None:
-            with suppress(ValueError):
-                message = parse_message(event.data)
-                self._reopening.deliver()
-                return message
-            self._skipped.add("an event that is not an MCP message; fix the server")
-        else:
-            limit, remedy = self._limits.exceeded(event.skipped.excess)
-            self._skipped.add(f"an event that is too large ({limit}); {remedy}")
-        return None
+        self._session.listened = True
+        self._streams.open(now)
 
     async def _report_gap(self, delay: float) -> None:
         await trio.sleep(delay)
         self._reporting = False
-        self._lifeline.gap()
+        self._session.lifeline.gap()
 
 
-class _Ending(httpx2.AsyncByteStream):
-    """The body of a stream, which ends where it breaks."""
-
-    def __init__(self, inner: httpx2.AsyncByteStream, server: str) -> None:
-        self._inner = inner
-        self._server = server
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        try:
-            async for chunk in self._inner:
-                yield chunk
-        except httpx2.TransportError as error:
-            logger.debug("server %r: the notification stream broke", self._server, exc_info=error)
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
+def is_for_good(refusal: httpx2.Response) -> bool:
+    """Return True if a refusal does not look as if it would pass."""
+    return (refusal.status_code < 500 and refusal.status_code not in PASSING) or refusal.status_code == NOT_IMPLEMENTED

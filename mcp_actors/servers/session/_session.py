@@ -1,0 +1,358 @@
+"""One session with a server, through which all its requests go.
+
+The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
+callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
+request (`_stamps`), and knows what both sides can do.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from mcp import ClientSession
+from mcp.client import ClaimContext
+from mcp.client.subscriptions import listen
+from mcp.types import (
+    CallToolResult,
+    ClientCapabilities,
+    CreateMessageRequest,
+    DiscoverResult,
+    ElicitationCapability,
+    ElicitRequest,
+    ErrorData,
+    FormElicitationCapability,
+    Implementation,
+    InitializeResult,
+    ListRootsRequest,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+    UrlElicitationCapability,
+)
+from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+
+from ..._errors import NotSupported
+from ..basics import current_trace
+from ..policy import is_modern, parse_result, without_later_fields
+from ..transports import Exchange
+from ._dispatcher import LinkDispatcher
+from ._stamps import LegacyStamp, modern_stamp
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from mcp.client import ClientExtension, ClientRequestContext
+    from mcp.client.extension import ResultClaim
+    from mcp.client.session import ElicitationFnT, ListRootsFnT, MessageHandlerFnT, SamplingFnT
+    from mcp.client.subscriptions import Subscription
+    from mcp.types import InputRequest, InputResponse, Tool
+
+    from ..transports import Json, Link, Report
+    from ._stamps import Stamp
+
+_KINDS: Final = {
+    CreateMessageRequest: ("sampling", "sampling_callback"),
+    ElicitRequest: ("elicitation", "elicitation_callback"),
+    ListRootsRequest: ("roots", "list_roots_callback"),
+}
+"""The kinds of input, each with the callback for it."""
+
+_REFUSALS: Final = {
+    "sampling/createMessage": ("sampling_callback", "Sampling not supported"),
+    "elicitation/create": ("elicitation_callback", "Elicitation not supported"),
+}
+"""The requests of a server that may be large, each with the callback for it, and the SDK's error if there is none."""
+
+
+class Callbacks(TypedDict, total=False):
+    """The callbacks of a session: keyword arguments of `ClientSession`, and the capabilities that go with them."""
+
+    message_handler: MessageHandlerFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: SamplingCapability | None
+    elicitation_callback: ElicitationFnT
+    list_roots_callback: ListRootsFnT
+
+
+class Listener(ClientSession):
+    """The SDK's session, as the listener of a connection.
+
+    It runs the callbacks for questions, and adds an error that names the cause if there is no callback. The progress
+    timeout of a request is suspended while the server waits for an answer that belongs to it.
+
+    Attributes:
+        server: the name of the server.
+        offered: the names of the callbacks that there are.
+    """
+
+    server: str
+    offered: frozenset[str]
+
+    async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
+        """Accept any result, also of a tool that an extension calls.
+
+        The SDK validates a result after the tool has run, and discards an invalid one. For a tool that was not listed
+        it sends a ``tools/list`` of its own. `mcp_actors.catalog.ToolChecks` validates results if so configured.
+        """
+
+    async def dispatch_input_request(
+        self, ctx: ClientRequestContext, request: InputRequest
+    ) -> InputResponse | ErrorData:
+        """Answer a question of the server with the callback for it."""
+        trace = current_trace()
+        with trace.asked_back():
+            response = await super().dispatch_input_request(ctx, request)
+        kind, callback = _KINDS[type(request)]
+        if isinstance(response, ErrorData) and callback not in self.offered and trace.deadline is not None:
+            trace.failure = _not_offered(self.server, trace.deadline.operation, kind)
+        return response
+
+
+class Session:
+    """The session of one connection.
+
+    Args:
+        link: the link to the server.
+        server: the name of the server.
+        info: how this client introduces itself.
+        callbacks: what the server's messages are passed to.
+        extensions: the extensions that the client supports.
+        join_handler: makes the running task count as part of the request that it was started for.
+
+    Attributes:
+        link: the link to the server.
+        listener: the SDK's session.
+        version: the protocol version; the latest with a handshake until one is agreed on.
+        agreed: the server's answer to ``server/discover`` or ``initialize``; None before.
+        stamp: completes each request.
+        claims: the types of results that extensions finish at this version.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        server: str,
+        info: Implementation,
+        callbacks: Callbacks,
+        extensions: Sequence[ClientExtension] = (),
+        join_handler: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.link = link
+        self._join_handler = join_handler
+        self.version: str = LATEST_HANDSHAKE_VERSION
+        self.agreed: DiscoverResult | InitializeResult | None = None
+        self.stamp: Stamp = LegacyStamp(self.version)
+        self.claims: dict[str, ResultClaim[Any]] = {}
+        self._info = info
+        self._callbacks = callbacks
+        self._extensions = extensions
+        claims = [claim for each in extensions for claim in each.claims()]
+        self._dispatcher = LinkDispatcher(
+            link,
+            server,
+            lambda: self.version,
+            frozenset(claim.result_type for claim in claims),
+            {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
+        )
+        self.listener = Listener(
+            dispatcher=self._dispatcher,
+            client_info=info,
+            extensions={each.identifier: each.settings() for each in extensions} or None,
+            result_claims={each.identifier: given for each in extensions if (given := tuple(each.claims()))},
+            notification_bindings=[binding for each in extensions for binding in each.notifications()],
+            **callbacks,
+        )
+        self.listener.server, self.listener.offered = server, frozenset(callbacks)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Read what the server sends during a block, and pass it on. An exception of the block leaves as itself."""
+        error: Exception | None = None
+        async with self.listener:
+            try:
+                yield
+            except Exception as exc:
+                error = exc  # carried past the task group of the SDK, which would wrap it
+        if error is not None:
+            raise error
+
+    # --- what was agreed on -----------------------------------------------------------------------------------------
+
+    @property
+    def modern(self) -> bool:
+        """True if the protocol version is of 2026-07-28 or later."""
+        return is_modern(self.version)
+
+    @property
+    def discovered(self) -> DiscoverResult | None:
+        """The answer to ``server/discover``; None in the legacy era."""
+        return self.agreed if isinstance(self.agreed, DiscoverResult) else None
+
+    @property
+    def identity(self) -> Implementation | None:
+        """The name and version of the server, if it has named itself."""
+        return self.listener.server_info
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """What the server can do."""
+        return ServerCapabilities() if self.agreed is None else self.agreed.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions of the server, if it has any."""
+        return None if self.agreed is None else self.agreed.instructions
+
+    def offers(self, version: str) -> ClientCapabilities:
+        """Return what this client can do at a version: what it has callbacks and extensions for.
+
+        An extension that claims results is left out where none of its claims holds: its results would be refused.
+        """
+        given, modern = self._callbacks, version in MODERN_PROTOCOL_VERSIONS
+        extensions = {
+            each.identifier: each.settings()
+            for each in self._extensions
+            if not each.claims() or (modern and any(_holds(claim, version) for claim in each.claims()))
+        }
+        form, url = FormElicitationCapability(), UrlElicitationCapability()
+        return ClientCapabilities(
+            sampling=(given.get("sampling_capabilities") or SamplingCapability())
+            if "sampling_callback" in given
+            else None,
+            elicitation=ElicitationCapability(form=form, url=url) if "elicitation_callback" in given else None,
+            roots=RootsCapability(list_changed=True) if "list_roots_callback" in given else None,
+            extensions=extensions or None,
+        )
+
+    def adopt(self, agreed: DiscoverResult | InitializeResult) -> None:
+        """Use what a server has answered, from now on.
+
+        Raises:
+            RuntimeError: it has no version in common with this client.
+        """
+        self.listener.adopt(agreed)
+        assert self.listener.protocol_version is not None
+        self.version, self.agreed = self.listener.protocol_version, agreed
+        if not self.modern:
+            self.stamp, self.claims = LegacyStamp(self.version), {}
+            return
+        self.stamp = modern_stamp(self.version, self._info, self.offers(self.version))
+        claims = [claim for each in self._extensions for claim in each.claims()]
+        self.claims = {claim.result_type: claim for claim in claims if _holds(claim, self.version)}
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, method: str, params: Json, *, meta: Mapping[str, Any] | None = None, report: Report | None = None
+    ) -> Json:
+        """Send a request, and return the ``result`` of its answer, as it was parsed.
+
+        **Cancellation**: the server is asked to cancel a request that was sent.
+
+        Args:
+            method: the protocol's method.
+            params: its params, without ``_meta``. They are completed in place.
+            meta: the caller's ``_meta``.
+            report: takes reports of progress.
+
+        Raises:
+            mcp.MCPError: the server answered with an error, or the connection was lost; or the request failed, and the
+                trace has the failure.
+        """
+        if meta:
+            params["_meta"] = dict(meta)
+        headers = self.stamp.stamp(method, params)
+        return await self._dispatcher.exchange(Exchange(method, params, headers, report))
+
+    async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
+        """Send ``server/discover``, and return the answer. There is no time-out.
+
+        Raises:
+            mcp.MCPError: as for `ask`.
+            pydantic_core.ValidationError: the answer does not conform to the protocol.
+        """
+        params: Json = {}
+        headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
+        result = await self._dispatcher.exchange(Exchange("server/discover", params, headers, cancellable=False))
+        return read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+
+    async def initialize(self) -> InitializeResult:
+        """Send ``initialize``, and return the answer. ``notifications/initialized`` must follow, once it is adopted.
+
+        Raises:
+            mcp.MCPError, pydantic_core.ValidationError: as for `discover`.
+        """
+        params = {
+            "protocolVersion": LATEST_HANDSHAKE_VERSION,
+            "capabilities": _dumped(self.offers(LATEST_HANDSHAKE_VERSION)),
+            "clientInfo": _dumped(self._info),
+        }
+        result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
+        return read_answer("initialize", LATEST_HANDSHAKE_VERSION, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+
+    async def notify(self, method: str) -> None:
+        """Send a notification without params; drop it if the connection has ended."""
+        await self._dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
+
+    def listen(self, **lists: Any) -> AbstractAsyncContextManager[Subscription]:
+        """Open a stream of notifications (``subscriptions/listen``); see `mcp.Client.listen`."""
+        return listen(self.listener, **lists)
+
+    async def resolve(self, value: Any, tool: str | None) -> Any:
+        """Have the extension finish a result that it claims; return any other result as it is.
+
+        Args:
+            value: the result.
+            tool: the tool that was called; None for other requests.
+        """
+        claim = self.claims.get(getattr(value, "result_type", None) or "") if self.claims else None
+        if claim is None or tool is None or not isinstance(value, claim.model):
+            return value
+        context = ClaimContext(session=self.listener, tool_name=tool, read_timeout_seconds=None)
+        return await claim.resolve(value, context)
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
+        self.stamp.note_tools(tools)
+
+    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Start a task for a request, in the context variables of the caller. It is cancelled with the session."""
+
+        async def run() -> None:
+            # A request that waits for it has no task by which the kernel would know that what this one calls belongs to
+            # that request. With max_in_flight=1, such a call would wait for itself for ever.
+            self._join_handler()
+            await fn()
+
+        self._dispatcher.start_soon(run, name=name)
+
+
+def read_answer(method: str, version: str, result: Json) -> Any:
+    """Return the parsed answer to a request of the handshake.
+
+    Raises:
+        pydantic_core.ValidationError: it does not conform to the protocol.
+    """
+    without_later_fields(method, version, result)
+    return parse_result(method, version, result)
+
+
+def _dumped(model: ClientCapabilities | Implementation) -> Json:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _holds(claim: ResultClaim[Any], version: str) -> bool:
+    """Return True if a claim of an extension holds at a protocol version."""
+    return version in MODERN_PROTOCOL_VERSIONS and (
+        claim.protocol_versions is None or version in claim.protocol_versions
+    )
+
+
+def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
+    return NotSupported(
+        f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
+        f"configured for it; configure callbacks=Callbacks({kind}=…)",
+        server=server,
+        capability=kind,
+    )

@@ -1,0 +1,28 @@
+"""Requests in a span of the caller are traced as by the SDK's client."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.forkserver import run_python
+from tests.source import ROOT
+
+from .mirror import ERAS, KINDS, Era, Kind
+from .processes import BOUND
+
+REQUESTS = ["tools/call", "tools/call", "resources/read", "prompts/get"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("era", ERAS)
+def test_the_span_of_each_request_is_that_of_the_sdk(era: Era, kind: Kind, tmp_path: Path) -> None:
+    """Its name, kind, parent, attributes and status; and the server learns its id."""
+    done = run_python("-m", "tests.servers.tracing_program", era, kind, tmp_path, cwd=ROOT, timeout=BOUND)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [method for method, _ in found["theirs"][1:]] == REQUESTS
+    assert all(span["parent"] == "program" for _, span in found["theirs"][1:])
+    assert found["ours"] == found["theirs"]
