@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from shlex import join
 from typing import Any, Final
 
+import pytest
 import trio
 from mcp.server.mcpserver import MCPServer
 
-from mcp_actors import Backoff, InProcess, RestartPolicy, ServerConfig, StateChanged, Stdio
+from mcp_actors import Backoff, InProcess, RestartPolicy, ServerConfig, ServerUnavailable, StateChanged, Stdio
 from mcp_actors.kernel import Event, GaveUp, Restarting, StartFailed
 from mcp_actors.servers import ServerGroup, ServerRef, ServerState
 from mcp_actors.testing import EventRecorder
@@ -90,6 +91,12 @@ async def expire_once(scope: trio.CancelScope, condition: Callable[[], bool]) ->
 
 
 Events = EventRecorder
+
+
+async def overtaken(change: Callable[..., Awaitable[object]], *args: object) -> None:
+    """Make a change that a stop overtakes, and says so."""
+    with pytest.raises(ServerUnavailable, match="was stopped meanwhile by another call of stop"):
+        await change(*args)
 
 
 def state(group: ServerGroup, name: str) -> str:

@@ -12,7 +12,7 @@ from mcp_actors import ConnectionLost, ServerUnavailable, open_servers
 from tests.idle_clock import IdleClock
 
 from .fleet import PROMPT, STARTED, Outcome, calls, http_config, http_server, kill, pid_of
-from .groups import AT_ONCE, BOUND, LATER, server
+from .groups import AT_ONCE, BOUND, LATER, overtaken, server
 from .links import MARGIN, text_of
 from .processes import freeze, state_of
 
@@ -114,9 +114,9 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
     config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
     async with open_servers(config, server("b"), server("c")) as servers, trio.open_nursery() as nursery:
-        nursery.start_soon(servers.reconnect)
+        nursery.start_soon(overtaken, servers.reconnect)
         await servers["a"].wait_state("connecting")
-        nursery.start_soon(servers.reconnect, "a", "b")
+        nursery.start_soon(overtaken, servers.reconnect, "a", "b")
         await wait_all_tasks_blocked()
         asked = trio.current_time()
         await servers["c"].restart()
@@ -124,7 +124,7 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(
         await servers["a"].stop()
         assert trio.current_time() - asked < STOP + MARGIN
         assert (servers["a"].state, servers["b"].state) == ("stopped", "stopped")
-        assert [ref.statistics().incarnation for ref in servers.configured] == [2, 1, 2]
+        assert [ref.statistics().incarnation for ref in servers.configured] == [3, 2, 2]
         assert servers["b"].state == "stopped"
 
 

@@ -208,16 +208,25 @@ async def test_a_lazy_server_that_is_stopped_while_its_first_call_wakes_it_stays
     "changes", ["start stop start", "stop start", "start stop start stop start", "stop start stop"]
 )
 async def test_the_latest_start_or_stop_of_an_unused_server_wins(changes: str, ticks: int) -> None:
-    """At each step of the others, and none of them fails."""
+    """At each step of the others. Only a start that a stop has overtaken says so (C-62)."""
+    refused: list[tuple[str, str]] = []
     async with open_servers(here("a")) as servers:
+
+        async def make(change: str) -> None:
+            try:
+                await getattr(servers["a"], change)()
+            except ServerUnavailable as exc:
+                refused.append((change, str(exc)))
+
         with trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 for change in changes.split():
-                    nursery.start_soon(getattr(servers["a"], change))
+                    nursery.start_soon(make, change)
                     for _ in range(ticks):
                         await trio.lowlevel.checkpoint()
             await wait_all_tasks_blocked()
             assert servers["a"].state == ("ready" if changes.endswith("start") else "stopped")
+    assert all(change == "start" and "was stopped meanwhile" in text for change, text in refused)
 
 
 async def test_a_request_after_a_stop_has_begun_does_not_start_an_unused_server() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
@@ -14,6 +16,8 @@ from mcp_actors.kernel import Crashed, Event, Restarting, Started, StartFailed, 
 from mcp_actors.servers import Flooded, LimitReached, ReplicaChanged, ServerState
 from mcp_actors.servers.record import ServerRecord
 from mcp_actors.servers.record._transitions import rank
+from mcp_actors.servers.ref import ServerEntry, Wish
+from mcp_actors.servers.ref._lifecycle import outcome_of
 
 from .replicated import begin, replicated
 
@@ -81,18 +85,20 @@ def test_the_state_is_that_of_the_replica_that_promises_the_most(better: ServerS
 async def test_a_wait_for_a_server_ends_when_all_its_replicas_are_overdue(autojump_clock: MockClock) -> None:
     pair = Pair(connect_timeout=10)
     life = pair.record.life
-    life.wanted = True
+    waits = partial(
+        outcome_of, Wish(cast("ServerEntry", SimpleNamespace(record=pair.record)), life.wanted, life.wanted)
+    )
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
             for replica in (FIRST, SECOND):
                 pair.follow(Starting, replica)
-            [wait] = begin(nursery, 1, life.wait_connected)
+            [wait] = begin(nursery, 1, waits)
             await trio.sleep(10)
             pair.record.replicas[1].life.note_overdue("the second one is late")
             await trio.sleep(10)
             assert (wait.over, life.overdue) == (False, None)
             pair.record.replicas[0].life.note_overdue("the first one is late")
-            assert await wait.result() == "connecting"
+            assert await wait.result() == "done"
     assert life.overdue == "the first one is late"
 
 

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
@@ -22,16 +22,17 @@ from mcp_actors.kernel.supervisor._restart import RestartBudget, affected
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
 from mcp_actors.servers.connection.upkeep._subscriptions import Connection
-from mcp_actors.servers.group import _leaving, _lifecycle, _tree
-from mcp_actors.servers.group._lifecycle import LifecycleActor
+from mcp_actors.servers.group import _leaving, _tree
+from mcp_actors.servers.group._loop import ServerLoops
 from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.policy import seconds_to_retry
 from mcp_actors.servers.policy._deadlines import Deadlines
 from mcp_actors.servers.policy._retry import Retries
 from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ServerRecord
-from mcp_actors.servers.record._state import LISTED
-from mcp_actors.servers.ref import ServerEntry
+from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
+from mcp_actors.servers.ref import ServerEntry, _lifecycle as ref_lifecycle
+from mcp_actors.servers.ref._caller import Caller
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.tools._catalog import ServerCatalog
 from mcp_actors.servers.transports import CancelLine
@@ -59,6 +60,9 @@ def write_twice(self: PipeWriter, data: bytes) -> int:
 settle = RequestTable.settle
 failed = Retries.failed
 follow = Follower.__call__
+wake = Caller.wake
+renew = ServerLoops._renew
+is_listed: Any = vars(ServerLife)["listed"].fget
 resolve = Credentials.resolve
 resolved = WeakKeyDictionary[Any, dict[str, str]]()
 
@@ -130,16 +134,36 @@ async def send_without_answers(self: CallTool, session: Any, record: Any, _: obj
     return await send_once(self, session, record, {}, extras)
 
 
-def end_rest_in_silence(self: ServerLife) -> None:
-    self.resting = False
+def wake_unless_it_is_about_to_rest(self: Caller) -> None:
+    if self._life.state != "stopping":
+        wake(self)
 
 
-def note_return(self: ServerLife, change: int) -> None:
-    self.returning = max(change, 0)
+def listed_unless(mode: Mode) -> property:
+    def listed(life: ServerLife) -> bool:
+        return is_listed(life) and not (life.wanted.mode == mode and life.state in ("stopping", "stopped"))
+
+    return property(listed)
 
 
-def listed_by_state(self: ServerLife) -> bool:
-    return (self.state in LISTED and not self.parked) or self._comes_back
+def start_instead(wanted: Wanted, **_: Any) -> Wanted:
+    return started(wanted)
+
+
+def keep_what_is_wanted(wanted: Wanted) -> Wanted:
+    return stopped(wanted) if wanted.generation % 2 else started(wanted)
+
+
+def succeed_whatever_is_wanted(mine: Wanted, wanted: Wanted, *args: Any, **options: Any) -> Verdict:
+    verdict = verdict_of_start(mine, wanted, *args, **options)
+    return "done" if verdict == "superseded" else verdict
+
+
+async def keep(self: ServerLoops, server: ServerEntry, old: ServerRecord, *, replica: bool) -> bool:
+    if (old is not server.record) == replica:
+        old.life.old = False
+        return False
+    return await renew(self, server, old)
 
 
 def nothing(*_: object) -> None:
@@ -179,15 +203,19 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a gap in the notifications that is not reported": defect(NotificationStream, "_report_gap", no_wait),
     "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),
     "a sign-in elsewhere that is not noticed": defect(_tree, "seconds_to_retry", never_for_a_person),
-    "an old connection that is kept": defect(LifecycleActor, "_renew", no_wait),
-    "an old replica that is kept": defect(LifecycleActor, "_replace", no_wait),
+    "an old connection that is kept": defect(ServerLoops, "_renew", partialmethod(keep, replica=False)),
+    "an old replica that is kept": defect(ServerLoops, "_renew", partialmethod(keep, replica=True)),
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
     "a call of two rounds that begins again": defect(CallTool, "send_once", send_without_answers),
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
-    "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", property(listed_by_state)),
-    "a wait that outlasts a rest": defect(ServerLife, "end_rest", end_rest_in_silence),
-    "a change that ends the return of another": defect(ServerLife, "count_returns", note_return),
+    "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", listed_unless("rest")),
+    "a wait that outlasts a rest": defect(Caller, "wake", wake_unless_it_is_about_to_rest),
+    "a start that succeeds although a stop was faster": defect(
+        ref_lifecycle, "verdict_of_start", succeed_whatever_is_wanted
+    ),
+    "a restart that leaves the connection": defect(ref_lifecycle, "restarted", start_instead),
+    "a wish that an older one overrides": defect(ref_lifecycle, "stopped", keep_what_is_wanted),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
@@ -195,6 +223,6 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an idle pool that a call starts after its stop": defect(ServerEntry, "note_stopped", note_stopped_replicas),
     "a refused stream that nobody notices": defect(HttpSession, "_note_refusal", no_wait),
     "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
-    "the tools of a server vanish while its last replica is renewed": defect(_lifecycle, "starting", nullcontext),
+    "the tools of a server that is connected anew vanish": defect(ServerLife, "listed", listed_unless("run")),
 }
 """The defects, and how each is put in."""

@@ -23,7 +23,7 @@ from mcp_actors.servers import ConfigChanged, ReplicaChanged, ServerAdded, State
 
 from .pipes import PipeMachine
 from .plan import ATTEMPTS, SimulatedServer
-from .world import BUSY, BUSY_SECONDS, CallEnd, Drain, World
+from .world import BUSY, BUSY_SECONDS, RELOADS, CallEnd, Drain, World
 
 STOP_TIMEOUT = 5.0
 
@@ -237,7 +237,11 @@ def commanded(world: World, server: str) -> list[tuple[float, float]]:
     """Return the times in which a start, stop, restart or reload was being carried out."""
     verbs = ("start", "stop", "restart", "remove", "add")
     entries = world.trace.entries
-    begun = [each.time for each in entries if each.text == "reload" or (each.to == server and each.text in verbs)]
+    begun = [
+        each.time
+        for each in entries
+        if each.text in (*RELOADS, "reconnect") or (each.to == server and each.text in verbs)
+    ]
     # A command goes on without its caller, so it counts until everything is quiet; that is long, and safe.
     return [(time, time + 30.0) for time in begun]
 

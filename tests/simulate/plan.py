@@ -59,6 +59,12 @@ FOLLOWED: Final = 0.25
 ASKING: Final = 0.1
 """The part of the calls to these servers that ask the program something before they are answered."""
 
+CHANGES: Final = ("start", "stop", "restart", "reconnect", "reload", "lazy", "eager", "wait ready")
+"""Of these, several callers ask for some at nearly the same time, in the plan of every fourth seed."""
+
+MANY: Final = 6
+"""Such changes, at most."""
+
 WAITS: Final = 3
 """Waits for a server to serve, at most."""
 
@@ -108,7 +114,7 @@ class Deed:
     """Something that happens to a server, and a pause after it.
 
     Attributes:
-        verb: one of `DEEDS`, ``update`` or ``wait ready``; calls have the others, too.
+        verb: one of `DEEDS` or `CHANGES`, or ``update``; calls have the others, too.
         server: to which.
         fate: what becomes of a call.
         seconds: how long a call takes.
@@ -160,7 +166,8 @@ def draw(seed: int) -> Plan:
     plan = Plan(seed, servers, tuple(deeds), dice.choice(DRAIN_TIMEOUTS), dice.choice(DRAINS))
     plan = with_resources(random.Random(f"resources of {seed}"), plan)
     plan = with_questions(random.Random(f"questions of {seed}"), plan)
-    return with_waits(random.Random(f"waits of {seed}"), plan)
+    plan = with_waits(random.Random(f"waits of {seed}"), plan)
+    return plan if seed % 4 else with_changes(random.Random(f"changes of {seed}"), plan)
 
 
 def with_resources(dice: random.Random, plan: Plan) -> Plan:
@@ -194,6 +201,16 @@ def with_waits(dice: random.Random, plan: Plan) -> Plan:
         deed = Deed("wait ready", dice.choice(plan.servers).name, *PLAIN, pause=0.0)
         deeds.insert(dice.randint(0, len(deeds)), deed)
     return evolve(plan, deeds=tuple(deeds))
+
+
+def with_changes(dice: random.Random, plan: Plan) -> Plan:
+    """Return the plan with several changes of one server that overlap."""
+    server, at = dice.choice(plan.servers).name, dice.randint(0, len(plan.deeds))
+    deeds = [
+        evolve(Deed(dice.choice(CHANGES), server, *PLAIN, pause=dice.choice(PAUSES[:-1])), again=dice.random() < 0.5)
+        for _ in range(dice.randint(2, MANY))
+    ]
+    return evolve(plan, deeds=(*plan.deeds[:at], *deeds, *plan.deeds[at:]))
 
 
 def draw_server(dice: random.Random, name: str) -> SimulatedServer:

@@ -50,6 +50,7 @@ class House:
         token: the credential that it accepts, if it is behind HTTP.
         signed_in: False while a person has to sign in to get a new one.
         number: what its resource contains.
+        connect: whether it is lazy or eager, which reloads may change.
     """
 
     plan: SimulatedServer
@@ -63,15 +64,17 @@ class House:
     token: str = "token-0"
     signed_in: bool = True
     number: int = 0
+    connect: str = field(init=False)
     machine: Machine = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.connect = self.plan.options.get("connect", "eager")
         self.machine = MACHINES[self.plan.way](self)
 
     def config(self, *, stop_timeout: float = 5.0) -> ServerConfig:
         """Return its configuration. A reload with another ``stop_timeout`` connects it again, and no more."""
         protocol: Any = "legacy" if self.plan.era == "legacy" else MODERN
-        options = {**self.plan.options, "stop_timeout": stop_timeout}
+        options = {**self.plan.options, "stop_timeout": stop_timeout, "connect": self.connect}
         return ServerConfig(self.plan.name, self.machine.transport(), protocol=protocol, **options)
 
     def do(self, verb: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -30,7 +29,7 @@ from mcp_actors import (
 from mcp_actors.config import CallbackContext
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
-from mcp_actors.servers.record._state import PARKED, SETTLED
+from mcp_actors.servers.record import ACTIVE, PARKED
 from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
 
@@ -42,19 +41,31 @@ from .servers import House
 from .trace import Trace
 from .worker import RESOURCE
 
-COMMANDS: Final = ("list", "stop", "start", "restart", "remove", "add", "reload", "wait ready")
+COMMANDS: Final = (
+    *("list", "stop", "start", "restart", "reconnect", "remove", "add"),
+    *("reload", "lazy", "eager", "wait ready"),
+)
 
-WISHES: Final = ("stop", "start", "restart", "remove")
+WISHES: Final = ("stop", "start", "restart", "reconnect", "remove")
 """The commands of which the last one says whether a server should run."""
+
+RELOADS: Final = ("reload", "lazy", "eager")
+"""The commands that change configurations."""
 
 NO_WISH: Final = (0, "start", -math.inf)
 """The entry in `World.wishes` of a server to which no command was given."""
 
-STARTS: Final = ("start", "restart")
+STARTS: Final = ("start", "restart", "reconnect")
 """The commands after which a server serves, or its state shows why it does not."""
+
+RENEWALS: Final = ("restart", "reconnect")
+"""Those of them after which another connection serves than before."""
 
 DOWN: Final = ("pending", "stopping", "stopped")
 """The states of a server that is not to run."""
+
+SETTLED: Final = ACTIVE | PARKED | {"stopped", "pending"}
+"""The states of a server that serves, or will not by itself."""
 
 ENDLESS: Final = 4_000
 """Events, of which a run has some hundreds."""
@@ -120,7 +131,6 @@ class World:
         read: what the program has read last of the resource of each server, while it is subscribed to it.
         wishes: the number of commands to each server so far that start, stop or change it, with the last of
             `WISHES` and its time.
-        under_way: the number of commands of `WISHES` to each server that have not ended.
         known: the servers that have served since they were stopped, parked or added: their tools are known.
         rested: the servers that have been disconnected as idle. In some runs a caller waits for the first of these.
     """
@@ -135,7 +145,6 @@ class World:
     states: dict[str, str] = field(factory=dict)
     read: dict[str, int] = field(factory=dict)
     wishes: dict[str, tuple[int, str, float]] = field(factory=dict)
-    under_way: Counter[str] = field(factory=Counter)
     known: set[str] = field(factory=set)
     rested: set[str] = field(factory=set)
     _servers: ServerGroup = field(init=False)
@@ -248,7 +257,7 @@ class World:
 
     def _check_rest(self, event: StateChanged) -> None:
         """Find the calls of a server that is disconnected because it is idle."""
-        if event.actor in self._servers and self._servers[event.actor]._record.life.resting:
+        if event.reason.startswith("not used for a while"):
             self.trace.note(event.actor, "is idle")
             if self.plan.seed % 2 and event.actor not in self.rested:
                 self._do(Deed("wait ready", event.actor, *PLAIN, 0.0), self._callers)
@@ -284,23 +293,23 @@ class World:
             self.trace.note(deed.server, f"{deed.verb} is done", "program")
 
     async def _carry_out_command(self, deed: Deed, ref: ServerRef) -> None:
-        for name in self.houses if deed.verb == "reload" else [deed.server] if deed.verb in WISHES else []:
+        for name in self.houses if deed.verb in RELOADS else [deed.server] if deed.verb in WISHES else []:
             number, wish, _ = self.wishes.get(name, NO_WISH)
             self.wishes[name] = number + 1, deed.verb if deed.verb in WISHES else wish, trio.current_time()
-        mine = self.wishes.get(deed.server)
-        others = self.under_way[deed.server]
-        self.under_way[deed.server] += deed.verb in WISHES
-        try:
-            await self._ask_for(deed, ref)
-        finally:
-            self.under_way[deed.server] -= deed.verb in WISHES
-        if deed.verb in STARTS and not others and self.wishes.get(deed.server) == mine:
-            self._check_started(deed, ref)
+        before = ref._record.life.incarnation
+        await self._ask_for(deed, ref)
+        if deed.verb in STARTS:
+            self._check_started(deed, ref, before)
 
-    def _check_started(self, deed: Deed, ref: ServerRef) -> None:
-        """Find a server that is down although it was started, and nothing else was asked of it since."""
-        if ref.state in DOWN and not ref._record.life.leaving:
+    def _check_started(self, deed: Deed, ref: ServerRef, before: int) -> None:
+        """Find a server that is down although its start has succeeded, or that has the connection from before."""
+        record = ref._record
+        rests = record.life.wanted.mode == "rest"  # it is lazy by now, or was idle
+        if ref.state in DOWN and not rests:
             self.problems.append(f"{ref.name} is {ref.state}, and its {deed.verb} has succeeded")
+        is_old = len(record.replicas) == 1 and ref.state in ACTIVE and record.life.incarnation <= before
+        if deed.verb in RENEWALS and is_old:
+            self.problems.append(f"{ref.name} has the connection from before, and its {deed.verb} has succeeded")
 
     async def _ask_for(self, deed: Deed, ref: ServerRef) -> None:
         match deed.verb:
@@ -308,27 +317,31 @@ class World:
                 await self._wait_ready(ref)
             case "list":
                 await ref.list_tools()
-            case "stop":
-                await ref.stop()
-            case "start":
-                await ref.start()
-            case "restart":
-                await ref.restart()
+            case "stop" | "start" | "restart":
+                await getattr(ref, deed.verb)()
+            case "reconnect":
+                others = () if deed.again else tuple(self._servers)
+                await self._servers.reconnect(deed.server, *others)
             case "remove":
                 await self._servers.remove(deed.server)
             case "add":
                 await self._servers.add(self.houses[deed.server].config())
-            case "reload":
-                timeout = 5.0 if deed.again else 6.0
-                configs = [house.config(stop_timeout=timeout) for house in self.houses.values()]
-                await self._servers.reload(*configs)
+            case _:
+                await self._reload(deed)
+
+    async def _reload(self, deed: Deed) -> None:
+        if deed.verb != "reload":
+            self.houses[deed.server].connect = deed.verb
+        timeout = 5.0 if deed.again else 6.0
+        configs = [house.config(stop_timeout=timeout) for house in self.houses.values()]
+        await self._servers.reload(*configs)
 
     async def _wait_ready(self, ref: ServerRef) -> None:
         """Wait for a server, and find a wait that goes on although there is nothing to wait for."""
         try:
             await ref.wait_ready()
         except trio.Cancelled:
-            if ref.state in SETTLED or ref.state == "pending":
+            if ref.state in SETTLED:
                 self.problems.append(f"{ref.name} is {ref.state}, and a wait for it has not ended")
             raise
 

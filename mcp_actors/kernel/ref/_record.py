@@ -260,7 +260,8 @@ class Record:
             state=self.state,
             incarnation=self.incarnation,
             queued=sum(record.mailbox.queued for record in self._working),
-            in_flight=sum(not each.interrupted for record in self._working for each in record.in_flight),
+            # Copied in one step, because another thread may ask (the asyncio bridge) while this one changes it.
+            in_flight=sum(not each.interrupted for record in self._working for each in record.in_flight.copy()),
         )
 
     @property

@@ -99,9 +99,9 @@ class ServerActor(Actor):
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
         self._record = self._record.replica(self.ref.name)
-        life = self._record.server.life
-        if not life.startable:
-            raise IgnoreStart(keep_mailbox=life.keeps_requests)
+        life = self._record.life
+        if life.ignored:
+            raise IgnoreStart(keep_mailbox=life.wanted.mode in ("run", "rest"))
         config, negotiation = self._record.config, Negotiation(self._record)
         try:
             async with self._connection(negotiation):
@@ -295,7 +295,7 @@ class ServerActor(Actor):
 
     def take(self, later: Later[Any]) -> bool:
         """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
-        if self._record.life.holding and not self._record.server.life.leaving:
+        if self._record.life.holding and not self._record.life.leaving:
             raise NotSent
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)

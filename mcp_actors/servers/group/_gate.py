@@ -1,4 +1,4 @@
-"""Decide how long opening or changing a group waits for each server.
+"""Decide how long opening a group waits for each server.
 
 By default it waits until the first connect of every eager server has succeeded or failed; for an optional server, at
 most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with remembered tools; required
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._checks import is_number
-from ..._collapse import first_of
 from ..basics import bad_option
-from ..record import CONNECTED, PARKED
+from ..record import PARKED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,22 +61,6 @@ class StartGate:
         if any(record.life.state in PARKED and record.config.on_failure == "raise" for record in self._awaited):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
-
-
-async def wait_connects(records: Iterable[ServerRecord]) -> None:
-    """Wait until each of these servers has connected, or has failed to, or is optional and overdue.
-
-    Raises:
-        ConnectFailed: a required one has failed: the first of these; the others are notes.
-        ServerUnavailable: the group was closed, or a server removed.
-    """
-    records = tuple(records)
-    for record in records:
-        await record.life.wait_awaited()
-    required = [record.life for record in records if record.required and record.life.wanted]
-    failures = [life.error for life in required if life.error is not None and life.state not in CONNECTED]
-    if failures:
-        raise first_of(failures)
 
 
 def _undecided(record: ServerRecord) -> bool:

@@ -18,10 +18,9 @@ from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
-from ..ref import Reconnect, ServerRef, change
+from ..ref import ServerRef, Wish, reconnect, wait_started
 from ..sources import anchored
 from ._failures import closed, tool_not_found
-from ._gate import wait_connects
 from ._lifecycle import Add, Reload, Remove, Replace
 from ._tree import LIFECYCLE
 
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from ..record import ServerState, ServerStatus
     from ..ref import PendingRequest
     from ..sources import Configured, Sources
-    from ._lifecycle import ReloadSummary
+    from ._lifecycle import Reloaded, ReloadSummary
     from ._roster import Member, Roster
 
 T = TypeVar("T")
@@ -262,7 +261,8 @@ class ServerGroup(Mapping[str, ServerRef]):
         """Close servers, then connect them again concurrently, each with a fresh restart budget.
 
         All are closed before the first one connects, as by `ServerRef.restart`. Queued requests are kept and served by
-        the new connections. Concurrent calls of `reconnect`, `start`, `stop` and `restart` run one after the other.
+        the new connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` about one server the
+        latest wins. One new connection may serve several of them, if it has begun after the last call.
 
         **Cancellation**: leaves at once; the reconnect goes on.
 
@@ -273,34 +273,37 @@ class ServerGroup(Mapping[str, ServerRef]):
 
         Raises:
             ConnectFailed: a required server could not be connected: the first one in configured order; the others are
-                notes. Servers that this call started are stopped again; the others are unaffected.
-            ServerUnavailable: the group was closed.
+                notes. Those that ran before are connected again; those that this call started are stopped again.
+            ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
             KeyError: no server has that name.
         """
         for name in names:
             self[name]
         entries = [member.entry for member in self._members.values()]
-        servers = tuple(
-            each for each in entries if (each.name in names if names else each.record.life.leaving != "removal")
-        )
-        await change(self._lifecycle, Reconnect(servers, failed_only and not names))
+        if names:
+            servers = [each for each in entries if each.name in names]
+        else:
+            servers = [each for each in entries if each.record.life.leaving != "removal"]
+        await reconnect(self._lifecycle, servers, failed_only=failed_only and not names)
 
     async def add(self, config: ServerConfig) -> ServerRef:
         """Add a server after the others, connect to it, and return it.
 
         Waits for its first connect as `open_servers` does: an optional server that fails shows that in its state and is
-        retried in the background; a lazy server is not connected. Nothing changes for the other servers.
+        retried in the background; a lazy server is not connected. Nothing changes for the other servers. A server of
+        this name that is being removed is awaited.
 
         **Cancellation**: leaves at once; the server is added nevertheless.
 
         Raises:
             ConnectFailed: a required server could not be connected. It is not added, and nothing of it is left.
             ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
-            ServerUnavailable: the group was closed, or the server was removed meanwhile.
+            ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         _check_config(config, "add")
         member = await self._change(Add(config))
-        await wait_connects([member.record])
+        wanted = member.record.life.wanted
+        await wait_started([Wish(member.entry, wanted, wanted)])
         return member.ref
 
     async def replace(self, config: ServerConfig) -> ServerRef:
@@ -317,12 +320,11 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConnectFailed: it is required and could not be connected. It is ``failed``.
             ConfigError: this is not a `ServerConfig`, or it is disabled.
             KeyError: no server has that name; use `add`.
-            ServerUnavailable: the group was closed, or the server was removed meanwhile.
+            ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         _check_config(config, "replace")
         member = self._roster.member(config.name)
-        await self._change(Replace(config))
-        await wait_connects([member.record])
+        await wait_started([await self._change(Replace(config))])
         return member.ref
 
     async def remove(self, name: str) -> None:
@@ -354,7 +356,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         configuration. Waits for connects as `add` does.
 
         **Cancellation**: while files are read, nothing changes. Later it leaves at once, and the changes are made
-        nevertheless. Concurrent calls of `add`, `remove`, `replace` and `reload` run one after the other.
+        nevertheless. Concurrent reloads run one after the other.
 
         Args:
             configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
@@ -365,17 +367,16 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: a file or mapping is not valid, or an entry is not and it is required. Nothing was changed.
             ConnectFailed: a required server could not be connected: the first one; the others are notes. All changes
                 were made: this server is in `failed`, and is tried again.
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
         """
         check_trio("this group of servers", here=self._roster.timer.lives_here)
         new = tuple(map(anchored, configs))
-        while (summary := await self._reload(new)) is None:
+        while (done := await self._reload(new)) is None:
             pass  # other sources, or a newer reading of a followed one, have come while these were read
-        touched = {*summary.added, *summary.changed}
-        await wait_connects(member.record for name, member in self._members.items() if name in touched)
-        return summary
+        await wait_started(done.wishes)
+        return done.summary
 
-    async def _reload(self, new: tuple[Configured, ...]) -> ReloadSummary | None:
+    async def _reload(self, new: tuple[Configured, ...]) -> Reloaded | None:
         """Read these configurations, or those that there are, and apply them; return None if they are outdated."""
         configs = new or self._sources.configs
         given = await self._sources.read(configs, whole=True)

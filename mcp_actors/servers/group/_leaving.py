@@ -27,7 +27,7 @@ import trio
 from ..._checks import is_number
 from ..._foreign import Log
 from ..basics import Signals, bad_option, name_of, open_background
-from ..record import ACTIVE, Drained
+from ..record import ACTIVE, Drained, left
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,9 +63,11 @@ async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
     record.life.begin_to_drain(record.pending(queued=queued), seconds)
     for each in record.replicas if queued else ():
         each.session.take_again()
-    with trio.move_on_after(seconds):
-        await record.calls.deadlines.wait_settled(queued=queued, actor=record.share)
-    record.life.emit(Drained, unfinished=record.pending(queued=queued))
+    try:
+        with trio.move_on_after(seconds):
+            await record.calls.deadlines.wait_settled(queued=queued, actor=record.share)
+    finally:
+        record.life.emit(Drained, unfinished=record.pending(queued=queued))
 
 
 class Departure:
@@ -106,7 +108,7 @@ class Departure:
         self._roster.closing = True
         records = tuple(self._roster.records.values())
         for record in records:
-            record.life.leaving = record.life.leaving or ("signal" if ending else "block")
+            record.life.want(left(record.life.wanted, "signal" if ending else "block"))
         serving = [record for record in records if _answers(record)]
         if not self.seconds or not any(record.pending(queued=True) for record in serving):
             return

@@ -1,57 +1,45 @@
-"""Carry out changes of servers, and of the set of servers.
+"""Carry out changes of the set of servers, and run the loops that change single servers.
 
 Theory of operation
 -------------------
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
-cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait forever. So a
-caller that is cancelled leaves a group in which the change has been made, or is being made, and nothing in between.
+cancelled half-way. So a caller that is cancelled leaves a group in which the change has been made, or is being made,
+and nothing in between.
 
-*Changes of servers* (start, stop, reconnect) take turns for each server (`ServerEntry.turn`); changes of different
-servers run concurrently. *Changes of the set* (add, remove, reload) come one after the other, and take the turn of each
-server that they touch. None of them waits for the connect of an optional server: its caller does (`wait_connects`).
-
-A server with a new configuration keeps its mailbox, in which requests wait, and its record. It is disconnected; then
-its own supervisor, which has the policies, is stopped, and started again as the record says now. Meanwhile the server
-is *held*: its actor has nothing to run. At last it is started as by `ServerRef.restart`.
+*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
+*Changes of the set* (add, remove, reload) come one after the other (`_set`), but for what they wait for: servers that
+finish their requests before they leave, and connects. A server that is added under the name of one that leaves waits
+for the end of that one. Reloads come one after the other as a whole (`_reloads`). None of them waits for the connect of
+an optional server: its caller does (``ref.wait_started``).
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import frozen
 
-from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError, ConnectFailed
+from ..._errors import ActorStartError, ConfigError, ConnectFailed, ServerUnavailable
 from ..._foreign import Log
 from ...kernel import Actor, Call
 from ..basics import fan_out
-from ..record import ACTIVE, CONNECTED, ConfigChanged, ServerAdded, ServerRemoved
-from ..ref import Change, Reconnect, Retire, ServerEntry, Start, Stop, restart, starting, turns
+from ..record import ACTIVE, CONNECTED, ServerAdded, configured, left, rested
+from ..ref import Look, Reconnect, Retire, Wish, take_back, tell
 from ..sources import change_lines, changed_fields, compare
-from ._leaving import drain
-from ._tree import (
-    due_servers,
-    resume,
-    server_spec,
-    start_quietly,
-    start_servers,
-    start_status,
-    stop_server,
-    supervisor_id,
-    suspend,
-)
+from ._loop import ServerLoops
+from ._tree import server_spec, start_status
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
     from ..basics import ClosingOrder
     from ..record import ServerRecord
-    from ..sources import Given, StatusBoard
+    from ..sources import Difference, Given, StatusBoard
     from ._memory import CatalogMemory
     from ._roster import Member, Roster
 
@@ -79,14 +67,14 @@ class Remove(Call[None]):
 
 
 @frozen(eq=False)
-class Replace(Call[None]):
+class Replace(Call[Wish]):
     """Change the configuration of a server, if it differs."""
 
     config: ServerConfig
 
 
 @frozen(eq=False)
-class Reload(Call["ReloadSummary | None"]):
+class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
     Attributes:
@@ -102,15 +90,11 @@ class Reload(Call["ReloadSummary | None"]):
 
 
 @frozen(eq=False)
-class _Resume(Call[None]):
-    """Start a server again whose configuration was changed. If that fails, its state shows it.
+class Reloaded:
+    """The result of a reload, and what it has made wanted of the servers that it has added or changed."""
 
-    Attributes:
-        returns: 1 if the change has counted the server among those that return, which ends now; otherwise 0.
-    """
-
-    server: ServerEntry
-    returns: int
+    summary: ReloadSummary
+    wishes: tuple[Wish, ...]
 
 
 @frozen(kw_only=True)
@@ -156,64 +140,88 @@ class LifecycleActor(Actor):
         self._closing = closing
         self._memory = memory
         self._board = board
-        self._drain = drain
-        self._turn = trio.Lock()
+        self._loops = ServerLoops(lambda: self._group, roster, memory, drain)
+        self._set = trio.Lock()
+        self._reloads = trio.Lock()
+        self._over = False
 
-    async def handle(self, message: Change | Retire | Add | Remove | Replace | Reload | _Resume) -> object:
+    async def handle(self, message: Look | Retire | Reconnect | Add | Remove | Replace | Reload) -> object:
         """Carry out a change.
 
         Raises:
-            ConnectFailed: a required server could not be connected. Servers that this change started are stopped again;
-                the others are unaffected.
+            ConnectFailed: a required server that is added could not be connected, and nothing of it is left.
             ConfigError: there is a server of this name already.
             KeyError: there is no server of this name.
         """
         with trio.CancelScope(shield=True):
             match message:
-                case Change():
-                    message.waiting.shield = False
-                    await self._change(message)
-                case _Resume(server, returns):
-                    await resume(server, returns)
-                case Retire(server, why, record, incarnation, wishes):
-                    async with turns((server,)) as servers:
-                        if servers and (record.life.incarnation, server.record.life.wishes) == (incarnation, wishes):
-                            await (self._rest(server) if why == "idle" else self._renew(server, record))
+                case Look(server):
+                    await self._loops.look(server)
+                case Retire():
+                    await self._retire(message)
+                case Reconnect(wishes):
+                    await take_back(self.ref, wishes)
                 case Add(config):
-                    async with self._turn:
-                        return await self._add_one(config)
+                    return await self._add_one(config)
                 case Remove(name):
-                    async with self._turn:
-                        added = name in self._roster.added
-                        await self._remove(self._roster.member(name))
-                        if added:  # it has hidden those of this name
-                            self._board.sources.mark_due()
-                        logger.info("remove(): removed %r", name)
+                    await self._remove(name)
                 case Replace(config):
-                    async with self._turn:
-                        await self._replace_config(self._roster.member(config.name), config)
+                    return await self._replace(config)
                 case Reload():
-                    async with self._turn:
+                    async with self._reloads:
                         return await self._reload(message)
         return None
+
+    def ending(self) -> None:
+        """End all waits: the group is being closed."""
+        self._over = True
+        for record in self._roster.records.values():
+            record.life.want(left(record.life.wanted, "block"))
 
     @property
     def _group(self) -> SupervisorRef:
         assert self.supervisor is not None
         return self.supervisor
 
+    async def _wait(self, record: ServerRecord, until: Callable[[], bool]) -> None:
+        """Wait until something is true of a server; at most until the group is closed."""
+        with suppress(ServerUnavailable):  # it was removed
+            while not (until() or self._over):
+                await record.life.wait_change()
+
     # --- the set of servers -----------------------------------------------------------------------------------------
 
     async def _add_one(self, config: ServerConfig) -> Member:
         """Add a server that the sources do not own. A required one that cannot be connected leaves nothing behind."""
-        if config.name in self._roster.members:
-            problem = "this group already has a server of this name; remove it first, or use reload()"
-            raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
-        self._roster.limits.check_number([*(member.record.config for member in self._roster.members.values()), config])
-        member = await self._add(config, strict=True)
-        self._roster.added |= {config.name}
-        logger.info("add(): added %r", config.name)
-        return member
+        async with self._free(config.name):
+            if config.name in self._roster.members:
+                problem = "this group already has a server of this name; remove it first, or use reload()"
+                raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
+            staying = (record for record in self._roster.records.values() if not record.life.leaving)
+            self._roster.limits.check_number([*(record.config for record in staying), config])
+            member = await self._add(config, strict=True)
+            self._roster.added |= {config.name}
+            logger.info("add(): added %r", config.name)
+            return member
+
+    @asynccontextmanager
+    async def _free(self, name: str) -> AsyncIterator[None]:
+        """Change the set in a block, once no server of this name is being removed."""
+        while True:
+            leaving = self._roster.records.get(name)
+            if leaving is not None and leaving.life.leaving == "removal":
+                await self._wait_gone(leaving)
+            async with self._set:
+                record = self._roster.records.get(name)
+                if self._over or record is None or record.life.leaving != "removal":
+                    yield
+                    return
+
+    async def _wait_gone(self, record: ServerRecord) -> None:
+        await self._wait(record, lambda: self._roster.records.get(record.config.name) is not record)
+
+    async def _wait_configured(self, record: ServerRecord) -> None:
+        await self._wait(record, lambda: record.current or record.life.leaving is not None)
 
     async def _add(self, config: ServerConfig, *, strict: bool) -> Member:
         """Start a server and show it; if that is `strict`, only if it is connected or not required."""
@@ -226,7 +234,9 @@ class LifecycleActor(Actor):
             self._roster.recall(record)
             await self._group.start_child(server_spec(record, self._closing))
         except BaseException as exc:
-            self._forget(config.name)
+            self._roster.drop(config.name)
+            if self._memory is not None:
+                self._memory.forget(config.name)
             failure = record.life.last_error
             if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
                 raise failure from failure.__cause__
@@ -235,76 +245,76 @@ class LifecycleActor(Actor):
         record.life.emit(ServerAdded)
         return self._roster.member(config.name)
 
-    async def _remove(self, member: Member) -> None:
+    async def _remove(self, name: str) -> None:
         """Stop a server and forget it."""
-        server, life = member.entry, member.record.life
-        life.leaving = "removal"
-        await drain(member.record, self._drain, queued=True)
-        life.wanted = False
-        await stop_server(server)  # before its turn: this ends a change that waits for its connect
-        async with server.turn:
-            await self._group.stop_child(supervisor_id(server.name))
-            await self._group.delete_child(supervisor_id(server.name))
-        self._forget(server.name)
-        member.record.leave()
-        life.emit(ServerRemoved)
+        async with self._free(name):
+            member = self._roster.member(name)
+            added = name in self._roster.added
+            self._leave(member)
+        await self._wait_gone(member.record)
+        if added:  # it has hidden those of this name
+            self._board.sources.mark_due()
+        logger.info("remove(): removed %r", name)
 
-    def _forget(self, name: str) -> None:
-        self._roster.drop(name)
-        if self._memory is not None:
-            self._memory.forget(name)
+    async def _replace(self, config: ServerConfig) -> Wish:
+        """Give a server another configuration, if that differs from its own."""
+        async with self._free(config.name):
+            member = self._roster.member(config.name)
+            wanted = member.record.life.wanted
+            if config == wanted.config:
+                if await self._move(member, config):
+                    logger.info("replace(): changed %r (source)", config.name)
+                return Wish(member.entry, wanted, wanted)
+            wish = self._configure(member, config)
+        await self._wait_configured(member.record)
+        logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(wanted.config, config)))
+        return wish
 
-    async def _reload(self, message: Reload) -> ReloadSummary | None:
+    async def _reload(self, message: Reload) -> Reloaded | None:
         """Make the servers of the group those of a configuration. First those stop that are gone.
 
         A required server that cannot be connected is shown like any other, and tried again: a reload may have no caller
         that handles the error, and the configuration says that the server belongs to the group.
         """
-        given, members = message.given, self._roster.members
-        added = self._roster.added if message.keep_added else frozenset[str]()
-        old = {name: member.record.config for name, member in members.items()}
-        difference = compare(old, given, added)
-        self._roster.limits.check_number(difference.servers)
-        given.ignore(added)
-        if not message.adopt():
-            return None
-        homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
-        self._roster.added = added
-        for config in difference.servers:
-            if config.name in members:
-                await self._move(members[config.name], config)
-        await start_status(self._group, self._board)
-        await fan_out(self._remove, [members[name] for name in difference.removed], "change")
-
-        async def carry_out(config: ServerConfig) -> None:
-            if config.name in members:
-                await self._exchange(members[config.name], config)
-            else:
-                await self._add(config, strict=False)
-
+        given = message.given
+        async with self._set:
+            members = {name: each for name, each in self._roster.members.items() if not each.record.life.leaving}
+            added = self._roster.added if message.keep_added else frozenset[str]()
+            old = {name: member.record.life.wanted.config for name, member in members.items()}
+            difference = compare(old, given, added)
+            self._roster.limits.check_number(difference.servers)
+            given.ignore(added)
+            if not message.adopt():
+                return None
+            homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
+            self._roster.added = added
+            removed = [members[name] for name in difference.removed]
+            for member in removed:
+                self._leave(member)
+            wishes = [self._configure(members[config.name], config) for config in difference.changed]
+            for config in difference.servers:
+                if config.name in members:
+                    await self._move(members[config.name], config)
+            await start_status(self._group, self._board)
+        for member in removed:
+            await self._wait_gone(member.record)
         try:
-            await fan_out(carry_out, (*difference.changed, *difference.added), "change")
+            await fan_out(partial(self._add_given, wishes=wishes), difference.added, "change")
+            for wish in wishes:
+                await self._wait_configured(wish.server.record)
         finally:
             self._roster.arrange(difference.order)
             self._roster.note_given(given)
         for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
-        return ReloadSummary(
-            added=tuple(config.name for config in difference.added),
-            removed=difference.removed,
-            changed=tuple(config.name for config in difference.changed),
-            unchanged=difference.unchanged,
-            failed=dict(given.failed),
-        )
+        return Reloaded(_summary(difference, given), tuple(wishes))
 
-    async def _replace_config(self, member: Member, config: ServerConfig) -> None:
-        """Give a server another configuration, if that differs from its own."""
-        before = member.record.config
-        if config != before:
-            await self._exchange(member, config)
-            logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(before, config)))
-        elif await self._move(member, config):
-            logger.info("replace(): changed %r (source)", config.name)
+    async def _add_given(self, config: ServerConfig, wishes: list[Wish]) -> None:
+        """Add a server of the sources, unless `ServerGroup.add` was faster."""
+        async with self._free(config.name):
+            if config.name not in self._roster.records and not self._over:
+                entry = (await self._add(config, strict=False)).entry
+                wishes.append(Wish(entry, entry.record.life.wanted, entry.record.life.wanted))
 
     async def _move(self, member: Member, config: ServerConfig) -> bool:
         """Note that the configuration of a server is written elsewhere now, if that is all; its connection stays."""
@@ -316,126 +326,45 @@ class LifecycleActor(Actor):
             await self._memory.configured(record, before)
         return True
 
-    async def _exchange(self, member: Member, config: ServerConfig) -> None:
-        """Disconnect a server, configure it anew, and start it again later if it should run."""
-        server, record = member.entry, member.record
-        life, before = record.life, record.config
-        returns = int(life.wanted)
-        life.count_returns(returns)
-        life.held = True  # a change that waits in front of this one must not start it again
-        exchanged = False
-        try:
-            await self._close(server)  # before its turn: this ends a change that waits for its connect
-            async with server.turn:
-                if life.leaving:
-                    return
-                await self._group.stop_child(supervisor_id(server.name), keep_mailbox=True)
-                self._roster.configure(record, config)
-                if self._memory is not None:
-                    await self._memory.configured(record, before)
-                await self._group.restart_child(supervisor_id(server.name))
-                exchanged = True
-        finally:
-            life.held = False
-            if not exchanged:
-                life.count_returns(-returns)
-        life.emit(ConfigChanged, fields=changed_fields(before, config))
-        self.ref.tell_nowait(_Resume(server, returns))  # it returns until then
-
     # --- changes of servers -----------------------------------------------------------------------------------------
 
-    async def _change(self, message: Change) -> None:
-        match message:
-            case Reconnect(servers, failed_only, ask=ask):
-                due = due_servers(servers) if failed_only else servers
-                with starting(due):
-                    async with turns(due) as servers:
-                        await self._reconnect(due_servers(servers) if failed_only else servers, ask)
-            case Start(servers):
-                with starting(servers):
-                    async with turns(servers) as servers:
-                        await start_servers(servers)
-            case Stop(servers):
-                await fan_out(stop_server, servers, "change")
-                for server in servers:
-                    if server.record.life.wanted:  # start() was called meanwhile, and found it running
-                        self.ref.tell_nowait(_Resume(server, 0))
+    def _configure(self, member: Member, config: ServerConfig) -> Wish:
+        """Have a server take over another configuration."""
+        life = member.record.life
+        before = life.wanted
+        mine = life.want(configured(before, config))
+        tell(self.ref, Look(member.entry))
+        return Wish(member.entry, mine, before)
 
-    async def _reconnect(self, servers: tuple[ServerEntry, ...], ask: bool) -> None:
-        with _returning(servers):
-            await fan_out(self._close, servers, "change")
-            await start_servers(servers, ask=ask)
+    def _leave(self, member: Member) -> None:
+        """Have a server stopped and forgotten."""
+        life = member.record.life
+        life.want(left(life.wanted, "removal"))
+        tell(self.ref, Look(member.entry))
 
-    async def _rest(self, server: ServerEntry) -> None:
-        """Disconnect a server until it is used, unless it was used meanwhile."""
-        record, life = server.record, server.record.life
-        if life.state not in ACTIVE or record.is_used:
+    async def _retire(self, message: Retire) -> None:
+        """Have a server rest that is idle, or a connection of it replaced that is old, unless another replica is down.
+
+        There is no checkpoint between the look whether it is in use and the step in which it takes no requests.
+        """
+        server, record, life = message.server, message.record, message.server.record.life
+        asked = record.life.incarnation, life.wanted.generation
+        if asked != (message.incarnation, message.generation) or self._loops.is_busy(server):
             return
-        try:
-            # In the step of the check: a request that comes from now on waits in the mailbox.
-            life.wanted, life.resting = False, True
-            record.hold(True)
-            await suspend(server)
-        finally:
-            asked_for = life.resting and record.calls.deadlines.pending(queued=True)
-            life.end_rest()
-            record.hold(False)
-        record.catalog.defer()
-        if asked_for:
-            life.wanted = True
-            await start_quietly(server)
-
-    async def _renew(self, server: ServerEntry, record: ServerRecord) -> None:
-        """Replace an old connection by a new one, unless another replica is down. If it fails, the state shows it."""
-        others = [replica for replica in server.record.replicas if replica is not record]
-        if record.life.state in CONNECTED and all(replica.life.state in ACTIVE for replica in others):
-            with suppress(ConnectFailed, ActorStartError, ActorStopped, ActorCrashed):
-                await (self._replace_only(server) if record is server.record else self._replace(server, record))
-
-    async def _replace_only(self, server: ServerEntry) -> None:
-        """Connect a server without other replicas anew, once its requests in flight have ended."""
-        record = server.record
-        with _returning((server,)):
-            if await self._disconnect(record, partial(suspend, server), old=record.life.incarnation):
-                await start_servers((server,))
-
-    async def _replace(self, server: ServerEntry, replica: ServerRecord) -> None:
-        """Connect a replica anew, once its requests in flight have ended. The others serve meanwhile."""
-        # If the others fail meanwhile, the server is `stopping`, as this replica is, and it is about to come back.
-        with starting((server,)):
-            async with server.open_pool() as pool:
-                stop = partial(pool.stop_child, replica.name, keep_mailbox=True)
-                if await self._disconnect(replica, stop, old=replica.life.incarnation):
-                    await restart(pool, replica.name)
-
-    async def _close(self, server: ServerEntry) -> None:
-        """Disconnect a server that comes back, once its requests in flight have ended. All others wait for it."""
-        await self._disconnect(server.record, partial(suspend, server))
-
-    async def _disconnect(
-        self, record: ServerRecord, stop: Callable[[], Awaitable[object]], *, old: int | None = None
-    ) -> bool:
-        """Stop an actor once its requests have ended. Return False if its incarnation `old` has ended by itself."""
-        life = record.life
-        try:
-            record.hold(True)
-            await drain(record, self._drain, queued=False)
-            if old is not None and (life.incarnation != old or not (life.draining or life.state in CONNECTED)):
-                return False
-            if not record.server.life.leaving:  # else it goes on until it has finished everything
-                await stop()
-            return True
-        finally:
-            record.hold(False)
+        if message.why == "idle":
+            if life.wanted.mode == "run" and life.state in ACTIVE and not server.record.is_used:
+                life.want(rested(life.wanted))
+        else:
+            others = (replica.life.state in ACTIVE for replica in server.record.replicas if replica is not record)
+            record.life.old = record.life.state in CONNECTED and all(others)
+        await self._loops.look(server)
 
 
-@contextmanager
-def _returning(servers: tuple[ServerEntry, ...]) -> Iterator[None]:
-    """Show the tools of servers while they are connected anew in a block."""
-    for server in servers:
-        server.record.life.count_returns(1)
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.record.life.count_returns(-1)
+def _summary(difference: Difference, given: Given) -> ReloadSummary:
+    return ReloadSummary(
+        added=tuple(config.name for config in difference.added),
+        removed=difference.removed,
+        changed=tuple(config.name for config in difference.changed),
+        unchanged=difference.unchanged,
+        failed=dict(given.failed),
+    )

@@ -297,7 +297,7 @@ class Follower:
         # The record comes first, so that an observer of the event already finds the server in its new state.
         record = self.roster.record_of(event.actor)
         changes: Sequence[Event] = ()
-        if record is not None and not record.life.idle:
+        if record is not None and not record.ignores(event):
             changes = record.follow(event)
         elif record is not None and (len(record.replicas) == 1 or event.actor != record.name):
             return  # it has nothing to run; a pool of replicas runs nevertheless

@@ -20,7 +20,6 @@ otherwise a list that is blocked would be trusted as soon as an entry is disable
 from __future__ import annotations
 
 from contextlib import suppress
-from contextvars import Context
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypedDict
@@ -34,7 +33,7 @@ from ...kernel import SupervisorRef
 from ..basics import Certificates, Upkeep
 from ..policy import DeadlineTimer
 from ..record import ServerRecord, server_of
-from ..ref import Retire, ServerEntry, ServerRef
+from ..ref import Retire, ServerEntry, ServerRef, tell
 from ..tools import fingerprint
 from ._tree import LIFECYCLE, supervisor_id
 
@@ -217,7 +216,6 @@ def _key(config: ServerConfig) -> str:
 
 def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, record: ServerRecord) -> None:
     """Have a server disconnected that is idle, or one connection of it that is old."""
-    message = Retire(server, why, record, record.life.incarnation, server.record.life.wishes)
+    message = Retire(server, why, record, record.life.incarnation, record.life.wanted.generation)
     with suppress(ActorStopped):
-        # An empty context: the change is not a part of the connection that asks for it, but ends that.
-        Context().run(lifecycle.tell_nowait, message)
+        tell(lifecycle, message)

@@ -23,14 +23,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
-from ..._collapse import first_of
-from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ConnectFailed
+from ..._errors import ChildError
 from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor
-from ..basics import ClosingOrder, fan_out
+from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
-from ..record import CONNECTED, FAILED, REPLICA
-from ..ref import turns
+from ..record import REPLICA
 from ..sources import LAST_STATUS_WAIT, StatusActor
 from ._memory import FLUSH_WAIT, MemoryActor
 
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from ...kernel import Actor, Backoff, SupervisorRef
     from ..policy import DeadlineTimer
     from ..record import ServerRecord
-    from ..ref import ServerEntry
     from ..sources import StatusBoard
     from ._memory import CatalogMemory
 
@@ -152,91 +149,3 @@ def _recovery(record: ServerRecord) -> Recovery:
 def _pool(actor: Callable[[], Actor], replicas: int, recovery: Recovery) -> Pool:
     """Return the replicas of a server. Each may be restarted as often as the only process of a server."""
     return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)
-
-
-# --- the servers in it ------------------------------------------------------------------------------------------------
-
-
-def due_servers(servers: tuple[ServerEntry, ...]) -> tuple[ServerEntry, ...]:
-    """Return the servers that have failed and were not stopped explicitly."""
-    return tuple(server for server in servers if server.record.life.wanted and server.record.life.state in FAILED)
-
-
-async def resume(server: ServerEntry, returns: int) -> None:
-    """Start a server again that has got a new configuration, if it should run. It has returned then."""
-    async with turns((server,)) as servers:
-        try:
-            for each in servers:
-                await start_quietly(each)
-        finally:
-            server.record.life.count_returns(-returns)
-
-
-async def start_quietly(server: ServerEntry) -> None:
-    """Start a server; its state shows a failure."""
-    # The others mean that the group is being closed.
-    with suppress(ConnectFailed, ActorStopped, ActorCrashed):
-        await start_servers((server,))
-
-
-async def start_servers(servers: tuple[ServerEntry, ...], *, ask: bool = True) -> None:
-    """Start servers at the same time, in their turn.
-
-    Args:
-        servers: the servers.
-        ask: whether they may ask a person to sign in, by a configured callback.
-
-    Raises:
-        ConnectFailed: the first of those that failed; then the others are stopped again.
-    """
-    failures: dict[str, ConnectFailed] = {}
-    await fan_out(partial(_try_start, failures=failures, ask=ask), servers, "change")
-    if not failures:
-        return
-    # Its turn is held: a new configuration that waits for it must not be waited for.
-    await fan_out(_stop_in_turn, [server for server in servers if server.name not in failures], "change")
-    raise first_of(failures[server.name] for server in servers if server.name in failures)
-
-
-async def _try_start(server: ServerEntry, failures: dict[str, ConnectFailed], ask: bool) -> None:
-    if not server.record.life.wanted:  # stop() was called meanwhile
-        return
-    for life in (server.record.life, *(replica.life for replica in server.record.replicas)):
-        life.parked = False
-        life.allow_asking(ask)
-    if server.record.life.state not in CONNECTED:
-        server.record.health.forgive()
-    try:
-        await server.start()
-        life = server.record.life
-        if server.record.required and isinstance(life.error, ConnectFailed) and life.state not in CONNECTED:
-            failures[server.name] = life.error  # it is tried again nevertheless
-    except ActorStartError as exc:
-        cause: BaseException | None = exc
-        while isinstance(cause, ActorStartError):  # of a replica, in that of their pool
-            cause = cause.__cause__
-        if isinstance(cause, ConnectFailed):  # else it was stopped while it was starting
-            failures[server.name] = cause
-
-
-async def suspend(server: ServerEntry) -> None:
-    """Stop the actor of a server, and let its requests wait."""
-    if server.record.woken:
-        await server.supervisor.stop_child(server.name, keep_mailbox=True)
-
-
-async def stop_server(server: ServerEntry) -> None:
-    """Stop a server without its turn: this ends a start that waits for its connect."""
-    if server.record.life.held:  # its supervisor is being exchanged, which takes no longer than a stop
-        async with server.turn:
-            pass
-    await _stop_in_turn(server)
-
-
-async def _stop_in_turn(server: ServerEntry) -> None:
-    if not server.record.woken:
-        await server.wake()  # and not stopped with its supervisor, which could carry out no later start
-        if server.record.life.wanted:  # start() was called meanwhile
-            return
-    await server.supervisor.stop_child(server.name)
-    server.note_stopped()

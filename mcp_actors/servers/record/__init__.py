@@ -53,3 +53,20 @@ from ._status import (
     require as require,
 )
 from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
+from ._wanted import (
+    UP as UP,
+    Step as Step,
+    Verdict as Verdict,
+    Wanted as Wanted,
+    configured as configured,
+    due as due,
+    left as left,
+    restarted as restarted,
+    rested as rested,
+    started as started,
+    stopped as stopped,
+    used as used,
+    verdict_of_ready as verdict_of_ready,
+    verdict_of_start as verdict_of_start,
+    verdict_of_stop as verdict_of_stop,
+)

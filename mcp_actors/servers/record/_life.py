@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -14,12 +13,13 @@ from attrs import define, field
 from ..._errors import ServerUnavailable
 from ..._foreign import Log
 from ...auth import SignInRequired
-from ...kernel import Crashed, Event, GaveUp, Started, StartFailed, Starting, Stopped, Stopping
+from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
 from ..basics import problem_of
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
 from ._reasons import reason_of, reason_of_absence
-from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, SETTLED, ServerState
+from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, ServerState
 from ._transitions import next_state, rank
+from ._wanted import Seen, Wanted, first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +42,8 @@ ASKS: Final = 2
 class ServerLife:
     """The state of one server, the reasons for it, and what is wanted of the server.
 
+    What is wanted of a replica is what is wanted of its server.
+
     Attributes:
         state: the fold of the events of its actor (`follow`, which also writes the next eight).
         since: `trio.current_time` at the last change of the state.
@@ -54,22 +56,14 @@ class ServerLife:
         last_error: the last failure, kept after the server has recovered.
         overdue: the warning about a connect that has exceeded ``connect_timeout`` and goes on; else None. Callers no
             longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
-        wanted: whether the server should be running. False after `stop()`, and for a lazy server that has not been used
-            yet. Written in the step of the caller (``ref._lifecycle``, `Caller.wake`).
         asks_left: how often a connect may ask a person to sign in, by a configured callback, until the server serves or
             is started explicitly. Zero once the person has refused.
-        held: True while its supervisor is exchanged: an incarnation has nothing to run. Written by the lifecycle actor.
-        wishes: the number of explicit starts and stops (`want`).
-        starts: the number of explicit starts and reconnects under way, and of renewals of one replica. Written by them
-            (``ref._lifecycle``).
-        resting: True while it is being disconnected because it is idle. Written by the lifecycle actor, and by `want`.
+        began: the number of the wish (see `Wanted`) that was valid when its last incarnation began; -1 before that.
+        broke: the number of the wish that was valid when a connection for it failed last; -1 before that.
+        ignored: True if the incarnation that has begun last has nothing to run, so that its events mean nothing.
+        old: True while its connection is to be replaced because of its age. Written by the lifecycle actor.
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
-        leaving: why new requests are refused for good, or None. ``"block"``: the block has ended. ``"signal"``: it is
-            about to be ended by a signal, and until then requests wait instead. ``"removal"``: the server is being
-            removed from its group.
-        returning: the number of changes under way that disconnect it in order to connect it again. Written by the
-            lifecycle actor (`count_returns`).
         left: True once it is no longer in an open group; nothing changes any more.
 
     Args:
@@ -79,6 +73,7 @@ class ServerLife:
         health: its health; while that is bad, a connected server is degraded or unhealthy.
         required: whether callers wait for it without a limit while it connects.
         on_change: called at each change of the state.
+        of: the life of its server, if it is that of a replica.
     """
 
     _config: ServerConfig
@@ -87,6 +82,7 @@ class ServerLife:
     _health: ServerHealth
     _required: bool = field(kw_only=True)
     _on_change: Callable[[], None] = field(kw_only=True)
+    _of: ServerLife | None = field(default=None, kw_only=True)
     state: ServerState = field(default="pending", init=False)
     since: float = field(factory=trio.current_time, init=False)
     changed_at: datetime = field(factory=partial(datetime.now, UTC), init=False)
@@ -97,17 +93,15 @@ class ServerLife:
     error: Exception | None = field(default=None, init=False)
     last_error: Exception | None = field(default=None, init=False)
     overdue: str | None = field(default=None, init=False)
-    wanted: bool = field(init=False)
     asks_left: int = field(default=ASKS, init=False)
-    wishes: int = field(default=0, init=False)
-    starts: int = field(default=0, init=False)
-    held: bool = field(default=False, init=False)
-    returning: int = field(default=0, init=False)
-    resting: bool = field(default=False, init=False)
+    began: int = field(default=-1, init=False)
+    broke: int = field(default=-1, init=False)
+    ignored: bool = field(default=False, init=False)
+    old: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
-    leaving: Departure | None = field(default=None, init=False)
     left: bool = field(default=False, init=False)
+    _wanted: Wanted = field(init=False)
     _reason: str = field(init=False)
     _link: Link | None = field(default=None, init=False)
     _retry_at: datetime | None = field(default=None, init=False)
@@ -115,41 +109,52 @@ class ServerLife:
     _shown: ServerLife | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.wanted = self._config.connect == "eager"
-        self._reason = "about to connect" if self.wanted else "not used yet"
+        self._wanted = first(self._config)
+        self._reason = "about to connect" if self._wanted.mode == "run" else "not used yet"
 
     def configure(self, config: ServerConfig, *, required: bool) -> None:
-        """Take over a changed configuration. A lazy server that was not used yet may be an eager one now."""
-        if self.dormant:
-            self.wanted = config.connect == "eager"
+        """Take over a changed configuration."""
         self._config, self._required, self._shown = config, required, None
+
+    # --- wishes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def wanted(self) -> Wanted:
+        """What is wanted of the server."""
+        return self._wanted if self._of is None else self._of.wanted
+
+    def want(self, wanted: Wanted) -> Wanted:
+        """Replace what is wanted of the server, and return that. Nothing else writes it."""
+        self._wanted = wanted
+        self._wake()
+        return wanted
+
+    @property
+    def leaving(self) -> Departure | None:
+        """Why new requests are refused for good, or None; see `Wanted.departure`."""
+        return self.wanted.departure
 
     # --- views ------------------------------------------------------------------------------------------------------
 
     @property
     def dormant(self) -> bool:
         """True for a lazy server that has not been used yet, and for one that was idle, until it is used again."""
-        return self.state == "pending" and not self.wanted
+        return self.state == "pending" and self.wanted.mode == "rest"
 
     @property
     def idle(self) -> bool:
-        """True while there is nothing to run. If its actor is started nevertheless, the events of that mean nothing."""
-        return self.state in ("pending", "stopped") and not self.startable
+        """True while there is nothing to run."""
+        return self.state in ("pending", "stopped") and self.wanted.mode != "run"
 
     @property
-    def startable(self) -> bool:
-        """True unless an incarnation of its actor has nothing to run."""
-        return self.wanted and not self.held and not self.leaving
-
-    @property
-    def keeps_requests(self) -> bool:
-        """True if requests wait while there is nothing to run: for the first use, or for the new configuration."""
-        return self.dormant or (self.wanted and self.held)
+    def seen(self) -> Seen:
+        """What decisions about the server need to know of its connection."""
+        return Seen(self.state, self.began, self.broke, self.old, self.overdue is not None)
 
     @property
     def retry_at(self) -> datetime | None:
         """The time of the next attempt of a parked server; None if there is none."""
-        return self._retry_at if self.state in PARKED and self.wanted and not self.left else None
+        return self._retry_at if self.state in PARKED and self.wanted.mode == "run" and not self.left else None
 
     @property
     def signed_out(self) -> bool:
@@ -167,25 +172,8 @@ class ServerLife:
 
         The tools of a parked server stay hidden while it is retried.
         """
-        return (self.state in LISTED and not self.parked) or self.resting or self._comes_back
-
-    @property
-    def _comes_back(self) -> bool:
-        """True while a change connects it, or is about to, after it has been disconnected."""
-        starting = self.starts > 0 and self.state in ("stopping", "stopped")
-        return self.wanted and (self.returning > 0 or starting)  # unless stop() was called meanwhile
-
-    @property
-    def settled(self) -> bool:
-        """True while it serves, or will not by itself: it is parked or stopped, and no task is starting it."""
-        starting = self.returning > 0 or (self.wanted and self.starts > 0 and self.state not in ACTIVE)
-        return self.state in SETTLED and not starting
-
-    @property
-    def awaited(self) -> bool:
-        """True while it is about to be connected and callers wait for that."""
-        comes = self.returning > 0 or self.state == "connecting" or (self.state == "pending" and self.wanted)
-        return comes and (self._required or self.overdue is None)
+        comes_back = self.wanted.mode in ("run", "rest") and self.state in ("stopping", "stopped")
+        return (self.state in LISTED and not self.parked) or comes_back
 
     @property
     def level_of_attempt(self) -> int:
@@ -213,6 +201,8 @@ class ServerLife:
         self.incarnation = event.incarnation
         if isinstance(event, Draining | Stopping | Crashed):
             self.draining = isinstance(event, Draining)
+        if isinstance(event, Restarting | GaveUp):
+            self.broke = self.began if self.began < self.wanted.fresh else self.wanted.generation
         match event:
             case Crashed(error=error) | StartFailed(error=error):
                 self.failures += 1
@@ -223,6 +213,7 @@ class ServerLife:
                 self._retry_at = None if retry_in is None else event.at + timedelta(seconds=retry_in)
             case Starting():
                 self.connects += 1
+                self.began, self.old = self.wanted.generation, False
             case Started() | Recovered() | HealthChanged():
                 self.error = None
                 self.failures = 0
@@ -231,7 +222,7 @@ class ServerLife:
                 self.note_failure(self._catalog.failure)
                 self.note_failure(self._health.problem)
         parked: ServerState = "needs_auth" if self.signed_out else "failed"
-        stopped: ServerState = "pending" if self.resting else "stopped"
+        stopped: ServerState = "pending" if self.wanted.mode == "rest" else "stopped"
         new = next_state(self.state, event, serving=self._serving_state(), parked=parked, stopped=stopped)
         return self._become(new, event) if new != self.state else None
 
@@ -247,8 +238,7 @@ class ServerLife:
         """Compute the state from those of the replicas. Return the event to emit if it has changed."""
         best = min(replicas, key=lambda each: rank(each.state))
         self.draining = self.draining and best.state in CONNECTED
-        rests = best.state == "stopped" and self.resting
-        new: ServerState = "stopping" if self.draining else "pending" if rests else best.state
+        new: ServerState = "stopping" if self.draining else best.state
         self._shown = best if new == best.state else None
         reason = None if self._shown is None else best._reason
         changed = self._become(new, event, reason) if new != self.state else None
@@ -301,15 +291,9 @@ class ServerLife:
             if each is not None:
                 self._emit(each)
 
-    def want(self, wanted: bool) -> None:
-        """Note that the server was started or stopped explicitly."""
-        self.wanted = wanted
-        self.wishes += 1
-        self.resting = self.resting and wanted
-
     def note_stopped(self) -> None:
-        """Become ``stopped`` if the server is parked or lazy: no actor runs whose end could be followed."""
-        self._follow_own(Stopped, PARKED | {"pending"})
+        """Become ``stopped``, or ``pending`` if it rests, unless an actor runs whose end is followed."""
+        self._follow_own(Stopped, PARKED | {"pending", "stopped"})
 
     def note_connecting(self, link: Link) -> None:
         """Note the link over which the server is being connected."""
@@ -326,19 +310,8 @@ class ServerLife:
             logger.log(self.level_of_attempt, "%s", self.overdue)
             self._wake()
 
-    def end_rest(self) -> None:
-        """Note that it has been disconnected because it was idle. Callers that wait for that may wake it now."""
-        self.resting = False
-        self._wake()
-
-    def count_returns(self, change: int) -> None:
-        """Note that a change is about to disconnect it in order to connect it again (1), or has ended (-1)."""
-        self.returning += change
-        self._wake()
-
-    def count_starts(self, change: int) -> None:
-        """Note that an explicit start or reconnect has begun (1), or ended (-1)."""
-        self.starts += change
+    def note_change(self) -> None:
+        """Wake the tasks that wait for a change of anything but the state."""
         self._wake()
 
     def leave(self) -> None:
@@ -358,30 +331,6 @@ class ServerLife:
         while self.state not in states:
             await self.wait_change()
         return self.state
-
-    async def wait_connected(self) -> ServerState:
-        """Wait until the server serves, is parked or is stopped, and return its state.
-
-        A server that is not required is awaited for at most its ``connect_timeout``.
-        """
-        timeout = self._config.connect_timeout
-        until = math.inf if self._required or timeout is None else trio.current_time() + timeout
-        await trio.lowlevel.checkpoint()
-        while not self.settled:
-            with trio.move_on_at(until if self.overdue else math.inf) as scope:
-                await self.wait_change()
-            if scope.cancelled_caught:
-                break
-        return self.state
-
-    async def wait_awaited(self) -> None:
-        """Wait until it has been connected, or has failed to, or is optional and overdue.
-
-        Raises:
-            ServerUnavailable: the group was closed, or the server was removed from it.
-        """
-        while self.awaited:
-            await self.wait_change()
 
     async def wait_change(self) -> None:
         """Wait until the state changes.
@@ -412,9 +361,14 @@ class ServerLife:
         old, self.state = self.state, new
         self.since, self.changed_at = event.time, event.at
         self.overdue = self._link = None
-        catalog, health, resting = self._catalog, self._health, self.resting
         self._reason = reason = reason or reason_of(
-            event, self.error, connects=self.connects, catalog=catalog, health=health, resting=resting
+            event,
+            self.error,
+            connects=self.connects,
+            catalog=self._catalog,
+            health=self._health,
+            wanted=self.wanted,
+            config=self._config,
         )
         if new in ("stopped", "pending"):
             self.error = None

@@ -9,9 +9,11 @@ from ..basics import problem_of
 from ._events import Draining, HealthChanged, Recovered
 
 if TYPE_CHECKING:
+    from ...config import ServerConfig
     from ...kernel import Event
     from ..tools import ServerCatalog
     from ._health import ServerHealth
+    from ._wanted import Wanted
 
 
 def reason_of(
@@ -21,7 +23,8 @@ def reason_of(
     connects: int,
     catalog: ServerCatalog,
     health: ServerHealth,
-    resting: bool,
+    wanted: Wanted,
+    config: ServerConfig,
 ) -> str:
     """Describe why the state changes.
 
@@ -31,7 +34,8 @@ def reason_of(
         connects: the number of attempts to connect.
         catalog: its tools.
         health: its health.
-        resting: whether it is stopped because it is idle.
+        wanted: what is wanted of it.
+        config: its configuration.
     """
     now = problem_of(error) if error is not None else "no error is known"
     match event:
@@ -56,9 +60,15 @@ def reason_of(
             what = "1 request" if requests == 1 else f"{requests} requests"
             reason = f"finishing {what}, for at most {seconds:g} s"
         case _:
-            asked = "not used for a while; the next request connects it again" if resting else "asked to stop"
-            reason = asked if error is None else f"stopped, after: {now}"
+            reason = _asked(wanted, config) if error is None else f"stopped, after: {now}"
     return reason
+
+
+def _asked(wanted: Wanted, config: ServerConfig) -> str:
+    if wanted.mode != "rest":
+        return "asked to stop"
+    why = "not used for a while" if wanted.config == config else "lazy from now on"
+    return f"{why}; the next request connects it again"
 
 
 def _tools(catalog: ServerCatalog, error: Exception | None) -> str:

@@ -8,8 +8,8 @@ server, with another `life`, `session` and `health`; all other parts are the sam
 
 The state of a server with replicas is not written. It is that of the best replica, and is computed in the step of each
 event of one: kernel events, which come through `ServerRecord.follow`, and events of its own life, such as a change of
-its health, which come through `_emit_for`. Only the wishes of callers (`ServerLife.wanted` and the like) belong to the
-life of the server; replicas ask for them there (`ServerRecord.server`).
+its health, which come through `_emit_for`. Only what is wanted (`ServerLife.wanted`) belongs to the life of the server,
+where the lives of replicas ask for it.
 
 The records of replicas are made anew with each configuration (`_divide`), while no actor of the server runs.
 """
@@ -25,7 +25,7 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 
 from ...catalog.names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
-from ...kernel import Crashed, StartFailed
+from ...kernel import Crashed, StartFailed, Starting
 from ..basics import Capacity, Certificates
 from ..policy import Calls
 from ..tools import ServerCatalog
@@ -36,9 +36,10 @@ from ._life import ServerLife
 from ._notifications import Listeners, NotificationsMissed
 from ._reporter import CatalogReporter
 from ._resources import KeptResources
-from ._state import CONNECTED
+from ._state import CONNECTED, FAILED, PARKED
 from ._subscriptions import Subscriptions
 from ._transitions import is_followed
+from ._wanted import moved, used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from ..policy import Deadline, DeadlineTimer, Era
     from ._events import ServerEvent
     from ._status import ServerInfo
+    from ._wanted import Seen
 
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
@@ -202,6 +204,7 @@ class ServerRecord:
         self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
         self._emit = emit
+        self._applied = config
         self._divide()
 
     def configure(
@@ -233,21 +236,56 @@ class ServerRecord:
         """Take over an equal configuration that is written elsewhere (``source``). The connection stays."""
         for each in (self, *self.replicas):
             each.config = config
-        self._reporter.config = config
+        self._reporter.config = self._applied = config
+        self.life.want(moved(self.life.wanted, config))
+
+    @property
+    def seen(self) -> tuple[Seen, ...]:
+        """What decisions about the server need to know of its connections."""
+        return tuple(each.life.seen for each in self.replicas)
+
+    @property
+    def current(self) -> bool:
+        """True if the server has the configuration that is wanted, and so has its own supervisor."""
+        return self._applied is self.life.wanted.config
+
+    def note_applied(self, config: ServerConfig) -> None:
+        """Note the configuration with which the server's own supervisor was started."""
+        self._applied = config
+        self.life.note_change()
+
+    @property
+    def failed(self) -> bool:
+        """True if the server has failed, and was not stopped."""
+        return self.life.wanted.mode == "run" and self.life.state in FAILED
 
     @property
     def is_used(self) -> bool:
         """True while a request has no outcome yet, or a subscription is registered."""
         return bool(self.calls.deadlines.pending(queued=True) or len(self.subscriptions))
 
+    def ignores(self, event: Event) -> bool:
+        """Return True for an event of an incarnation that has nothing to run.
+
+        Decided once for each, when it begins: its actor looks, too, and something else may be wanted by then.
+        """
+        life = self.replica(event.actor).life
+        if isinstance(event, Starting):
+            life.ignored = self.life.idle
+        return life.ignored and life.state in ("pending", "stopped")
+
     def follow(self, event: Event) -> Sequence[ServerEvent]:
         """Take an event of an actor of this server into account. Return the events to emit if a state has changed."""
         if isinstance(event, Crashed | StartFailed):
             self.replica(event.actor).session.pid = None  # at once, and not only when the connection has been left
         if len(self.replicas) > 1:
-            return self._follow_replicas(event)
-        changed = self.life.follow(event)
-        return () if changed is None else (changed,)
+            changes = self._follow_replicas(event)
+        else:
+            changed = self.life.follow(event)
+            changes = () if changed is None else (changed,)
+        if self.life.state in PARKED and self.life.wanted.mode == "rest":
+            self.life.want(used(self.life.wanted))  # it has failed before it came to rest
+        return changes
 
     def keep_stderr(self) -> None:
         """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
@@ -296,8 +334,8 @@ class ServerRecord:
             replica.health,
             required=self.required,
             on_change=self._reflect,
+            of=self.life,
         )
-        replica.life.wanted = True  # its server decides
         return replica
 
     def _reflect(self) -> None:

@@ -26,8 +26,5 @@ FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "fail
 PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
 """The server does not run; only a change, or an attempt after a long time, can bring it back."""
 
-SETTLED: Final[frozenset[ServerState]] = ACTIVE | PARKED | {"stopped"}
-"""The server serves, or will not by itself."""
-
 LISTED: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
 """Known tools are shown: the server serves, or is about to, or will when it is used."""

@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "pending": frozenset({"connecting", "stopped"}),
-    "connecting": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopped"}),
+    "connecting": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopped", "pending"}),
     "ready": frozenset({"degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
     "degraded": frozenset({"ready", "unhealthy", "backoff", "failed", "needs_auth", "stopping"}),
     "unhealthy": frozenset({"ready", "degraded", "backoff", "failed", "needs_auth", "stopping"}),
     "backoff": frozenset({"connecting", "failed", "needs_auth", "stopping", "stopped", "pending"}),
-    "failed": frozenset({"connecting", "stopped"}),
-    "needs_auth": frozenset({"connecting", "stopped"}),
+    "failed": frozenset({"connecting", "stopped", "pending"}),
+    "needs_auth": frozenset({"connecting", "stopped", "pending"}),
     "stopping": frozenset({"stopped", "backoff", "pending"}),
-    "stopped": frozenset({"connecting"}),
+    "stopped": frozenset({"connecting", "pending"}),
 }
 """The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` if no attempt
-follows. So does a connection that is lost while the server finishes its requests. A server that was idle becomes
-``pending`` again."""
+follows. So does a connection that is lost while the server finishes its requests. A server that was idle, or is lazy
+from now on, becomes ``pending`` again."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",

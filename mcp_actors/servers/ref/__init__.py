@@ -6,16 +6,16 @@ The group comes in. It may touch everything below, and knows of no other server.
 from __future__ import annotations
 
 from ._lifecycle import (
-    Change as Change,
+    Look as Look,
     Reconnect as Reconnect,
     Retire as Retire,
     ServerEntry as ServerEntry,
-    Start as Start,
-    Stop as Stop,
-    change as change,
+    Wish as Wish,
+    reconnect as reconnect,
     restart as restart,
-    starting as starting,
-    turns as turns,
+    take_back as take_back,
+    tell as tell,
+    wait_started as wait_started,
 )
 from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef

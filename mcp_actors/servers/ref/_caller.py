@@ -34,7 +34,7 @@ from ...kernel import open_actor
 from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
-from ..record import ACTIVE, ServerRecord, server_of
+from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready
 from ._failures import (
     log_suggestion,
     mailbox_full,
@@ -44,7 +44,7 @@ from ._failures import (
     unavailable,
     would_deadlock,
 )
-from ._lifecycle import Start
+from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -182,7 +182,7 @@ class Caller:
     async def _pause(self, seconds: float) -> None:
         """Wait before the next attempt. Return early if the server stops or leaves; the next attempt then raises."""
         with trio.move_on_after(seconds), suppress(ServerUnavailable):  # the group was closed
-            while self._is_wanted() and not self._life.leaving:
+            while self._life.state in ACTIVE or (self._is_wanted() and not self._life.leaving):
                 await self._life.wait_change()
 
     def _admit(self, deadline: Deadline) -> Ticket | None:
@@ -265,7 +265,8 @@ class Caller:
             client_info=self._record.client_info,
             certificates=self._record.certificates,
         )
-        record.life.wanted, record.life.asks_left = True, 0  # the connection of the server asks a person, once for all
+        record.life.want(started(record.life.wanted))
+        record.life.asks_left = 0  # the connection of the server asks a person, once for all
         record.opening = evolve(self._record.opening)
         record.calls.deadlines = self._calls.deadlines
         record.catalog = self._record.catalog.copy_for_isolated()
@@ -298,7 +299,7 @@ class Caller:
 
     def _is_wanted(self) -> bool:
         """Return False once the server was stopped or its group was closed."""
-        return self._life.wanted and self._lifecycle.state == "running"
+        return self._life.wanted.mode in ("run", "rest") and self._lifecycle.state == "running"
 
     async def _wait_unwanted(self) -> None:
         """Wait until the server is stopped or its group is closed."""
@@ -327,16 +328,16 @@ class Caller:
         """
         if self._life.leaving:
             raise self._life.gone()
-        if self._life.dormant:
+        if self._life.wanted.mode == "rest":
             self.wake()
         elif self._life.signed_out or (self._config.when_down == "fail" and self._life.error is not None):
             raise self.unavailable() from self._life.error
 
     def wake(self) -> None:
         """Start connecting a lazy server and return at once. Requests wait in the mailbox meanwhile."""
-        self._life.wanted = True
+        self._life.want(used(self._life.wanted))
         try:
-            self._lifecycle.tell_nowait(Start((self._server,)))
+            tell(self._lifecycle, Look(self._server))
         except ActorStopped:
             raise self._life.gone() from None
 
@@ -345,8 +346,15 @@ class Caller:
 
         Also None while the group is being closed, which ends subscriptions with an error of its own.
         """
-        gone = self._life.settled and self._life.state not in ACTIVE
+        if self._life.state not in (*PARKED, "stopped") or self._life.leaving in ("block", "signal"):
+            return None
+        gone = self.verdict_of_ready in ("failed", "superseded")
         return self.unavailable() if gone and self._lifecycle.state == "running" else None
+
+    @property
+    def verdict_of_ready(self) -> str:
+        """The verdict for a wait until the server serves."""
+        return verdict_of_ready(self._life.wanted, self._record.seen, current=self._record.current)
 
     def unavailable(self) -> ServerUnavailable:
         """Return the error for a request to a server that is not serving."""

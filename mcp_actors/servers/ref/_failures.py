@@ -58,7 +58,7 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     """Return the error for a request to a server that is not serving."""
     server, state, error, retry_at = config.name, life.state, life.error, life.retry_at
     restart = f"await servers[{server!r}].restart()"
-    if state == "stopped" or not life.wanted:
+    if state == "stopped" or life.wanted.mode in ("stop", "leave"):
         problem = f"is {'stopped' if state == 'stopped' else 'being stopped'}; to connect it again, "
         message = f"server {server!r} {problem}await servers[{server!r}].start()"
         return ServerUnavailable(message, server=server, state=state, last_error=error)
@@ -82,6 +82,15 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
         problem = "was disconnected before it took the request, and connects again; send the request again"
     message = f"server {server!r} {problem}"
     return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)
+
+
+def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
+    """Return the error for the start of a server that was stopped before it was connected."""
+    message = (
+        f"server {config.name!r} was stopped meanwhile by another call of stop(); to connect it again, "
+        f"await servers[{config.name!r}].start()"
+    )
+    return ServerUnavailable(message, server=config.name, state=life.state, last_error=life.error)
 
 
 def note_suggestion(request: Request[Any], failure: Exception, record: ServerRecord) -> None:

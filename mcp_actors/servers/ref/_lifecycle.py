@@ -1,29 +1,33 @@
-"""Ask for changes of servers: start, stop and reconnect.
+"""Ask for changes of servers: start, stop, restart and reconnect.
 
-The lifecycle actor of the group carries them out (``group._lifecycle``), because a change must be completed even if its
-caller is cancelled half-way: callers of a server that was closed for a reconnect, and then forgotten, would wait
-forever.
+An operation replaces what is wanted of a server (`Wanted`) in the caller's step, and then waits for the verdict of that
+wish. The group carries out what is wanted (``group._loop``), so a caller that is cancelled leaves a change that is made
+nevertheless: callers of a server that was closed for a reconnect, and then forgotten, would wait forever.
 """
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from functools import cached_property, partial
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from copy import copy
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
 from attrs import field, frozen
 
+from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ..._flavor import check_trio
 from ...kernel import Call, SupervisorRef
 from ..basics import fan_out, open_background
+from ..record import UP, restarted, rested, started, stopped, verdict_of_start, verdict_of_stop
+from ._failures import stopped_meanwhile
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterable, Sequence
 
     from ...kernel import ActorRef
-    from ..record import Retirement, ServerRecord
+    from ..record import Retirement, ServerRecord, Verdict, Wanted
 
 
 @frozen
@@ -33,11 +37,6 @@ class ServerEntry:
     record: ServerRecord
     supervisor: SupervisorRef
     group: SupervisorRef
-
-    @cached_property
-    def turn(self) -> trio.Lock:
-        """Held by the change that is being carried out."""
-        return trio.Lock()
 
     @property
     def name(self) -> str:
@@ -53,10 +52,14 @@ class ServerEntry:
         return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
 
     async def wake(self) -> None:
-        """Start its own supervisor if that is dormant. Changes of its actor that are asked for meanwhile wait there."""
+        """Start its own supervisor if that is dormant. Changes of its actor that are asked for meanwhile wait there.
+
+        **Cancellation**: is delivered later. This takes a few steps.
+        """
         if not self.record.woken:
             self.record.woken = True
-            await restart(self.group, self.supervisor.name)
+            with trio.CancelScope(shield=True):  # else it would be woken by nobody
+                await restart(self.group, self.supervisor.name)
 
     def note_stopped(self) -> None:
         """Show it as stopped if no actor runs whose end could be followed."""
@@ -65,28 +68,20 @@ class ServerEntry:
             record.life.note_stopped()
 
     async def start(self) -> None:
-        """Start its actor if that does not run; of replicas, those that do not run.
+        """Start its actor if that does not run; of replicas, those that do not run. Its state shows a failure.
 
         Raises:
-            ActorStartError: it is required and did not start, or it was stopped meanwhile.
-            ActorStopped: the group was closed.
+            ActorStopped, ActorCrashed: the group was closed.
         """
-        await self.wake()
-        if not self.record.life.wanted:  # stop() was called meanwhile
-            return
-        if await restart(self.supervisor, self.name) or len(self.record.replicas) == 1:
-            return
-        failures: list[ActorStartError] = []
-        await fan_out(partial(self._start_replica, failures=failures), self.record.replicas, "start")
-        if failures:
-            raise failures[0]
+        with suppress(ActorStartError):
+            await self.wake()
+            if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
+                await fan_out(self._start_replica, self.record.replicas, "start")
 
-    async def _start_replica(self, replica: ServerRecord, failures: list[ActorStartError]) -> None:
+    async def _start_replica(self, replica: ServerRecord) -> None:
         async with self.open_pool() as pool:
-            try:
+            with suppress(ActorStartError):
                 await restart(pool, replica.name)
-            except ActorStartError as exc:
-                failures.append(exc)
 
     @asynccontextmanager
     async def open_pool(self) -> AsyncIterator[SupervisorRef]:
@@ -120,126 +115,211 @@ async def restart(supervisor: SupervisorRef, child: str) -> bool:
     return True
 
 
-@asynccontextmanager
-async def turns(servers: tuple[ServerEntry, ...]) -> AsyncIterator[tuple[ServerEntry, ...]]:
-    """Acquire the turn of each server. Yields those that were not removed meanwhile.
-
-    All changes acquire turns in the order of the names, so no two can deadlock.
-    """
-    async with AsyncExitStack() as stack:
-        for server in sorted(servers, key=lambda server: server.name):
-            await stack.enter_async_context(server.turn)
-        yield tuple(server for server in servers if not server.record.life.leaving)
-
-
-@contextmanager
-def starting(servers: tuple[ServerEntry, ...]) -> Iterator[None]:
-    """Let waits for these servers outlast this block, in which they are started, unless they are stopped meanwhile.
-
-    The caller of a change is in such a block from its first step on, and the change itself, which may outlive it.
-    """
-    for server in servers:
-        server.record.life.count_starts(1)
-    try:
-        yield
-    finally:
-        for server in servers:
-            server.record.life.count_starts(-1)
+# --- wishes -----------------------------------------------------------------------------------------------------------
 
 
 @frozen(eq=False)
-class Change(Call[None]):
-    """A change of servers.
-
-    Attributes:
-        waiting: the scope in which its caller waits. It is a shield until the change has begun: a caller that was
-            cancelled before would take it back, although the server is wanted, or not wanted, since its first step.
-    """
-
-    servers: tuple[ServerEntry, ...]
-    waiting: trio.CancelScope = field(factory=partial(trio.CancelScope, shield=True), init=False)
-
-
-@frozen(eq=False)
-class Reconnect(Change):
-    """Close these connections, then connect them again concurrently.
-
-    With ``failed_only``, a server that is no longer failed when it is this change's turn is left alone. With ``ask``,
-    they may ask a person to sign in, by a configured callback.
-    """
-
-    failed_only: bool = False
-    ask: bool = field(default=True, kw_only=True)
-
-
-@frozen(eq=False)
-class Start(Change):
-    """Connect servers that do not run."""
-
-
-@frozen(eq=False)
-class Stop(Change):
-    """Disconnect servers and keep them stopped. It overtakes other changes, so it also ends a connect that hangs."""
+class Look(Call[None]):
+    """Carry out what is wanted of a server."""
 
     control: ClassVar[bool] = True
+    server: ServerEntry
 
 
 @frozen(eq=False)
 class Retire(Call[None]):
     """Disconnect a server that is idle; or a connection of it that is old, and connect it again.
 
-    It is left alone if it has been started, stopped or connected anew since: then this was about another connection.
+    It is left alone if something was wished, or another connection has begun, since: then this was about that one.
     """
 
     server: ServerEntry
     why: Retirement
     record: ServerRecord
     incarnation: int
-    wishes: int
+    generation: int
 
 
-async def change(lifecycle: ActorRef, message: Change) -> None:
-    """Make a change and wait for it, but not for the overdue connect of an optional server, which goes on.
+@frozen(eq=False)
+class Wish:
+    """What a change has made wanted of a server, and what was wanted before."""
+
+    server: ServerEntry
+    mine: Wanted
+    before: Wanted
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.server.name
+
+
+@frozen(eq=False)
+class Reconnect(Call[None]):
+    """Connect servers anew. If a required one fails, those that did not run before are as before again."""
+
+    wishes: tuple[Wish, ...]
+
+
+@frozen(eq=False)
+class _Ends:
+    """Waits until the connections from before a reconnect have ended, of all its servers."""
+
+    wishes: list[Wish] = field(factory=list)
+
+    async def wait(self) -> None:
+        for each in self.wishes:
+            record, fresh = each.server.record, each.mine.fresh
+            with suppress(ServerUnavailable):  # the server was removed
+                while any(seen.state in UP and seen.began < fresh for seen in record.seen):
+                    await record.life.wait_change()
+
+
+def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
+    """Tell the actor that carries out changes. A change is no part of the request or connection that asks for it.
 
     Raises:
-        ConnectFailed: a required server could not be connected. Servers that this change started are stopped again;
-            the others are unaffected.
-        ServerUnavailable: the group was closed, or one of the servers was removed from it.
+        ActorStopped: the group was closed.
+    """
+    Context().run(lifecycle.tell_nowait, message)
+
+
+async def start(lifecycle: ActorRef, server: ServerEntry) -> None:
+    """Start a server, and wait for its connect; not for the overdue connect of an optional one, which goes on.
+
+    Raises:
+        ConnectFailed: it is required and could not be connected.
+        ServerUnavailable: it was stopped or removed meanwhile, or the group was closed.
         RuntimeError: the caller is outside the Trio run of the group.
     """
-    subject = " and ".join(f"server {server.name!r}" for server in message.servers) or "this group of servers"
-    check_trio(subject, here=all(server.record.calls.deadlines.lives_here for server in message.servers))
+    await _begin((server,))
+    life = server.record.life
+    wish = Wish(server, started(life.wanted), life.wanted)
+    _make([wish], lifecycle)
+    await wait_started([wish])
+
+
+async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
+    """Stop a server, and wait until its connection has ended.
+
+    Raises:
+        ServerUnavailable: it was removed meanwhile, or the group was closed.
+        RuntimeError: as for `start`.
+    """
+    await _begin((server,))
+    record = server.record
+    mine = stopped(record.life.wanted)
+    _make([Wish(server, mine, record.life.wanted)], lifecycle)
+    if not record.woken:
+        server.note_stopped()  # before the next request, which would start a server that was never used
+    while (verdict := verdict_of_stop(mine, record.life.wanted, record.seen)) == "wait":
+        await record.life.wait_change()
+    if verdict == "superseded":
+        raise record.life.gone()
+
+
+async def reconnect(
+    lifecycle: ActorRef, servers: Sequence[ServerEntry], *, failed_only: bool = False, ask: bool = True
+) -> None:
+    """Close the connections of servers, then connect them again concurrently, and wait as `start` does.
+
+    Args:
+        lifecycle: the actor that carries it out.
+        servers: the servers.
+        failed_only: whether those that have not failed are left alone.
+        ask: whether they may ask a person to sign in, by a configured callback.
+
+    Raises:
+        ConnectFailed: a required one could not be connected: the first of these; the others are notes.
+        ServerUnavailable, RuntimeError: as for `start`.
+    """
+    await _begin(servers)
+    ends = _Ends()
+    for server in (each for each in servers if each.record.failed or not failed_only):
+        before = server.record.life.wanted
+        ends.wishes.append(Wish(server, restarted(before, ask=ask, after=ends.wait), before))
+    if ends.wishes:
+        _make(ends.wishes, lifecycle)
+        with suppress(ActorStopped):
+            tell(lifecycle, Reconnect(tuple(ends.wishes)))
+        await take_back(lifecycle, ends.wishes)
+        await wait_started(ends.wishes)
+
+
+async def _begin(servers: Sequence[ServerEntry]) -> None:
+    subject = " and ".join(f"server {server.name!r}" for server in servers) or "this group of servers"
+    check_trio(subject, here=all(server.record.calls.deadlines.lives_here for server in servers))
     await trio.lowlevel.checkpoint_if_cancelled()
-    if not message.servers:
-        return
-    for server in message.servers:
+    for server in servers:
         if server.record.life.leaving:
             raise server.record.life.gone()
-    if not (isinstance(message, Reconnect) and message.failed_only):
-        # Set before the change waits for its turn: the latest call of start() or stop() wins.
-        for server in message.servers:
-            server.record.life.want(not isinstance(message, Stop))
-            if isinstance(message, Stop) and not server.record.woken:
-                server.note_stopped()  # before the next request, which would start a server that was never used
-    started = () if isinstance(message, Stop) else message.servers
-    try:
-        with message.waiting, starting(started):
-            async with open_background() as background:
-                for server in started:
-                    task = f"{server.name}:overdue"
-                    background.start_soon(_leave_if_overdue, message, server.record, name=task)
-                await lifecycle.call(message)
-                for server in started:  # a new configuration may have come meanwhile, which is yet to be connected
-                    await server.record.life.wait_awaited()
-    except (ActorStopped, ActorCrashed):
-        raise message.servers[0].record.life.gone() from None
 
 
-async def _leave_if_overdue(change: Change, record: ServerRecord) -> None:
-    """Cancel the wait when a server is overdue and no other server has to be waited for."""
-    with suppress(ServerUnavailable):  # the group was closed, or the server removed
-        while True:
-            await record.life.wait_connected()
-            if record.life.overdue and not any(server.record.life.awaited for server in change.servers):
-                change.waiting.cancel("every server that is still connecting is overdue")
-            await record.life.wait_change()
+def _make(wishes: Iterable[Wish], lifecycle: ActorRef) -> None:
+    for each in wishes:
+        each.server.record.life.want(each.mine)
+    for each in wishes:
+        try:
+            tell(lifecycle, Look(each.server))
+        except ActorStopped:
+            raise each.server.record.life.gone() from None
+
+
+async def wait_started(wishes: Iterable[Wish]) -> None:
+    """Wait for the verdicts of wishes.
+
+    Raises:
+        ConnectFailed: a required server could not be connected: the first of these; the others are notes.
+        ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
+    """
+    failures: list[Exception] = []
+    overtaken: list[ServerUnavailable] = []
+    for wish in wishes:
+        record = wish.server.record
+        verdict = await outcome_of(wish)
+        if verdict == "superseded":
+            life = record.life
+            overtaken.append(life.gone() if life.leaving else stopped_meanwhile(record.config, life))
+        elif verdict == "failed" and record.required:
+            errors = (each.life.error for each in record.replicas)
+            failures += [copy(error) for error in errors if error is not None][:1]  # to be raised, and get notes
+    if failures or overtaken:
+        failure = first_of([*failures, *overtaken])
+        raise failure from failure.__cause__
+
+
+async def outcome_of(wish: Wish) -> Verdict:
+    """Wait for the verdict of a wish, and return it.
+
+    Raises:
+        ServerUnavailable: the group was closed, or the server was removed from it.
+    """
+    record = wish.server.record
+    while True:
+        verdict = verdict_of_start(
+            wish.mine, record.life.wanted, record.seen, current=record.current, required=record.required
+        )
+        if verdict != "wait":
+            return verdict
+        await record.life.wait_change()
+
+
+async def take_back(lifecycle: ActorRef, wishes: Sequence[Wish]) -> None:
+    """Wait for a reconnect. If a required server fails, let those rest or stop again that did not run before.
+
+    Its caller does this, and the group in any case.
+    """
+    with suppress(ServerUnavailable):  # the group was closed
+        verdicts = {wish: await outcome_of(wish) for wish in wishes}
+        if not any(verdict == "failed" and wish.server.record.required for wish, verdict in verdicts.items()):
+            return
+        back = [wish for wish, verdict in verdicts.items() if verdict == "done" and wish.before.mode != "run"]
+        for wish in back:
+            life = wish.server.record.life
+            if life.wanted is wish.mine:
+                life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
+                tell(lifecycle, Look(wish.server))
+        for wish in back:
+            record = wish.server.record
+            while record.life.wanted.mode != "run" and any(each.state in UP for each in record.seen):
+                await record.life.wait_change()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never
@@ -14,7 +15,7 @@ from ..._states import check_states
 from ...auth import SignInRequired
 from ..basics import fan_out
 from ..connection import is_signed_in, sign_in_to, sign_out_of
-from ..record import ACTIVE, CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
+from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
     CallTool,
     ListTools,
@@ -24,7 +25,8 @@ from ..requests import (
     given_level,
     members_of_call,
 )
-from ._lifecycle import Reconnect, Start, Stop, change
+from ._failures import stopped_meanwhile
+from ._lifecycle import reconnect, start, stop
 from ._pending import PendingRequest
 from ._prompts import PromptFunctions
 from ._resources import ResourceFunctions
@@ -345,9 +347,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
                 in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
-        await change(self._lifecycle, Reconnect((self._server,)))
+        await reconnect(self._lifecycle, (self._server,))
 
     async def stop(self) -> None:
         """Disconnect the server and keep it stopped. Its requests fail at once, those in flight too.
@@ -360,7 +362,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ServerUnavailable: the group was closed.
         """
-        await change(self._lifecycle, Stop((self._server,)))
+        await stop(self._lifecycle, self._server)
 
     async def start(self) -> None:
         """Connect a server that was stopped or has failed. Does nothing if it runs or is about to be retried.
@@ -370,9 +372,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
                 in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
-        await change(self._lifecycle, Start((self._server,)))
+        await start(self._lifecycle, self._server)
 
     async def sign_in(self, *, show: SignInCallback | None = None) -> None:
         """Let a person sign in, then connect the server and wait until it serves.
@@ -388,9 +390,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
-            ServerUnavailable: the server could not be connected afterwards.
+            ServerUnavailable: the server could not be connected afterwards, or `stop` was called during the sign-in.
         """
+        before = self._record.life.wanted
         await sign_in_to(self.config, show, self._record.life.error)
+        wanted = self._record.life.wanted
+        if wanted.mode == "stop" and wanted.generation != before.generation:
+            raise stopped_meanwhile(self.config, self._record.life)
         await self.restart()
         await self.wait_ready()
 
@@ -412,9 +418,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the group was closed.
         """
         signed_out = await sign_out_of(self.config)
-        if signed_out and self._record.life.wanted:
+        if signed_out and self._record.life.wanted.mode == "run":
             with suppress(SignInRequired):
-                await change(self._lifecycle, Reconnect((self._server,), ask=False))
+                await reconnect(self._lifecycle, (self._server,), ask=False)
         return signed_out
 
     async def signed_in(self) -> bool:
@@ -438,14 +444,18 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the server has failed or was stopped, and is not being started; or it is optional and has
                 not answered within ``connect_timeout``, and keeps ``connecting``.
         """
-        life = self._record.life
-        await trio.lowlevel.checkpoint_if_cancelled()
-        while life.resting:  # it is being disconnected as idle, and can be woken after that
-            await life.wait_change()
-        if life.dormant:
-            self._caller.wake()
-        if await life.wait_connected() not in ACTIVE:
-            raise self._caller.unavailable() from self._record.life.error
+        await trio.lowlevel.checkpoint()
+        life, timeout = self._record.life, self.config.connect_timeout
+        until = math.inf if self._record.required or timeout is None else trio.current_time() + timeout
+        while (verdict := self._caller.verdict_of_ready) == "wait":
+            if life.wanted.mode == "rest":
+                self._caller.wake()
+            with trio.move_on_at(until if life.overdue else math.inf) as scope:
+                await life.wait_change()
+            if scope.cancelled_caught:
+                break
+        if verdict != "done":
+            raise self._caller.unavailable() from life.error
 
 
 def _status_of(replica: ServerRecord, server: ActorStatistics) -> ReplicaStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,6 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
-from mcp_actors.servers.ref import Reconnect
 from mcp_actors.servers.sources import Difference, Given, compare
 
 from ...messages import Said
@@ -467,7 +467,8 @@ async def test_a_required_server_that_fails_with_its_new_configuration_can_be_re
         with pytest.raises(ConnectFailed, match="not today"):
             await group.reload(House("a").config(), fault.config("b", required=True), House("c").config())
         assert [*group] == ["a", "b", "c"]
-        assert [ref.state for ref in group.configured] == ["ready", "backoff", "ready"]
+        assert [ref.state for ref in group.configured] == ["ready", group["b"].state, "ready"]
+        assert group["b"].state in ("backoff", "connecting")
         assert [group[name].statistics().incarnation for name in ("a", "c")] == [2, 1]
         with pytest.raises(ConnectFailed, match="not today"):
             await group["b"].restart()
@@ -597,15 +598,17 @@ async def test_two_changes_that_touch_the_same_servers_do_not_deadlock() -> None
         assert [await who(group, house.name) for house in houses] == ["a", "b", "c"]
 
 
-async def test_turns_are_acquired_in_one_order(autojump_clock: MockClock) -> None:
-    """Each of the two would wait for the server whose turn the other one has."""
+async def test_reconnects_that_name_servers_in_another_order_do_not_wait_for_each_other_for_ever(
+    autojump_clock: MockClock,
+) -> None:
     async with open_servers(House("a").config(), House("b").config()) as group:
-        entries = tuple(member.entry for member in group._roster.members.values())
         with trio.fail_after(60):
             async with trio.open_nursery() as nursery:
-                for servers in (entries, entries[::-1]):
-                    nursery.start_soon(group._lifecycle.call, Reconnect(servers))
-        assert [ref.statistics().incarnation for ref in group.configured] == [3, 3]
+                nursery.start_soon(group.reconnect, "a", "b")
+                nursery.start_soon(group.reconnect, "b", "a")
+                nursery.start_soon(partial(group.reconnect, failed_only=False))
+        assert [ref.state for ref in group.configured] == ["ready", "ready"]
+        assert [ref.statistics().incarnation for ref in group.configured] == [2, 2]
 
 
 @pytest.mark.parametrize("delay", range(0, 60, 3))
@@ -645,7 +648,91 @@ async def test_a_group_that_is_closed_ends_a_change(required: bool) -> None:
     async with trio.open_nursery() as nursery, open_servers(House("a").config()) as group:
         nursery.start_soon(adding.of, group.add, slow.config(required=required, connect_timeout=None))
         await wait_all_tasks_blocked()
-    if required:
-        assert isinstance(adding.error, ServerUnavailable)
-    else:
-        assert adding.value.state == "stopped"  # it had been added
+    assert isinstance(adding.error, ServerUnavailable)
+
+
+@pytest.mark.parametrize("calling", [False, True])
+async def test_a_reload_from_eager_to_lazy_connects_nothing(calling: bool, autojump_clock: MockClock) -> None:
+    """C-64: the server rests until it is used, after its calls in flight."""
+    a, call = House("a"), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        if calling:
+            nursery.start_soon(call.of, group["a"].call_tool, "hold")
+            await wait_all_tasks_blocked()
+            nursery.start_soon(group.reload, a.config(connect="lazy"))
+            await group["a"].wait_state("stopping")
+            a.let_go.set()
+        else:
+            await group.reload(a.config(connect="lazy"))
+        await group["a"].wait_state("pending")
+        await trio.sleep(100)
+        assert (group["a"].state, a.starts, len(group.tools) > 0) == ("pending", 1, True)
+        assert call.error is None
+        assert await who(group, "a") == "a"
+        assert a.starts == 2
+
+
+async def test_a_reload_to_lazy_ends_a_connect_and_a_failed_server_rests() -> None:
+    """C-64."""
+    slow, fault = House("slow"), Fault()
+    fault.on_enter = RuntimeError("not today")
+    async with open_servers(slow.config(), fault.config("b", restart=NEVER)) as group, trio.open_nursery() as nursery:
+        slow.entered = trio.Event()
+        nursery.start_soon(group["slow"].restart)
+        await group["slow"].wait_state("connecting")
+        assert group["b"].state == "failed"
+        fault.on_enter = None
+        await group.reload(slow.config(connect="lazy"), fault.config("b", connect="lazy"))
+        assert [ref.state for ref in group.configured] == ["pending", "pending"]
+        slow.entered.set()
+        assert await who(group, "slow") == "slow"
+        assert text_of(await group["b"].call_tool("ping")) == "pong"
+
+
+async def test_add_does_not_wait_for_the_calls_of_a_server_that_is_removed(autojump_clock: MockClock) -> None:
+    """C-65: but for those of its own name."""
+    a, b, call, removal, again = House("a"), House("b"), Outcome(), Outcome(), Outcome()
+    async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(removal.of, group.remove, "a")
+        await wait_all_tasks_blocked()
+        began = trio.current_time()
+        nursery.start_soon(again.of, group.add, House("a2").config("a"))
+        await group.add(b.config())
+        assert (await who(group, "b"), trio.current_time() - began) == ("b", 0)
+        await trio.sleep(10)
+        assert (removal.over, again.over, call.over) == (False, False, False)
+        a.let_go.set()
+        await again.result()
+        assert [text_of(await call.result()), *[await who(group, name) for name in group]] == ["a", "b", "a2"]
+
+
+@pytest.mark.parametrize("change", ["start", "restart", "reload", "replace"])
+async def test_a_change_that_a_stop_overtakes_says_so(change: str) -> None:
+    """C-62: whatever the server was doing, nobody is told of success while it is stopped."""
+    house, changing = House("a"), Outcome()
+    async with open_servers(house.config(required=True)) as group, trio.open_nursery() as nursery:
+        await group["a"].stop() if change == "start" else None
+        house.entered = trio.Event()
+        config = house.config(required=True, stop_timeout=7.0)
+        changes: dict[str, Any] = {"reload": partial(group.reload, config), "replace": partial(group.replace, config)}
+        nursery.start_soon(changing.of, changes.get(change) or getattr(group["a"], change))
+        await group["a"].wait_state("connecting")
+        await group["a"].stop()
+        with pytest.raises(ServerUnavailable, match="was stopped meanwhile by another call of stop"):
+            await changing.result()
+        assert group["a"].state == "stopped"
+
+
+async def test_the_failure_of_a_required_server_reaches_each_caller_that_waits_for_it() -> None:
+    """C-62: each gets an error of its own."""
+    fault, outcomes = Fault(), [Outcome() for _ in range(3)]
+    async with open_servers(fault.config("b", required=True)) as group:
+        fault.on_enter = RuntimeError("not today")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(outcomes[0].of, group["b"].restart)
+            nursery.start_soon(outcomes[1].of, group["b"].start)
+            nursery.start_soon(outcomes[2].of, group.reload, fault.config("b", required=True, stop_timeout=7.0))
+        assert [type(each.error) for each in outcomes] == [ConnectFailed] * 3
+        assert len({id(each.error) for each in outcomes}) == 3

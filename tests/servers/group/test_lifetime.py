@@ -294,11 +294,13 @@ async def test_a_stop_during_a_change_hides_the_tools_before_it_returns(
     for ticks in range(late, late + 3):
         a = House("a")
         async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
-            nursery.start_soon(change, group, a)
+            changing = Outcome()
+            nursery.start_soon(changing.of, change, group, a)
             for _ in range(ticks):
                 await trio.lowlevel.checkpoint()
             await group["a"].stop()
             assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
+        assert changing.error is None or "was stopped meanwhile" in str(changing.error)
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 3, 4] * 5)  # tasks run in any order
@@ -522,13 +524,15 @@ async def test_servers_that_start_together_are_not_renewed_together(autojump_clo
     assert len({round(time, 3) for time in renewed.values()}) > 10
 
 
-async def test_a_changed_time_counts_from_the_new_connection(autojump_clock: MockClock) -> None:
+async def test_a_changed_time_counts_from_the_next_connection(autojump_clock: MockClock) -> None:
+    """C-64: a reload of a server that rests leaves it resting."""
     a = House("a")
     async with open_servers(a.config()) as group:
         await group.reload(a.config(idle_timeout=10))
         await trio.sleep(12)
         assert state(group, "a") == "pending"
         await group.reload(a.config(idle_timeout=20))
-        assert state(group, "a") == "ready"
+        assert state(group, "a") == "pending"
+        await group["a"].wait_ready()
         await trio.sleep(19)
         assert state(group, "a") == "ready"

@@ -12,7 +12,7 @@ from mcp_actors import ConfigError, ConnectFailed, ServerConfig, open_servers
 
 from ...kernel.actors import leaving
 from ...messages import Said
-from ..groups import AT_ONCE, LATER, Events, reach, server
+from ..groups import AT_ONCE, LATER, Events, overtaken, reach, server
 from ..houses import House, absent, who
 
 
@@ -102,7 +102,7 @@ async def test_a_server_that_is_stopped_leaves_the_queue(autojump_clock: MockClo
     configs = [house.config(connect="lazy") for house in houses]
     async with open_servers(*configs, max_starting=1) as group, trio.open_nursery() as nursery:
         for name in "abc":
-            nursery.start_soon(who, group, name) if name != "b" else nursery.start_soon(group["b"].start)
+            nursery.start_soon(who, group, name) if name != "b" else nursery.start_soon(overtaken, group["b"].start)
             await wait_all_tasks_blocked()
         await group["b"].stop()
         a.entered.set()

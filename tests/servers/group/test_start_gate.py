@@ -22,7 +22,7 @@ from mcp_actors import (
 
 from ...messages import Said
 from ..fleet import Outcome
-from ..groups import AT_ONCE, BOUND, LATER, NEVER, pids_in, reach, server, state
+from ..groups import AT_ONCE, BOUND, LATER, NEVER, overtaken, pids_in, reach, server, state
 from ..links import MARGIN, text_of
 from ..processes import state_of
 from ..remembering import Server, change, deferred, remembered
@@ -195,7 +195,7 @@ async def test_a_late_server_that_is_given_up_shows_no_tools_any_more(tmp_path: 
         assert len(group.tools) == 0
         a.hold()
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(group["a"].start)
+            nursery.start_soon(overtaken, group["a"].start)
             await reach(group, "a", "connecting")
             assert deferred(group) == {"a": True}
             nursery.start_soon(group["a"].stop)

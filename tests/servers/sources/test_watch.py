@@ -18,6 +18,7 @@ from mcp_actors import ConfigError, LoadedConfig, ServerGroup, open_servers
 from mcp_actors.config import DirectorySource, FileSource, Rank
 from mcp_actors.servers import ConfigChanged, ConfigRejected, ServerAdded, ServerEvent, ServerRemoved
 
+from ..fleet import Outcome
 from ..groups import FOR_A_WHILE, Events, Fault
 from ..houses import House, absent, who
 from .written import A_WHILE, MANIFEST, Hangs, Parts, Twice, Written, lazy, no_descriptors, save
@@ -277,19 +278,19 @@ async def test_an_edit_is_not_lost_when_another_file_is_refused(
 
 async def test_an_edit_is_not_lost_when_its_reading_is_dropped(clock: MockClock, file: Path) -> None:
     """C-22: a reload with other arguments has read the file before that edit, and is applied after it."""
-    house, new = House("h"), Written("new")
+    slow, new = House("slow"), Written("new")
+    slow.entered = trio.Event()
     save(file, lazy("a"))
-    async with open_servers(FileSource(file), house.config(), watch=True) as group, trio.open_nursery() as nursery:
-        nursery.start_soon(group["h"].call_tool, "hold")
-        await wait_all_tasks_blocked()
-        nursery.start_soon(group.remove, "h")  # which waits for the call
+    async with open_servers(FileSource(file), watch=True) as group, trio.open_nursery() as nursery:
+        adding = Outcome()
+        nursery.start_soon(adding.of, group.add, slow.config(required=True))
         await wait_all_tasks_blocked()
         nursery.start_soon(group.reload, FileSource(file), new)
         await wait_all_tasks_blocked()
         save(file, lazy("b"))
         await trio.sleep(5)
-        assert [*group] == ["a", "h"]
-        house.let_go.set()
+        assert [*group] == ["a"]
+        slow.entered.set()
         await trio.sleep(5)
         assert [*group] == ["b"]
 
@@ -317,12 +318,12 @@ async def test_a_look_waits_until_the_next_edit_gets_another_time(file: Path) ->
 
 async def test_a_reading_of_replaced_sources_is_not_applied(clock: MockClock) -> None:
     """C-22: a reload was asked for first, and waits for its turn."""
-    house = House("a")
-    old, new = Written("old", (house.config(), absent("b", connect="lazy")), interval=1.0), Written("new")
+    slow = House("slow")
+    slow.entered = trio.Event()
+    old, new = Written("old", (absent("a", connect="lazy"), absent("b", connect="lazy")), interval=1.0), Written("new")
     async with open_servers(old, watch=True) as group, trio.open_nursery() as nursery:
-        nursery.start_soon(group["a"].call_tool, "hold")
-        await wait_all_tasks_blocked()
-        nursery.start_soon(group.remove, "a")  # which waits for the call
+        adding = Outcome()
+        nursery.start_soon(adding.of, group.add, slow.config(required=True))
         await wait_all_tasks_blocked()
         new.servers = (absent("n", connect="lazy"),)
         nursery.start_soon(group.reload, new)
@@ -330,7 +331,7 @@ async def test_a_reading_of_replaced_sources_is_not_applied(clock: MockClock) ->
         old.write(absent("o", connect="lazy"))
         await trio.sleep(1.5)
         assert (old.reads, [*group]) == (2, ["a", "b"])
-        house.let_go.set()
+        slow.entered.set()
         await trio.sleep(A_WHILE)
         assert [*group] == ["n"]
 

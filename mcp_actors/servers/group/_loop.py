@@ -1,0 +1,224 @@
+"""Carry out what is wanted of each server, one step at a time.
+
+This is the whole way of a change of one server, whatever has asked for it: `ServerLoops.look` asks `due` for the next
+step until there is none, and the steps follow. It may touch the supervisors of servers, their records and the roster.
+What is wanted is only read here, except that a server is used whose requests wait when it has come to rest.
+
+Theory of operation
+-------------------
+There is at most one loop for each server, so no two steps of one server meet. It runs in a handler of the lifecycle
+actor, which nothing cancels. A step that only waits (for requests in flight, or for a connect) ends early if it is of
+no use any more, because something else is wanted now: the loop looks again, and what the step has begun goes on in the
+server's own supervisor. So a stop overtakes a connect that hangs.
+
+A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
+own supervisor, which has the policies, is stopped and started again as the record says now, and starts the actor if it
+is to run. The mailbox, in which requests wait, and the record stay the same.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ServerUnavailable
+from ..basics import open_background
+from ..record import CONNECTED, UP, ConfigChanged, ServerRemoved, due, used
+from ..ref import restart
+from ..sources import changed_fields
+from ._leaving import drain
+from ._tree import supervisor_id
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ...kernel import SupervisorRef
+    from ..record import ServerLife, ServerRecord, Step, Wanted
+    from ..ref import ServerEntry
+    from ._memory import CatalogMemory
+    from ._roster import Roster
+
+
+LOOK_AGAIN: Final = 0.05
+"""Seconds after which a start is tried again that the supervisor has refused."""
+
+
+class ServerLoops:
+    """Carries out what is wanted of the servers of a group.
+
+    Args:
+        group: returns the supervisor of the group.
+        roster: the servers.
+        memory: the remembered catalogues; None remembers nothing.
+        seconds: how long a server that is disconnected may finish its requests.
+    """
+
+    def __init__(
+        self, group: Callable[[], SupervisorRef], roster: Roster, memory: CatalogMemory | None, seconds: float
+    ) -> None:
+        self._group = group
+        self._roster = roster
+        self._memory = memory
+        self._seconds = seconds
+        self._busy: set[ServerRecord] = set()
+
+    def is_busy(self, server: ServerEntry) -> bool:
+        """Return True while the loop of a server runs."""
+        return server.record in self._busy
+
+    async def look(self, server: ServerEntry) -> None:
+        """Carry out what is due. Return at once if the loop of the server runs: it looks again after its step."""
+        record, kept = server.record, not server.record.woken
+        if record in self._busy:
+            return
+        self._busy.add(record)
+        try:
+            with suppress(ActorStopped, ActorCrashed):  # the group is being closed
+                while (step := self._due(record, kept)) is not None:
+                    kept = await self._carry_out(step, server)
+        finally:
+            self._busy.remove(record)
+
+    def _due(self, record: ServerRecord, kept: bool = False) -> Step | None:
+        life, seen = record.life, record.seen
+        rests = life.wanted.mode == "rest" and not any(each.state in UP for each in seen)
+        if rests and record.calls.deadlines.pending(queued=True):
+            life.want(used(life.wanted))
+        return due(life.wanted, seen, current=record.current, kept=kept)
+
+    async def _carry_out(self, step: Step, server: ServerEntry) -> bool:
+        """Carry out a step. Return True if requests wait now although no connection follows by itself."""
+        match step:
+            case "disconnect":
+                return await self._once_finished(server.record, partial(self._disconnect, server))
+            case "renew":
+                old = next(each for each in server.record.replicas if each.life.old)
+                return await self._once_finished(old, partial(self._renew, server, old))
+            case "exchange":
+                return await self._exchange(server)
+            case "start":
+                await self._start(server)
+                return server.record.life.state in ("pending", "stopped")  # it was overtaken
+            case "stop":
+                await self._stop(server)
+            case "remove":
+                await self._remove(server)
+        return False
+
+    async def _once_finished(self, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
+        """End a connection once its requests in flight have ended. All others wait for the next one."""
+        kept = True  # unless it says otherwise: it may be overtaken in the moment in which it has stopped the actor
+        cut = record.life.wanted.cut
+        record.hold(True)
+        try:
+            # One that leaves finishes everything that it has accepted, and no other connection follows.
+            async with _unless(record.server.life, lambda wanted: wanted.cut > cut or wanted.mode == "leave"):
+                await drain(record, self._seconds, queued=False)
+                kept = await end()
+        finally:
+            record.hold(False)
+        return kept
+
+    async def _disconnect(self, server: ServerEntry) -> bool:
+        """Stop the actor, or the replicas, unless that is not due any more."""
+        record = server.record
+        if self._due(record) != "disconnect":
+            return False
+        await server.supervisor.stop_child(server.name, keep_mailbox=True)
+        if record.life.wanted.mode == "rest":
+            record.catalog.defer()
+        return True
+
+    async def _renew(self, server: ServerEntry, old: ServerRecord) -> bool:
+        """Stop a connection that is old, unless it has ended by itself. A replica is started again here, alone."""
+        ends = old.life.old and (old.life.draining or old.life.state in CONNECTED)
+        old.life.old = ends
+        if ends and old is server.record:
+            await server.supervisor.stop_child(server.name, keep_mailbox=True)
+        elif ends:
+            async with server.open_pool() as pool:
+                await pool.stop_child(old.name, keep_mailbox=True)
+                with suppress(ActorStartError):  # its state shows it
+                    await restart(pool, old.name)
+        return ends and old is server.record
+
+    async def _exchange(self, server: ServerEntry) -> bool:
+        """Take over the configuration, with the server's own supervisor. That starts the actor if it is to run."""
+        record, before = server.record, server.record.config
+        if record.woken:  # a start that was overtaken may have just begun
+            await server.supervisor.stop_child(server.name, keep_mailbox=True)
+        await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
+        wanted = record.life.wanted
+        self._roster.configure(record, wanted.config)
+        if self._memory is not None:
+            await self._memory.configured(record, before)
+        record.life.emit(ConfigChanged, fields=changed_fields(before, wanted.config))
+        if record.life.wanted.mode == "run":
+            _forgive(record, record.life.wanted)
+        await self._group().restart_child(supervisor_id(server.name))
+        record.note_applied(wanted.config)
+        if record.life.wanted.mode == "rest":
+            server.note_stopped()  # it is not used yet, whatever has become of it before
+        return record.life.wanted.mode != "stop"
+
+    async def _start(self, server: ServerEntry) -> None:
+        """Start the actor, or the replicas that do not run, and wait for the connect."""
+        record, mine = server.record, server.record.life.wanted
+        async with _unless(record.life, lambda wanted: wanted.mode != "run" or wanted.fresh > mine.fresh):
+            if mine.after is not None:
+                await mine.after()
+            _forgive(record, mine)
+            await server.start()
+            if self._due(record) == "start":  # its supervisor is about to start it, or still ends the last attempt
+                with trio.move_on_after(LOOK_AGAIN), suppress(ServerUnavailable):  # the group was closed
+                    await record.life.wait_change()
+
+    async def _stop(self, server: ServerEntry) -> None:
+        """Stop the actor. Its requests fail at once."""
+        if not server.record.woken:
+            await server.wake()  # and not stopped with its supervisor, which could carry out no later start
+            if server.record.life.wanted.mode == "run":  # start() was called meanwhile
+                return
+        await server.supervisor.stop_child(server.name)
+        server.note_stopped()
+
+    async def _remove(self, server: ServerEntry) -> None:
+        """Let a server finish what it has accepted, stop it, and forget it."""
+        record = server.record
+        await drain(record, self._seconds, queued=True)
+        await self._stop(server)
+        await self._group().stop_child(supervisor_id(server.name))
+        await self._group().delete_child(supervisor_id(server.name))
+        self._roster.drop(server.name)
+        if self._memory is not None:
+            self._memory.forget(server.name)
+        record.leave()
+        record.life.emit(ServerRemoved)
+
+
+def _forgive(record: ServerRecord, wanted: Wanted) -> None:
+    """Forget the failures of a server that is started anew."""
+    for life in (record.life, *(replica.life for replica in record.replicas)):
+        life.parked = False
+        life.allow_asking(wanted.ask)
+    if record.life.state not in CONNECTED:
+        record.health.forgive()
+
+
+@asynccontextmanager
+async def _unless(life: ServerLife, overtaken: Callable[[Wanted], bool]) -> AsyncIterator[None]:
+    """End a block early, without an error, once what is wanted makes it useless."""
+    with trio.CancelScope() as scope:
+        async with open_background() as background:
+            background.start_soon(_watch, life, overtaken, scope, name="servers:overtaken")
+            yield
+
+
+async def _watch(life: ServerLife, overtaken: Callable[[Wanted], bool], scope: trio.CancelScope) -> None:
+    with suppress(ServerUnavailable):  # the group was closed
+        while not overtaken(life.wanted):
+            await life.wait_change()
+        scope.cancel("something else is wanted now")
