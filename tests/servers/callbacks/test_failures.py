@@ -12,7 +12,8 @@ from typing import Any
 import outcome
 import pytest
 import trio
-from mcp.types import ElicitRequestParams, ElicitResult
+from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
+from pydantic_core import PydanticSerializationError
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerError, open_servers
 from mcp_actors.config import CallbackContext
@@ -45,6 +46,16 @@ async def forgetful(context: CallbackContext, params: ElicitRequestParams) -> An
     await trio.lowlevel.checkpoint()
 
 
+async def refuses_with_an_object(context: CallbackContext, params: ElicitRequestParams) -> ErrorData:
+    await trio.lowlevel.checkpoint()
+    return ErrorData(code=1, message="no", data=object())
+
+
+async def answers_with_half_a_character(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
+    await trio.lowlevel.checkpoint()
+    return ElicitResult(action="decline", _meta={"why": "\ud800"})
+
+
 async def hangs(context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
     await trio.sleep_forever()
     raise AssertionError
@@ -66,17 +77,21 @@ async def passes_on_a_cancellation(context: CallbackContext, params: ElicitReque
     raise ended[0].error
 
 
+UNWRITABLE = "returned an answer that cannot be written as JSON"
+
 FAILURES = [
     (broken, "raised ValueError", ValueError, -32603),
     (broken_inside, "raised ValueError", ValueError, -32603),
     (passes_on_a_cancellation, "raised RuntimeError", RuntimeError, -32603),
     (forgetful, "returned NoneType instead of mcp.types.ElicitResult", None, -32603),
+    (refuses_with_an_object, UNWRITABLE, PydanticSerializationError, -32603),
+    (answers_with_half_a_character, UNWRITABLE, PydanticSerializationError, -32603),
     (hangs, "timed out after 0.05 s", None, -32001),
 ]
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(("callback", "reason", "cause", "code"), FAILURES, ids=[each[1] for each in FAILURES])
+@pytest.mark.parametrize(("callback", "reason", "cause", "code"), FAILURES, ids=[each[0].__name__ for each in FAILURES])
 async def test_a_callback_that_fails_is_an_error_for_the_server_and_a_log_line(
     caplog: pytest.LogCaptureFixture,
     era: Era,

@@ -19,6 +19,7 @@ from mcp.types import (
     ErrorData,
     ListRootsResult,
 )
+from pydantic_core import PydanticSerializationError, to_json
 
 from ...._answers import answer_of
 from ...._collapse import caused_by
@@ -133,6 +134,12 @@ class Questions:
         finally:
             self._questions -= 1
         if isinstance(answer, (*answers, ErrorData)):
+            try:
+                # Here, where it fails one question: in the task that sends the answer, it would end the connection.
+                to_json(answer)
+            except PydanticSerializationError as exc:
+                reason = "returned an answer that cannot be written as JSON"
+                return self._failed(kind, reason, exc, INTERNAL_ERROR, modern=modern)
             return answer
         wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
         reason = f"returned {type(answer).__name__} instead of {wanted}"
