@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import date
+from functools import partial
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -279,3 +281,12 @@ async def test_a_call_over_sse_whose_caller_leaves_before_its_task_begins_leaves
                 await eventually(lambda: len(peer.sent("notifications/later")) == 1, within=PROMPT)
                 assert (peer.sent("tools/call"), peer.cancelled()) == ([], [])
                 assert link._unanswered == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_metadata_is_written_alike_over_each_transport(kind: Kind) -> None:
+    async with connected(kind) as (peer, ref), trio.open_nursery() as nursery:
+        nursery.start_soon(partial(ref.call_tool, TOOL, meta={"at": date(2026, 7, 28)}))
+        [call] = await peer.calls(1)
+        assert call["params"]["_meta"] == {"at": "2026-07-28"}
+        await peer.reply(call, "done")

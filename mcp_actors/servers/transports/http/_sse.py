@@ -31,6 +31,7 @@ from mcp.types import (
     JSONRPCResponse,
     RequestId,
 )
+from pydantic_core import to_json
 
 from ...._errors import ServerError
 from ...._foreign import Log
@@ -294,7 +295,10 @@ class SseLink(HttpLink[Sse]):
             self._reach.finished(request)
 
     def _build(self, content: Json) -> httpx2.Request:
-        return self._client.build_request("POST", self._endpoint, json=content)
+        # Not by the `json` of httpx2, which refuses some of what `to_json` writes, such as dates.
+        headers = {"Content-Type": "application/json"}
+        body = to_json(content, inf_nan_mode="null")
+        return self._client.build_request("POST", self._endpoint, headers=headers, content=body)
 
     def _failed(self, request: httpx2.Request, body: WatchedRequestBody, exc: Exception) -> Exception:
         """Return what a failed POST means; a sign-in that is required ends the connection."""
