@@ -290,3 +290,16 @@ async def test_metadata_is_written_alike_over_each_transport(kind: Kind) -> None
         [call] = await peer.calls(1)
         assert call["params"]["_meta"] == {"at": "2026-07-28"}
         await peer.reply(call, "done")
+
+
+async def test_a_task_of_an_sse_link_that_fails_ends_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        raise RuntimeError("a defect")
+
+    async with connected("sse") as (_, ref):
+        monkeypatch.setattr(SseLink, "_ask", fail)
+        with pytest.raises(ConnectionLost, match="a defect"):
+            await ref.call_tool(TOOL)
+        with trio.fail_after(PROMPT):
+            await ref.wait_state("failed")

@@ -111,7 +111,15 @@ class SseLink(HttpLink[Sse]):
         except Exception as error:
             # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
             self._lifeline.lose(self._meaning(error))
+        self._silent.set()
+
+    async def run(self) -> None:
+        """See `HttpLink.run`. Ends `read`, too."""
+        try:
+            await super().run()
         finally:
+            # Not when `live` is cancelled, because another task of the link has failed. `run` notes that as the loss,
+            # and must do so before the end of `read`, after which nothing counts as a loss.
             self._silent.set()
 
     @cached_property
