@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from mcp_actors import Http, ServerConfig, open_servers
+from mcp_actors.servers.policy._bounded import FEW
 
 from .faults.http_faults import MODERN, Raw, faulty_server, response
 from .links import text_of
+from .test_dispatch import WebServer
 from .test_eras import auto
 
 
@@ -25,3 +28,21 @@ async def test_a_result_without_a_type_is_complete_over_http() -> None:
         async with open_servers(ServerConfig("web", Http(web.url())), strict=True) as servers:
             assert servers["web"].info.protocol_version == MODERN
             assert text_of(await servers["web"].call_tool("raw", Raw(response(200, answer), "keep")._asdict())) == "hi"
+
+
+class OddType(WebServer):
+    """Ends its stream of notifications at once, with a large result whose type is a list."""
+
+    def answer(self, message: dict[str, Any]) -> dict[str, Any]:
+        answer = super().answer(message)
+        if message["method"] == "server/discover":
+            answer["result"]["capabilities"] = {"tools": {"listChanged": True}}
+        if message["method"] == "subscriptions/listen":
+            return {"result": {"resultType": ["complete"], "much": [0] * (FEW + 1)}}
+        return answer
+
+
+async def test_a_large_result_with_a_type_that_is_not_a_string_does_not_end_the_connection() -> None:
+    async with open_servers(OddType("modern").config, strict=True) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+        assert servers["a"].state == "ready"

@@ -190,7 +190,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if is_costly(method, version, result):
             bare = dict(result)
             without_later_fields(method, version, bare)
-            check_result(method, version, bare, claimed=result.get("resultType") in self._claimed)
+            kind = result.get("resultType")  # of any type
+            check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self._claimed)
 
     def _reporter(self, on_progress: ProgressFnT) -> Report:
         """Return what passes reports on to a function that is async, each in a task."""
