@@ -11,12 +11,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ServerConfig, Stdio, open_servers
+from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors.servers.requests._progress import MAX_CHARACTERS, MAX_WAITING, Reports
 
 from . import wire_server
+from .fleet import PROMPT
 from .groups import AT_ONCE, kill, server
 from .links import text_of
+from .peers import HANDSHAKE, TOOL, connected, text
 from .test_request_timeouts import patient
 
 STEPS = 50
@@ -149,3 +151,31 @@ async def test_an_answer_that_has_come_outlives_the_server_while_its_caller_hand
         assert text_of(result) == "done"
         assert text_of(await servers["a"].call_tool("say", {"lines": [answer]})) == "done"
     assert ended == ["callback"]
+
+
+async def test_a_callback_ends_with_a_call_whose_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    schema = {"type": "object", "required": ["number"]}
+    monkeypatch.setitem(
+        HANDSHAKE, "tools/list", {"tools": [{"name": TOOL, "inputSchema": {"type": "object"}, "outputSchema": schema}]}
+    )
+    began, ended = trio.Event(), trio.Event()
+
+    async def hang(progress: float, total: float | None, message: str | None) -> None:
+        began.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async def call_tool() -> None:
+        with pytest.raises(InvalidResult):
+            await ref.call_tool(TOOL, progress=hang)
+
+    async with connected("memory", validate="schema") as (peer, ref), trio.open_nursery() as nursery:
+        nursery.start_soon(call_tool)
+        [call] = await peer.calls(1)
+        await peer.say(method="notifications/progress", params={"progressToken": call["id"], "progress": 1})
+        await began.wait()
+        await peer.say(id=call["id"], result={**text("done"), "structuredContent": {}})
+        with trio.fail_after(PROMPT):
+            await ended.wait()

@@ -238,6 +238,8 @@ class SentRequest:
             try:
                 value = request.finish(value, direct.record)
             except Exception as exc:
+                if self.report is not None:
+                    self.report.cancel()
                 self._settling().fail(exc)
             else:
                 if self.report is None:
