@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
 
+AT_ONCE: Final = 100
+"""Questions that are begun in one step. That is more than a server may have open, so further ones are seldom begun."""
+
 FIRST_DELAY: Final = 0.05
 """Seconds before a request is repeated for a server that only needs time, as in the SDK. They double each time."""
 
@@ -84,8 +87,10 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> Inp
             answers[key] = response
 
     async with trio.open_nursery(strict_exception_groups=True) as questions:
-        for key, request in requests.items():
+        for number, (key, request) in enumerate(requests.items(), 1):
             questions.start_soon(answer, key, request)
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()  # which ends this if one of them was refused
     if refused is not None:
         raise MCPError.from_error_data(refused)
     return answers

@@ -26,6 +26,8 @@ from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
 from mcp_actors.servers.connection.callbacks._questions import MAX_QUESTIONS
+from mcp_actors.servers.session._rounds import AT_ONCE
+from mcp_actors.servers.session._session import Listener
 
 from ...messages import Said
 from ..asking import (
@@ -363,3 +365,21 @@ async def test_too_many_questions_fail_the_request_that_needs_their_answers(said
             await ask(servers["a"], *[ELICIT] * (MAX_QUESTIONS + 1))
         said("too many open questions", str(caught.value))
         assert await ask(servers["a"], *[ELICIT] * MAX_QUESTIONS) == [wire(ACCEPTED)] * MAX_QUESTIONS
+
+
+async def test_thousands_of_questions_of_one_request_are_not_begun_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a question was refused, no other one is begun."""
+    begun = 0
+    dispatch = Listener.dispatch_input_request
+
+    async def count(*args: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return await dispatch(*args)
+
+    monkeypatch.setattr(Listener, "dispatch_input_request", count)
+    async with open_servers(asking("modern"), callbacks=Callbacks(elicitation=accept)) as servers:
+        with pytest.raises(LimitExceeded):
+            await ask(servers["a"], *[ELICIT] * 5000)
+        assert servers["a"].state == "ready"
+    assert begun <= 2 * AT_ONCE  # the refusal may come a step later
