@@ -16,7 +16,8 @@ import httpx2
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import Implementation, ListRootsResult
+from mcp.types import Implementation, JSONRPCNotification, ListRootsResult
+from pydantic_core import PydanticSerializationError
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerConfig, ServerRef
 from mcp_actors.servers.session import Session
@@ -303,3 +304,18 @@ async def test_a_task_of_an_sse_link_that_fails_ends_the_connection(monkeypatch:
             await ref.call_tool(TOOL)
         with trio.fail_after(PROMPT):
             await ref.wait_state("failed")
+
+
+async def test_a_message_over_sse_that_cannot_be_written_as_json_fails_alone() -> None:
+    """Only what an extension sends itself is not checked before."""
+    params = {"half of a character": "\ud800"}
+    with serving("sse") as (peer, transport):
+        config = ServerConfig("a", transport, stop_timeout=1.0)
+        async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
+            with pytest.raises(PydanticSerializationError):
+                await link.send(JSONRPCNotification(jsonrpc="2.0", method="notifications/odd", params=params))
+            with pytest.raises(PydanticSerializationError):
+                await session.ask("odd", params)
+            await session.notify("notifications/later")
+            await eventually(lambda: len(peer.sent("notifications/later")) == 1, within=PROMPT)
+            assert peer.sent("notifications/odd") == peer.sent("odd") == []

@@ -10,17 +10,19 @@ import httpx2
 import pytest
 import trio
 from attrs import define, field
-from mcp.types import JSONRPCMessage
+from mcp.types import JSONRPCMessage, JSONRPCNotification
 from opentelemetry import trace
+from pydantic_core import PydanticSerializationError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
+from mcp_actors.servers.transports import open_link
 from mcp_actors.servers.transports.http.streamable import _exchange
 from mcp_actors.servers.transports.http.streamable._exchange import END_WAIT
 from mcp_actors.servers.transports.http.streamable._session import HttpSession
 from mcp_actors.servers.transports.wire import parse_message
 
-from .links import text_of
+from .links import never_lost, open_session, text_of
 from .test_dispatch import ANSWER, ERAS, WebServer
 from .test_tracing import CALLER
 
@@ -391,3 +393,15 @@ async def test_no_request_overtakes_the_end_of_a_legacy_handshake() -> None:
         "notifications/initialized",
         *["resources/read"] * 3,
     ]
+
+
+async def test_a_message_that_cannot_be_written_as_json_fails_alone() -> None:
+    """Only what an extension sends itself is not checked before."""
+    params = {"half of a character": "\ud800"}
+    async with open_link(WebServer("legacy").config, on_lost=never_lost) as link, open_session(link) as session:
+        with pytest.raises(PydanticSerializationError):
+            await link.send(JSONRPCNotification(jsonrpc="2.0", method="notifications/odd", params=params))
+        with pytest.raises(PydanticSerializationError):
+            await session.ask("odd", params)
+        await wait_all_tasks_blocked()
+        assert text_of(await session.call_tool("say")) == "answered"

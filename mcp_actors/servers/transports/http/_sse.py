@@ -243,9 +243,11 @@ class SseLink(HttpLink[Sse]):
         self._check_open()
         trace, posting = current_trace(), trio.CancelScope()
         trace.failure = None
+        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        post = self._build(request.message)
         with discreet(self.masker, self.configured_url):
             # In a task of its own, which the cancellation of the caller does not reach.
-            self._background.start_soon(self._ask, request, trace, posting, name=f"{self._name}:post")
+            self._background.start_soon(self._ask, request, post, trace, posting, name=f"{self._name}:post")
         try:
             return await request.wait()
         except trio.Cancelled:
@@ -254,14 +256,15 @@ class SseLink(HttpLink[Sse]):
                 posting.cancel("its caller has left")
             self._answered(request.id)
             if request.sent and request.cancellable and not self._lifeline.closing:
-                self._background.start_soon(self._tell, request.notice, name=f"{self._name}:post")
+                self._tell_soon(request.notice)
             raise
 
-    async def _ask(self, exchange: Exchange, trace: RequestTrace, posting: trio.CancelScope) -> None:
+    async def _ask(
+        self, exchange: Exchange, request: httpx2.Request, trace: RequestTrace, posting: trio.CancelScope
+    ) -> None:
         """Post a request. If it cannot be posted, it is settled with an error, and its trace has the reason."""
         if posting.cancel_called:
             return
-        request = self._build(exchange.message)
         request.stream = body = ExchangeBody(request.stream, exchange)  # type: ignore[arg-type]  # an AsyncClient's is
         self._unanswered[comparable_id(exchange.id)] = request, posting
         self._requests.sent()
@@ -285,13 +288,16 @@ class SseLink(HttpLink[Sse]):
         self._check_open()
         with discreet(self.masker, self.configured_url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
-                await self._tell(message)
+                await self._tell(message, self._written(message))
             else:
-                self._background.start_soon(self._tell, message, name=f"{self._name}:post")
+                self._tell_soon(message)
 
-    async def _tell(self, message: Unanswered) -> None:
+    def _tell_soon(self, message: Unanswered) -> None:
+        """Post a message without an answer in the background."""
+        self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
+
+    async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
         """Post a message without an answer. It is lost if it cannot be posted."""
-        request = self._build(message.model_dump(by_alias=True, mode="json", exclude_unset=True))
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         try:
             with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
@@ -301,6 +307,9 @@ class SseLink(HttpLink[Sse]):
             logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
         finally:
             self._reach.finished(request)
+
+    def _written(self, message: Unanswered) -> httpx2.Request:
+        return self._build(message.model_dump(by_alias=True, exclude_unset=True))
 
     def _build(self, content: Json) -> httpx2.Request:
         # Not by the `json` of httpx2, which refuses some of what `to_json` writes, such as dates.

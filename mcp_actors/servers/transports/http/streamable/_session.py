@@ -139,11 +139,18 @@ class HttpSession:
 
     def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
         """Send a message without an answer in the background."""
-        self.background.start_soon(self.notify, message, headers, name=f"{self.failures.server}:notify")
+        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        request = self._written(message, headers)
+        self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 
     async def notify(self, message: Unanswered, headers: Mapping[str, str]) -> None:
         """Send a message without an answer. It is lost if it cannot be sent."""
-        request = self.post(message.model_dump(by_alias=True, exclude_unset=True), headers)
+        await self._notify(message, self._written(message, headers))
+
+    def _written(self, message: Unanswered, headers: Mapping[str, str]) -> httpx2.Request:
+        return self.post(message.model_dump(by_alias=True, exclude_unset=True), headers)
+
+    async def _notify(self, message: Unanswered, request: httpx2.Request) -> None:
         try:
             with self.requests.sending(message), trio.move_on_after(NOTIFICATION_TIMEOUT):
                 async with self._posts:
