@@ -341,3 +341,20 @@ async def test_a_call_whose_answer_requires_input_is_carried_on(monkeypatch: pyt
     assert "requestState" not in first
     assert second["requestState"] == "halfway"
     assert second["inputResponses"] == {"r": {"roots": [{"uri": "file:///here"}]}}
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_list_that_a_server_in_this_process_keeps_is_not_changed(era: str) -> None:
+    kept: dict[str, Any] = {}
+
+    async def keep(ctx: Any, call_next: Callable[[Any], Any]) -> Any:
+        if ctx.method not in kept:
+            kept[ctx.method] = await call_next(ctx)
+        return kept[ctx.method]
+
+    server = in_process_server(lambda _: CallToolResult(content=[]))
+    server.middleware.append(keep)
+    async with open_servers(ServerConfig("a", InProcess(server), protocol=PROTOCOLS[era])) as servers:
+        for _ in range(2):
+            assert [tool.name for tool in await servers["a"].list_tools()] == ["say"]
+    assert [tool["name"] for tool in kept["tools/list"]["tools"]] == ["say"]

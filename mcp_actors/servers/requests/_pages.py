@@ -171,6 +171,8 @@ class _Pages(Generic[Page, T]):
         if type(items) is not list or not items:
             yield self._parsed(result)
             return
+        # Copied, because a server in this process may keep what it has returned.
+        result, items = {**result, self.kind.member: []}, list(items)
         for start in range(0, len(items), PART):
             some = items[start : start + PART]
             yield self._valid(result, some)
