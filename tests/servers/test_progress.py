@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
-from mcp_actors.servers.requests._progress import MAX_CHARACTERS, MAX_WAITING, Reports
+from mcp_actors.servers.requests._progress import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 
 from . import wire_server
 from .fleet import PROMPT
@@ -130,6 +130,22 @@ async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojum
         result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 0}, progress=hang)
         assert text_of(result) == "done"
         assert trio.current_time() - began == 1
+
+
+async def test_an_answer_that_has_come_does_not_wait_for_a_callback_that_cannot_be_cancelled(
+    autojump_clock: MockClock,
+) -> None:
+    """For example one that writes to a file in a thread."""
+
+    async def take_long(progress: float, total: float | None, message: str | None) -> None:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(30)
+
+    async with patient(request_timeout=20) as (ref, _):
+        began = trio.current_time()
+        result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 0}, progress=take_long)
+        assert text_of(result) == "done"
+        assert trio.current_time() - began == LAST_REPORTS
 
 
 async def test_an_answer_that_has_come_outlives_the_server_while_its_caller_handles_a_report(tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ class Reports:
         self._running = False
         self._scope: trio.CancelScope | None = None
         self._idle: Callable[[], object] | None = None
+        self._ended: trio.Event | None = None
 
     def starts(self, start: Callable[..., None], context: Context) -> None:
         """Set the function that starts a task with a ``name``, and the context variables of the caller."""
@@ -86,6 +87,8 @@ class Reports:
                     await self._call(*self._take())
         finally:
             self._running = False
+            if self._ended is not None:
+                self._ended.set()
             if (idle := self._idle) is not None:
                 idle()
 
@@ -107,8 +110,17 @@ class Reports:
         if self.seen or self._scope is None:
             fn()
             return
-        self._idle = fn
-        self._scope.deadline = trio.current_time() + LAST_REPORTS
+        self._idle, self._ended = fn, trio.Event()
+        assert self._start is not None  # it has started the callback's task
+        self._start(self._hurry_late, name=f"{self._server}:progress")
+
+    async def _hurry_late(self) -> None:
+        assert self._ended is not None
+        # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
+        with trio.move_on_after(LAST_REPORTS) as waiting:
+            await self._ended.wait()
+        if waiting.cancelled_caught:
+            self.hurry()
 
     @property
     def seen(self) -> bool:
