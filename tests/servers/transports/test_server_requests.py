@@ -73,6 +73,17 @@ def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> N
         requests.receive(asks("y"), 10, 10_000.0)
 
 
+def test_a_request_is_forgotten_if_its_answer_is_cancelled_and_only_then() -> None:
+    """The dispatcher takes 7.0 for 7 too, and True for no id."""
+    requests = ServerRequests("a", 1)
+    requests.receive(asks(7), 10, 1000.0)
+    requests.receive(takes_back(7.0), 10, 1000.0)
+    requests.receive(asks(1), 10, 2000.0)
+    requests.receive(takes_back(True), 10, 2000.0)
+    with pytest.raises(LimitExceeded):
+        requests.receive(asks(2), 10, 3000.0)
+
+
 def test_a_repeated_id_counts_as_another_request() -> None:
     requests = ServerRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)

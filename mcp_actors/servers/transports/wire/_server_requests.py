@@ -18,6 +18,7 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPC
 
 from ...._errors import LimitExceeded
 from ...._plain_text import plain_text
+from ._request_table import comparable_id
 
 EARNED: Final = 10
 """Further requests that a server may make for each request that it is sent. Ordinary ones need one or two."""
@@ -79,8 +80,8 @@ class ServerRequests:
             self._count += 1
             self._bytes += size
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            request_id = (message.params or {}).get("requestId")
-            if isinstance(request_id, int | str):
+            request_id = comparable_id((message.params or {}).get("requestId"))
+            if request_id is not None:
                 self._bytes -= self._forget(request_id)
 
     @property
