@@ -18,10 +18,13 @@ import trio
 from mcp import MCPError
 from mcp.types import Implementation, JSONRPCNotification, ListRootsResult
 from pydantic_core import PydanticSerializationError
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerConfig, ServerRef
+from mcp_actors.servers.basics import open_trace
 from mcp_actors.servers.session import Session
 from mcp_actors.servers.transports import open_link
+from mcp_actors.servers.transports.http._redirects import Send
 from mcp_actors.servers.transports.http._sse import SseLink
 from mcp_actors.servers.transports.wire import RequestTable
 
@@ -319,3 +322,28 @@ async def test_a_message_over_sse_that_cannot_be_written_as_json_fails_alone() -
             await session.notify("notifications/later")
             await eventually(lambda: len(peer.sent("notifications/later")) == 1, within=PROMPT)
             assert peer.sent("notifications/odd") == peer.sent("odd") == []
+
+
+async def test_a_post_over_sse_that_fails_after_its_answer_does_not_fail_the_next_message() -> None:
+    """A list of several pages has one trace for all of its messages."""
+    late = trio.Event()
+    with serving("sse") as (peer, transport):
+        config = ServerConfig("a", transport, stop_timeout=1.0)
+        async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
+            assert isinstance(link, SseLink)
+            sent = link._sent
+
+            async def fail_late(request: httpx2.Request, send: Send) -> httpx2.Response:
+                await sent(request, send)
+                await late.wait()
+                raise httpx2.ReadError("too late to matter")
+
+            trace = open_trace()
+            with patch.object(link, "_sent", fail_late):
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(session.ask, "first", {})
+                    await eventually(lambda: len(peer.sent("first")) == 1)
+                    await peer.say(id=peer.sent("first")[0]["id"], result={})
+                late.set()
+                await wait_all_tasks_blocked()
+            assert trace.failure is None

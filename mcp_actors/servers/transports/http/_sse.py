@@ -275,9 +275,11 @@ class SseLink(HttpLink[Sse]):
                 await read_short(response)  # so that the connection can be used again
         except Exception as exc:
             error = self._failed(request, body, exc)
+            self._answered(exchange.id)
+            if exchange.settled:
+                return  # answered by an event before; the trace may be about the next message of its caller by now
             trace.begun = trace.begun or (body.was_sent(request, exc) and not isinstance(error, ConnectionOver))
             trace.failure = error
-            self._answered(exchange.id)
             # The text does not matter: the caller gets the error of the trace.
             exchange.refused(ErrorData(code=INTERNAL_ERROR, message="not posted"))
 
