@@ -240,6 +240,20 @@ def test_the_question_shows_all_that_a_file_would_run(tmp_path: Path) -> None:
     assert "resolved" not in said
 
 
+@pytest.mark.parametrize("nested", ["${UNSET:-${input:x}}", "${UNSET:-a ${UNSET:-${input:x}}}"])
+def test_the_question_shows_an_input_that_is_the_default_of_a_variable(tmp_path: Path, nested: str) -> None:
+    """C-13: its own default is used without an answer."""
+    asked = {"id": "x", "description": "Branch", "default": "touch started"}
+    server = {"command": "/bin/sh", "args": ["-c", nested]}
+    write(tmp_path, {"a": server}, inputs=[{**asked, "type": "promptString"}])
+    with terminal(tmp_path, "check", found=True, columns=1000) as shown:
+        shown.wait_for(r"\[y/N\]")
+        shown.type("n\r")
+        assert shown.wait() == 1
+    document, _ = json.JSONDecoder().raw_decode(shown.text[shown.text.index("{") :])
+    assert document == {"mcpServers": {"a": {**server, "cwd": str(tmp_path)}}, "inputs": [asked]}
+
+
 def test_a_file_cannot_hide_in_the_question(tmp_path: Path) -> None:
     """C-13: by escape sequences, line breaks, the direction of writing, look-alikes or characters without a width."""
     bad = "ok\x1b[2K\x1b]0;owned\x07\r\n1 server in 1 lines. Continue? [y/N] y\u202e\u2066\u200b\u3164\u0430\x7f\x9b2J"

@@ -14,7 +14,7 @@ from ..._errors import ConfigError
 from ..._misuse import explained
 from .._server import ServerConfig, check_unique_names
 from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
-from ..values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse
+from ..values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
 from ._sections import predefined
 from .entry import SETTINGS, Nameable
 
@@ -154,8 +154,8 @@ class _Dumping:
             ):
                 texts.append(literal(known[part.text]))
             else:
-                if asked := INPUT.fullmatch(part.text):
-                    self.inputs.add(asked["id"])
+                named = map(INPUT.fullmatch, (each.text for each in references((part,))))  # also those in its default
+                self.inputs |= {asked["id"] for asked in named if asked}
                 texts.append(f"${{{part.text}}}")
         return "".join(texts)
 

@@ -80,10 +80,11 @@ def test_a_server_is_written_with_what_differs_from_the_defaults() -> None:
 def test_variables_anywhere_and_inputs_survive(tmp_path: Path) -> None:
     entries = {
         "a": {"command": "${HOME}/x", "args": ["$${x}", "${A:-b}"], "env": {"T": "${input:token}", "U": "${env:U}"}},
+        "nested": {"command": "x", "env": {"T": "${T:-${input:nested}}"}},
         "b": {"url": "https://${USER}:${PASSWORD}@${HOST}/mcp?api_key=${KEY}"},
         "off": {"command": "${input:other}", "disabled": True},
     }
-    inputs = [{"id": name, "type": "promptString"} for name in ("token", "other")]
+    inputs = [{"id": name, "type": "promptString"} for name in ("token", "other", "nested")]
 
     def ask(question: Input) -> str:
         return "answer"
