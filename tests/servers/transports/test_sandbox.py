@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from attrs import evolve
 
 from mcp_actors import ConfigError, ConnectFailed, ServerConfig, Stdio, load_config, open_servers
 from mcp_actors.config import Sandbox, dump_config
@@ -226,6 +228,25 @@ async def test_a_server_in_its_own_folder_gives_itself_nothing_by_a_restart(tmp_
         await servers["probing"].restart()
         assert await outcome(servers["probing"], "write", str(project / "new")) == "done"
         assert await outcome(servers["probing"], "read", str(secret / "bin" / "file")) == REFUSED
+
+
+@needs_landlock
+async def test_no_variable_lets_code_or_files_into_the_start_of_a_sandbox(tmp_path: Path) -> None:
+    """C-20: the server's own C library gets them. It writes a file for each program that it starts."""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("another C library has other variables")
+    secret, own = tmp_path / "secret", tmp_path / "own"
+    for folder in (secret, own):
+        folder.mkdir()
+    for folder in (secret, own):
+        config = probing(Sandbox(write=[own]))
+        assert isinstance(config.transport, Stdio)
+        env = {"LD_DEBUG": "libs", "LD_DEBUG_OUTPUT": str(folder / "trace"), "LD_LIBRARY_PATH": str(own)}
+        async with open_servers(evolve(config, transport=evolve(config.transport, env=env)), strict=True) as servers:
+            assert await outcome(servers["probing"], "list", str(secret)) == REFUSED
+    assert list(secret.iterdir()) == []
+    [trace] = own.iterdir()
+    assert f"search path={own}" in trace.read_text()
 
 
 @needs_landlock

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,9 @@ UV_PYTHONS: Final = "~/.local/share/uv/python"
 
 UV_TOOLS: Final = "UV_TOOL_DIR"
 """uvx needs to lock its folder of installed tools. It gets an empty one in the cache, so it runs no installed tool."""
+
+_LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
+"""Variables by which the C library loads code or writes files when a program starts."""
 
 NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
 """The versions of Landlock that restrict these; before 3, files can be truncated."""
@@ -77,9 +81,21 @@ def confined(
         "write": [*_existing(DEVICES), *caches, *_granted(server, "write", sandbox.write, folders)],
         "tcp": sandbox.tcp if sandbox.tcp is None or cache is None else (*sandbox.tcp, 443),
         "signals": sandbox.signals,
-        "environment": {UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {},
+        "environment": {
+            **{name: value for name, value in environment.items() if _LOADED.fullmatch(name)},
+            **({UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
+        },
     }
     return [sys.executable, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
+
+
+def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which the sandbox is started.
+
+    The program that does so is not confined yet, and the server may have put code into a folder that
+    ``LD_LIBRARY_PATH`` names. So such variables are among the rules, and are set for the server alone.
+    """
+    return {name: value for name, value in environment.items() if not _LOADED.fullmatch(name)}
 
 
 def hint(sandbox: Sandbox | None, last_words: str) -> str:

@@ -26,7 +26,7 @@ from outcome import Outcome, capture
 from ...basics import own_shortage
 from ._command import explain_spawn_error, find_program
 from ._process import ServerProcess
-from ._sandbox import confined
+from ._sandbox import confined, environment_of_start
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,12 +83,12 @@ class _Start:
         """
         command, path = self._transport.command, self._environment.get("PATH")
         program = find_program(self._server, command, cwd=self._transport.cwd, path=path)
-        line = [command, *self._transport.args]
+        line, environment = [command, *self._transport.args], self._environment
         if (sandbox := self._transport.sandbox) is not None:
             line = confined(self._server, sandbox, program, line, self._environment)
-            program = line[0]
+            program, environment = line[0], environment_of_start(environment)
         if self._decided.acquire(blocking=False):
-            self._result = capture(self._spawn, program, line)
+            self._result = capture(self._spawn, program, line, environment)
             self._token.run_sync_soon(self.spawned.set)
 
     def abandon(self) -> bool:
@@ -99,7 +99,7 @@ class _Start:
         """Return the process, or raise the error of its spawn."""
         return self._result.unwrap()
 
-    def _spawn(self, program: str, line: list[str]) -> ServerProcess:
+    def _spawn(self, program: str, line: list[str], environment: Mapping[str, str]) -> ServerProcess:
         command = self._transport.command
         try:
             with ExitStack() as child_ends, ExitStack() as our_ends:
@@ -113,7 +113,7 @@ class _Start:
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
-                    env=self._environment,
+                    env=environment,
                     cwd=self._transport.cwd,
                 )
                 our_ends.pop_all()
