@@ -89,9 +89,17 @@ class Refused(Exception):
         super().__init__(message)
         self.reason = reason
 
+    def again(self) -> Refused:
+        """Return the same failure for another task."""
+        return Refused(self.reason, str(self))
+
 
 class Unreachable(Exception):
     """The authorization server does not answer, or answers that it cannot now. A retry may help."""
+
+    def again(self) -> Unreachable:
+        """Return the same failure for another task."""
+        return Unreachable(str(self))
 
 
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:

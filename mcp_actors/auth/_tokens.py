@@ -87,7 +87,7 @@ class OAuthTokens(httpx2.Auth):
     _unsaved: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _not_before: float = field(default=0.0, init=False)
-    _failed_last: Unreachable | None = field(default=None, init=False)
+    _failed_last: Refused | Unreachable | None = field(default=None, init=False)
     _answered: trio.Event | None = field(default=None, init=False)
     _store: TokenStore = field(init=False)
 
@@ -196,7 +196,7 @@ class OAuthTokens(httpx2.Auth):
             if _token_of(self._current) != _token_of(used):
                 return self._current
             if self._failed_last is not None and self._failed_last is not failed:
-                raise Unreachable(str(self._failed_last))  # while this task waited: many calls make one attempt
+                raise self._failed_last.again()  # while this task waited: many calls make one attempt
             if used is None and not self._exchange.oauth.unattended:
                 await self._load()  # a person may have signed in elsewhere
                 if self._current is None:
@@ -209,8 +209,8 @@ class OAuthTokens(httpx2.Auth):
                 begin()
                 try:
                     return await self._obtain(refusal)
-                except Unreachable as error:
-                    self._failed_last = error
+                except (Refused, Unreachable) as error:
+                    self._failed_last = error.again()  # without the frames, which hold tokens
                     raise
 
     def _is_news(self, used: SignedIn | None) -> bool:

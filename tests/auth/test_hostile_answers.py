@@ -162,6 +162,31 @@ async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path:
         assert (await client.post(URL)).status_code == 200
 
 
+@pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
+async def test_many_refused_calls_make_one_attempt_at_a_token_that_is_refused(tmp_path: Path, grant: str) -> None:
+    """A refresh token that was used is not sent again, and a wrong secret does not lock its client out."""
+    servers = Servers(token=(200, NEW | {"access_token": "not\na token"}))
+    exchange = servers.exchange(tmp_path, grant=grant, client_id="me", client_secret="secret")
+    exchange.secret = "secret"
+    errors: list[ConnectFailed] = []
+
+    async def call() -> None:
+        with pytest.raises(ConnectFailed, match="the access token has characters") as caught:
+            await client.post(URL)
+        errors.append(caught.value)
+
+    await FileTokenStore(tmp_path).save(key_of(URL, exchange.oauth), json.dumps(STORED))
+    auth = OAuthTokens("guarded", exchange)
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(servers), auth=auth) as client:
+        async with trio.open_nursery() as nursery:
+            for _ in range(5):
+                nursery.start_soon(call)
+        assert [error.hopeless for error in errors] == [True] * 5
+        assert servers.refreshes == 1
+        servers.token = (200, NEW)
+        assert (await client.post(URL)).status_code == 200
+
+
 async def test_a_401_without_metadata_requires_a_sign_in_only_where_one_is_configured(tmp_path: Path) -> None:
     """A server of a file without credentials, whose 401 may mean anything else."""
     servers = Servers()
