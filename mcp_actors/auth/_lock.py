@@ -239,8 +239,8 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
             await trio.sleep(LOOK_EVERY)
         yield
     finally:
-        # Which releases the lock: after a write that hangs. A network file system may block here too.
-        thread.post(os.close, descriptor)
+        # After a write that hangs. A network file system may block here too.
+        thread.post(_release, descriptor)
 
 
 def _open(path: Path) -> int:
@@ -260,6 +260,13 @@ def _locked(descriptor: int, path: Path) -> bool:
         remedy = "keep tokens on a local file system: set XDG_DATA_HOME, or OAuth(store=FileTokenStore(directory))"
         raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
     return True
+
+
+def _release(descriptor: int) -> None:
+    # Explicitly: a child that this program has forked meanwhile has the file open too, and would keep the lock.
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def unusable(path: Path, done: str, error: OSError) -> ConfigError:

@@ -271,6 +271,27 @@ async def test_a_lock_that_is_never_released_is_an_error(
         await _lock_once(FileTokenStore(tmp_path))
 
 
+async def test_a_lock_is_released_although_a_forked_child_has_its_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """A worker of ``multiprocessing``, which may live for days."""
+    store, inherited, open_lock = FileTokenStore(tmp_path), list[int](), _lock._open
+
+    def opened(path: Path) -> int:
+        descriptor = open_lock(path)
+        inherited.append(os.dup(descriptor))
+        return descriptor
+
+    monkeypatch.setattr(_lock, "_open", opened)
+    try:
+        for _ in range(2):
+            async with store.lock("key"):
+                pass
+    finally:
+        for each in inherited:
+            os.close(each)
+
+
 def test_the_default_is_the_data_directory_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
