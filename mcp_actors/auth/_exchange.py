@@ -28,6 +28,9 @@ TIMEOUT: Final = 30.0
 MAX_BODY: Final = 1024 * 1024
 """Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
 
+MAX_CREDENTIAL: Final = 16 * 1024
+"""Characters of a credential that an authorization server issues. Most servers refuse a request with longer headers."""
+
 _BUSY: Final = frozenset({408, 425, 429})
 """Statuses of a server that may answer later; besides those from 500 on."""
 
@@ -75,7 +78,7 @@ class Exchange:
             to: the name of the other side in errors.
 
         Raises:
-            Refused: its URL must not be asked (`check_url`), or the answer is too long.
+            Refused: its URL must not be asked (`check_url`), or the answer or a credential in it is too long.
             Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
@@ -123,13 +126,20 @@ class Exchange:
             self.learn(sent)
 
     def _learn_issued(self, response: httpx2.Response) -> None:
-        """Mask the credentials that an answer contains, before anything else of it is read."""
+        """Mask the credentials that an answer contains, before anything else of it is read.
+
+        Raises:
+            Refused: one is too long; masking it would take long.
+        """
         try:
             content = from_json(response.content)
         except ValueError:
             return
         for name in _ISSUED.intersection(content if isinstance(content, dict) else ()):
             if isinstance(content[name], str):
+                if len(content[name]) > MAX_CREDENTIAL:
+                    problem = f"the authorization server has issued a {name} of more than {MAX_CREDENTIAL} characters"
+                    raise Refused("token_refused", f"{problem}; report that to its operator")
                 self.learn(content[name])
 
     async def _answer(self, request: httpx2.Request, to: str) -> httpx2.Response:

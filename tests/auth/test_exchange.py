@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from mcp_actors.auth import Exchange, OAuth
-from mcp_actors.auth._exchange import MAX_BODY
+from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL
 from mcp_actors.auth._failures import Refused, Unreachable
 
 
@@ -95,6 +95,20 @@ async def test_an_endless_answer_is_cut_off() -> None:
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, content=b"x" * (MAX_BODY + 1)))
     with pytest.raises(Refused, match="exceeds"):
         await asked.send(httpx2.Request("GET", "https://issuer.example/metadata"))
+
+
+@pytest.mark.parametrize("name", ["access_token", "client_secret", "refresh_token", "registration_access_token"])
+async def test_a_credential_that_no_request_can_send_is_refused_and_not_shown(name: str) -> None:
+    """A longer one would also take long to mask."""
+    learned = list[str]()
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, json={name: "x" * MAX_CREDENTIAL}))
+    asked.learn = learned.append
+    await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
+    assert learned == ["x" * MAX_CREDENTIAL]
+    asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, json={name: "x" * (MAX_CREDENTIAL + 1)}))
+    with pytest.raises(Refused, match=f"issued a {name} of more than 16384 characters; report") as caught:
+        await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
+    assert caught.value.reason == "token_refused"
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

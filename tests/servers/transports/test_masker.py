@@ -6,6 +6,7 @@ import base64
 import copy
 import pickle
 import traceback
+from itertools import pairwise
 from typing import Final
 
 import pytest
@@ -13,6 +14,7 @@ from mcp import MCPError
 
 from mcp_actors import ConnectionLost
 from mcp_actors.servers.transports import Masker
+from mcp_actors.servers.transports.credentials._masker import PATTERNS
 
 from ...processor_time import takes_less_than
 
@@ -75,6 +77,25 @@ def test_masking_what_is_hidden_takes_time_in_proportion_to_the_length() -> None
         text = part * 100_000
         with takes_less_than(2):  # quadratic, it would be minutes
             mask(text)
+
+
+def test_a_long_value_takes_no_time_in_texts_without_it() -> None:
+    """B-18: whoever issues tokens decides how long they are."""
+    mask = masker("abcdefgh")
+    mask.add("<token>", "".join(map(chr, range(33, 127))) * 10_000)
+    with takes_less_than(2):  # to compile a pattern of it takes half a minute
+        assert mask("abcdefgh is invalid") == "<auth> is invalid"
+        assert mask("abcd\u200befgh is invalid") == "<auth> is invalid"
+        assert mask.place_to_cut("x abcdefgh", 5) == 2
+
+
+def test_few_patterns_are_kept_however_many_sets_of_values_texts_have() -> None:
+    mask = Masker()
+    values = [f"value-number-{number:03}" for number in range(150)]
+    for value in values:
+        mask.add("<auth>", value)
+    assert {mask(f"{one} {two}") for one, two in pairwise(values)} == {"<auth> <auth>"}
+    assert len(mask._patterns) <= PATTERNS
 
 
 @pytest.mark.parametrize("value", ["", "short", "1234567"])

@@ -41,6 +41,9 @@ the secret of the client, plain and as requests have it."""
 MESSAGE: Final = 64 * 1024
 """Characters of the message of an error that are kept. No one reads more."""
 
+PATTERNS: Final = 100
+"""Patterns that are kept: one for each set of values that a text had."""
+
 TOO_DEEP: Final = "nested too deeply to be masked"
 """Replaces data that cannot be searched."""
 
@@ -89,8 +92,8 @@ class Masker:
     def __init__(self, harmless: Iterable[str] = ()) -> None:
         self._harmless = frozenset(harmless)
         self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
-        self._written: set[str] = set()  # and as a pattern matches them, letter by letter: "İ" folds to two
-        self._pattern: re.Pattern[str] | None = None
+        self._written: dict[str, set[str]] = {}  # and as a pattern matches them, letter by letter: "İ" folds to two
+        self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._recent: dict[str, list[str]] = {}
         self.longest: int = 0
 
@@ -102,7 +105,7 @@ class Masker:
             if len(secret) >= MIN_LENGTH and secret not in self._harmless:
                 for form in _forms(secret):
                     self._names.setdefault(form.casefold(), name)
-                    self._written |= {form, form.casefold()}
+                    self._written.setdefault(form.casefold(), set()).update((form, form.casefold()))
         self._changed()
 
     def add_recent(self, name: str, value: str) -> None:
@@ -124,13 +127,12 @@ class Masker:
         for secret in secrets_in(value):
             for form in _forms(secret):
                 if self._names.get(form.casefold()) == name:
-                    del self._names[form.casefold()]
-                    self._written -= {form, form.casefold()}
+                    del self._names[form.casefold()], self._written[form.casefold()]
         self._changed()
 
     def _changed(self) -> None:
-        self.longest = max(map(len, self._written), default=0)
-        self._pattern = None
+        self.longest = max(map(len, chain.from_iterable(self._written.values())), default=0)
+        self._patterns.clear()
 
     def add_all(self, field: str, values: Mapping[str, str]) -> None:
         """Add all values of a field such as ``env``."""
@@ -143,7 +145,8 @@ class Masker:
         This includes a value that the text has only when it is shown: with escape sequences or characters without a
         width in it, which `plain_text` drops.
         """
-        masked = self._matcher().sub(self._name_of, text) if self._is_in(text) else text
+        forms = self._forms_in(text)
+        masked = self._matcher(forms).sub(self._name_of, text) if forms else text
         return masked if masked.isprintable() and masked.isascii() else self._masked_as_shown(masked)
 
     def _name_of(self, found: re.Match[str]) -> str:
@@ -151,7 +154,7 @@ class Masker:
 
     def _masked_as_shown(self, text: str) -> str:
         shown = one_line(text)
-        if not self._is_in(shown):
+        if not (forms := self._forms_in(shown)):
             return text
         # Where the runs of characters that are shown begin: in the text as shown, and in the text.
         begins, places, at = [0], [0], 0
@@ -160,7 +163,7 @@ class Masker:
             begins.append(hidden.end() - at)
             places.append(hidden.end())
         pieces, done = [], 0
-        for found in self._matcher().finditer(shown):
+        for found in self._matcher(forms).finditer(shown):
             first, last = (bisect_right(begins, place) - 1 for place in (found.start(), found.end() - 1))
             pieces += [text[done : found.start() - begins[first] + places[first]], self._name_of(found)]
             done = found.end() - begins[last] + places[last]
@@ -170,22 +173,27 @@ class Masker:
         """Return the text or traceback of a foreign exception, masked and without the input that pydantic shows."""
         return self(_INPUT.sub("input_value=…", str(words)))
 
-    def _is_in(self, text: str) -> bool:
+    def _forms_in(self, text: str) -> tuple[str, ...]:
         # A search for each form is a hundred times as fast as the pattern, and most texts contain no credential.
         folded = text.casefold()
-        return any(form in folded for form in self._names)
+        return tuple(form for form in self._names if form in folded)
 
-    def _matcher(self) -> re.Pattern[str]:
-        if self._pattern is None:
-            longest_first = sorted(self._written, key=len, reverse=True)
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
-        return self._pattern
+    def _matcher(self, forms: tuple[str, ...]) -> re.Pattern[str]:
+        # Of these forms alone: compiling one takes 10 µs a character, and a server may issue tokens of any length.
+        if (pattern := self._patterns.get(forms)) is None:
+            if len(self._patterns) == PATTERNS:
+                self._patterns.clear()
+            written = chain.from_iterable(self._written[form] for form in forms)
+            longest_first = sorted(written, key=len, reverse=True)
+            pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+            self._patterns[forms] = pattern
+        return pattern
 
     def place_to_cut(self, text: str, at: int) -> int:
         """Return the last position up to `at` where cutting the text splits no value."""
         begin, end = max(at - self.longest, 0), at + self.longest
-        if self._is_in(text[begin:end]):
-            for found in self._matcher().finditer(text, begin, end):
+        if forms := self._forms_in(text[begin:end]):
+            for found in self._matcher(forms).finditer(text, begin, end):
                 if found.start() < at < found.end():
                     return found.start()
         return at
