@@ -102,10 +102,11 @@ class OAuthTokens(httpx2.Auth):
         response = yield request
         if not self._refuses_token(response):
             return
-        new = await self._translated(self._replace(used, response))
-        # httpx2 would read all of the refusal, however long, before the second request.
+        # httpx2 would read all of the refusal, however long, before the second request. And not after the replacement:
+        # refused requests may have all connections of the client, and the authorization server is asked over one too.
         await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
         response.stream = httpx2.ByteStream(b"")
+        new = await self._translated(self._replace(used, response))
         _put(request, new)
         response = yield request
         if response.status_code == HTTPStatus.UNAUTHORIZED and not self._exchange.oauth.unattended:

@@ -162,6 +162,47 @@ async def test_many_refused_calls_at_a_failing_refresh_need_no_sign_in(tmp_path:
         assert (await client.post(URL)).status_code == 200
 
 
+@define(eq=False)
+class OneConnection(httpx2.AsyncBaseTransport):
+    """Sends a request when the answer to the one before was closed."""
+
+    servers: Servers
+    free: trio.Semaphore = field(factory=lambda: trio.Semaphore(1))
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request."""
+        await self.free.acquire()
+        await request.aread()
+        answer = await self.servers(request)
+        return httpx2.Response(answer.status_code, headers=answer.headers, stream=Held(answer.content, self.free))
+
+
+@define(eq=False)
+class Held(httpx2.AsyncByteStream):
+    """A body that holds its connection until it is closed."""
+
+    content: bytes
+    free: trio.Semaphore
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self.content
+
+    async def aclose(self) -> None:
+        self.free.release()
+
+
+@pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
+async def test_a_refused_request_holds_no_connection_while_its_token_is_replaced(tmp_path: Path, grant: str) -> None:
+    """The authorization server is asked through the same client, which may have no other connection."""
+    servers = Servers()
+    exchange = servers.exchange(tmp_path, grant=grant, client_id="me", client_secret="secret")
+    exchange.client, exchange.secret = httpx2.AsyncClient(transport=OneConnection(servers)), "secret"
+    await FileTokenStore(tmp_path).save(key_of(URL, exchange.oauth), json.dumps(STORED))
+    async with exchange.client as client:
+        client.auth = OAuthTokens("guarded", exchange)
+        assert (await client.post(URL)).status_code == 200
+
+
 @pytest.mark.parametrize("grant", ["authorization_code", "client_credentials"])
 async def test_many_refused_calls_make_one_attempt_at_a_token_that_is_refused(tmp_path: Path, grant: str) -> None:
     """A refresh token that was used is not sent again, and a wrong secret does not lock its client out."""
