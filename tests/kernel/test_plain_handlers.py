@@ -22,6 +22,7 @@ from mcp_actors.kernel import (
     ActorRef,
     ActorStopped,
     Call,
+    ChildSpec,
     Down,
     Event,
     Later,
@@ -35,6 +36,7 @@ from mcp_actors.kernel import (
     Unhandled,
     handles,
     open_actor,
+    open_supervisor,
 )
 from mcp_actors.kernel.actor._plain import AT_ONCE
 
@@ -289,6 +291,52 @@ async def test_messages_that_are_due_go_to_the_next_incarnation() -> None:
             await answers[0].wait()
         await settle()
         assert [actor.seen for actor in actors] == [[], [1, 2, 3]]
+
+
+async def test_control_messages_after_one_that_ends_the_incarnation_go_to_the_next() -> None:
+    """C-38, K4: they have waited for the start, and would all be handled in its step."""
+    actors: list[Plain] = []
+    may_start = trio.Event()
+
+    class SlowToStart(Plain):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            actors.append(self)
+            await may_start.wait()
+            yield
+
+    spec = ChildSpec("child", SlowToStart)
+    async with open_supervisor(spec, strict=False, await_start=False) as supervisor:
+        ref = supervisor.child("child")
+        answers = [ref.send_request(ActNow(deed)) for deed in (throw(Fatal()), see(1), see(2))]
+        answers[1].withdraw()
+        answers.append(ref.send_request(Act(see(3))))
+        await settle()
+        may_start.set()
+        with pytest.raises(Fatal):
+            await answers[0].wait()
+        await answers[3].wait()
+        assert [actor.seen for actor in actors] == [[], [2, 3]]
+        assert ref.statistics().in_flight == 0
+
+
+async def test_a_message_whose_offer_ends_the_incarnation_goes_to_the_next() -> None:
+    """C-38, K4: `take` ends it and leaves the message to a plain handler."""
+    actors: list[Plain] = []
+
+    class Offered(Plain):
+        def __init__(self) -> None:
+            super().__init__()
+            actors.append(self)
+
+        def take(self, later: Later[Any]) -> bool:
+            if len(actors) == 1:
+                self.fail(Boom())
+            return False
+
+    async with open_child(Offered) as supervisor:
+        await supervisor.child("child").call(Act(see(1)))
+        assert [actor.seen for actor in actors] == [[], [1]]
 
 
 async def test_a_message_that_is_due_and_whose_caller_leaves_is_not_handled() -> None:

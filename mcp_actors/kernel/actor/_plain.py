@@ -140,7 +140,10 @@ class Plain(Taken):
         """Call a plain handler, and answer. Never raises."""
         held = False
         try:
-            if envelope.open or not envelope.withdrawn:
+            # The message before, of several that waited on the control lane, or `take` may have decided the end.
+            if self._interruption is not None:
+                self._return(envelope)
+            elif envelope.open or not envelope.withdrawn:
                 envelope.scope = HERE
                 self._in_flight.add(envelope)
                 self._running = envelope
