@@ -235,6 +235,38 @@ def test_a_later_cancellation_does_not_shorten_a_stop(host: Host) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("fails", ["block", "child"])
+def test_a_cancellation_during_a_stop_is_not_lost_behind_a_failure(host: Host, fails: str) -> None:
+    """The program may handle the failure and go on."""
+    may_stop, left = threading.Event(), asyncio.Event()
+    slow = ChildSpec("slow", lambda: SlowToStop(may_stop, threading.Event()))
+
+    async def block() -> None:
+        try:
+            async with open_supervisor(slow, worker(), max_restarts=0, host=host) as supervisor:
+                try:
+                    if fails == "block":
+                        raise Boom
+                    await fail(supervisor.child("worker"))
+                    await asyncio.Event().wait()
+                finally:
+                    left.set()
+        except Exception:
+            raise AssertionError("the cancellation was lost") from None
+
+    async def main() -> None:
+        task = asyncio.create_task(block())
+        await left.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        may_stop.set()
+        with leaving(asyncio.CancelledError) as caught:
+            await task
+        assert isinstance(caught.value.__cause__, Boom if fails == "block" else RestartLimitReached)
+
+    asyncio.run(main())
+
+
 def test_clean_up_in_the_block_is_still_answered(host: Host) -> None:
     async def expire(patience: asyncio.Timeout, ref: AsyncioActorRef) -> None:
         while await ref.call(Count()) != (1, 0):

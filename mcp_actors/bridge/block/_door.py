@@ -119,10 +119,12 @@ class Door(Block[V_co], Generic[T, V_co]):
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
             self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
-        elif error is not None:
+        # asyncio delivers a cancellation once. Behind an exception that the program handles, it would be lost, and the
+        # program would go on. So it comes first, except before what ends the program or cancels this task anyway.
+        if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
+            raise interruption from error
+        if error is not None and error is not exc:
             self._raise(error)
-        if exc is None and interruption is not None and not self._is_ours(interruption):
-            raise interruption
         return False
 
     def _abandon(self) -> None:
