@@ -187,7 +187,8 @@ def _followers_of(
         return {name: record.life.state for name, record in records if record.config.source == source}
 
     hub.add(board := StatusBoard(sources, states, roster.upkeep))
-    watcher = ChildSpec(WATCH, partial(WatchActor, sources, _apply, hub.emit, roster.upkeep), restart="temporary")
+    watching = partial(WatchActor, sources, _apply, hub.emit, roster.upkeep, roster.opened)
+    watcher = ChildSpec(WATCH, watching, restart="temporary")
     return board, [*([watcher] if watch else []), *([status_spec(board)] if board.tables else [])]
 
 

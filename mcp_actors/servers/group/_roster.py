@@ -24,6 +24,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypedDict
 
+import trio
 from attrs import frozen
 
 from ..._errors import ActorStopped
@@ -86,6 +87,7 @@ class Roster:
     Attributes:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
+        opened: set when the group shows its first servers. They are not changed before that.
         closing: True once the block of the group has ended.
         naming: the template of the tools' public names.
         timer: enforces the deadlines of all requests.
@@ -116,6 +118,7 @@ class Roster:
     ) -> None:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
+        self.opened = trio.Event()
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
         self.added: frozenset[str] = frozenset()
         self.homes: Mapping[str, str] = MappingProxyType({})
@@ -167,6 +170,7 @@ class Roster:
             record.on_retire = partial(_retire, lifecycle, entry)
             members[entry.name] = Member(entry, ServerRef(entry, lifecycle))
         self.members = MappingProxyType(members)
+        self.opened.set()
 
     def configure(self, record: ServerRecord, config: ServerConfig) -> None:
         """Configure a server anew, while it does not run."""

@@ -80,6 +80,7 @@ class WatchActor(Actor):
             refuse it any more: that keeps the reading, or returns False if a newer one or other sources have come.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.
+        opened: set when the group has its servers; before that, a reading could not be compared with them.
     """
 
     def __init__(
@@ -88,11 +89,13 @@ class WatchActor(Actor):
         apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]],
         emit: Callable[[Event], None],
         upkeep: Upkeep,
+        opened: trio.Event,
     ) -> None:
         self._sources = sources
         self._apply = apply
         self._emit = emit
         self._upkeep = upkeep
+        self._opened = opened
         self._reported: tuple[str, dict[str, Hashable]] | None = None
 
     @asynccontextmanager
@@ -106,6 +109,7 @@ class WatchActor(Actor):
 
     async def _follow_all(self) -> None:
         """Follow the sources that there are; `ServerGroup.reload` may replace them."""
+        await self._opened.wait()  # a change that was made meanwhile is found by the first look
         while True:
             async with trio.open_nursery() as nursery:
                 for source in self._sources.watched:

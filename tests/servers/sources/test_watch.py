@@ -57,6 +57,29 @@ async def test_a_changed_file_is_applied_and_the_others_notice_nothing(clock: Mo
     assert changes(events) == ["ServerRemoved b", "ServerAdded c"]
 
 
+async def test_an_edit_while_the_servers_start_is_applied_once_they_are_there(clock: MockClock, file: Path) -> None:
+    events, slow = Events(), House("slow")
+    slow.entered = trio.Event()
+    save(file, lazy("a", "b"))
+
+    async def edit() -> None:
+        await trio.sleep(2)
+        save(file, lazy("a", "c"))
+        await trio.sleep(5)
+        slow.entered.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.cancel_scope.deadline = trio.current_time() + 60
+        nursery.start_soon(edit)
+        async with open_servers(slow.config(), file, watch=True, observers=[events]) as group:
+            assert [*group] == ["slow", "a", "b"]
+            await trio.sleep(2)
+            assert [*group] == ["slow", "a", "c"]
+            assert not group.errors
+            assert await who(group, "slow") == "slow"
+    assert changes(events) == ["ServerRemoved b", "ServerAdded c"]
+
+
 async def test_a_file_is_not_followed_unless_that_is_asked_for(clock: MockClock, file: Path) -> None:
     save(file, lazy("a"))
     async with open_servers(file) as group:
