@@ -27,8 +27,11 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.kernel import Event
+from mcp_actors.kernel.mailbox import MAILBOX_SIZE
+from mcp_actors.servers.group._lifecycle import LifecycleActor
 
 from .groups import AT_ONCE, BOUND, NEVER, after, crash, pids_in, server, until
+from .houses import absent
 from .links import MARGIN, text_of
 
 
@@ -88,6 +91,24 @@ async def test_the_first_calls_to_different_servers_connect_them_side_by_side(tm
     async with open_servers(*configs) as servers, trio.open_nursery() as nursery:
         for name in servers:
             nursery.start_soon(servers[name].list_tools)
+
+
+async def test_the_first_calls_to_very_many_servers_connect_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than changes may wait in the mailbox of an actor by default."""
+    monkeypatch.setattr(LifecycleActor, "max_in_flight", 1)
+    names = [f"s{number}" for number in range(MAILBOX_SIZE + 10)]
+    configs = [absent(name, connect="lazy", restart=NEVER) for name in names]
+    failed: set[str] = set()
+
+    async def call(name: str) -> None:
+        with pytest.raises(ServerUnavailable, match="not found"):
+            await servers[name].call_tool("add")
+        failed.add(name)
+
+    async with open_servers(*configs, max_servers=len(configs)) as servers, trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(call, name)
+    assert failed == {*names}
 
 
 async def test_the_first_caller_may_leave_and_the_connect_goes_on(tmp_path: Path) -> None:

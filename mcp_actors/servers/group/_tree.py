@@ -19,6 +19,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
@@ -48,6 +49,10 @@ MEMORY: Final = "servers:memory"
 WATCH: Final = "servers:watch"
 STATUS: Final = "servers:status"
 
+WAITING_CHANGES: Final = sys.maxsize
+"""The size of the mailbox for changes. Those that the group asks for itself cannot wait for room: the first use of a
+lazy server, and at most a few more for each server. Callers' changes wait in any case, inside or outside of it."""
+
 
 def supervisor_id(server: str) -> str:
     """Return the name of a server's own supervisor. Server names have no colon, so the two never collide."""
@@ -75,7 +80,8 @@ def group_specs(
     """
     servers = [server_spec(record, closing) for record in records]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, timer))
-    return [deadlines, *_memory_specs(memory), *servers, ChildSpec(LIFECYCLE, lifecycle), *others]
+    changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
+    return [deadlines, *_memory_specs(memory), *servers, changes, *others]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
