@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from mcp import MCPError
 from mcp.types import CallToolResult, ListToolsResult, PaginatedRequestParams, Tool
 from trio.testing import MockClock
 
@@ -180,6 +181,25 @@ async def test_added_and_changed_tools_are_hidden_until_approved(said: Said) -> 
         assert shown(group) == ["v1", "same", "read", "evil"]
         assert not ref.tool_changes
         assert [event.added for event in events.of(ToolsChanged)[1:]] == [(), ("read",), ("evil",)]
+
+
+@pytest.mark.parametrize("before", [{"tools": ToolFilter(deny=["same"])}, {"on_tool_change": "allow"}])
+async def test_a_new_configuration_shows_no_tool_that_waits_for_approval(before: dict[str, Any]) -> None:
+    """Not even until the server has listed its tools again, which may take long, or fail."""
+    here, events = Changing(), Events()
+    then = here.config(on_tool_change="block", restart=LATER)
+    async with open_servers(attrs.evolve(then, tools=ToolFilter(deny=["same"])), observers=[events]) as group:
+        await group.replace(attrs.evolve(then, **before))
+        here.answers = [MCPError(-32603, "not now")]
+        await group.replace(then)
+        assert group["here"].state == "backoff"
+        assert shown(group) == ["v1"]
+        assert [tool.name for tool in group["here"].tool_changes.tools] == ["same"]
+        await group["here"].restart()
+        assert shown(group) == ["v1"]
+        with pytest.raises(ToolNotFound, match="was added or changed"):
+            await group["here"].call_tool("same")
+    assert [event.added for event in events.of(ToolsDiffer)] == [("same",)]
 
 
 async def test_a_tool_that_changed_again_after_its_review_stays_hidden() -> None:

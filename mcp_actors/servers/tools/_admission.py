@@ -89,13 +89,24 @@ class Admission:
         self._verdict: PinVerdict | None = None
         self._callable: frozenset[str] | None = None
 
-    def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it."""
+    def configure(self, config: ServerConfig) -> PinVerdict | None:
+        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it.
+
+        So is the known listing, if tools are hidden until they are approved: a new filter may show more of them.
+
+        Returns:
+            The difference between the known listing and the accepted tools, if it is a new one to report.
+        """
+        _ = self.identity  # kept for the known listing, which the new command or URL has not given
         self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
         self._verdicts = _Verdicts(config.tools)
-        self.__dict__.pop("identity", None)
+        verdict = None
         if self._policy != "block":
             self._callable = self._verdict = None
+        elif self._listed and self.accepted is not None:
+            verdict = self.admit(self._listed)
+        del self.__dict__["identity"]
+        return verdict
 
     def copy_for_isolated(self) -> Admission:
         """Return a copy for an isolated attempt, with the tools that are accepted now."""

@@ -116,11 +116,13 @@ class ServerCatalog:
         checks = ToolChecks(config.name, mode=config.validate, mask=self._reporter.mask)
         self.checks = checks.updated(each.tool for each in self.listed)
         identity = self.admission.identity
-        self.admission.configure(config)
+        verdict = self.admission.configure(config)
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
         if self.known:
             self._report_misnamed()
+        if verdict is not None:
+            self._reporter.differs(verdict)
         if self.admission.identity != identity:
             self.known = False  # what is shown until the next listing is another program's, and is not remembered
 
