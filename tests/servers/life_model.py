@@ -10,8 +10,10 @@ ways to it become one.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from attrs import define, evolve, field, frozen
@@ -68,7 +70,7 @@ class Under:
     index: int = 0
 
 
-@frozen
+@frozen(slots=False)
 class World:
     """A state of the model.
 
@@ -104,6 +106,12 @@ class World:
     gone: bool = False
     callers: tuple[tuple[str, Wanted], ...] = ()
 
+    def but(self, **changes: Any) -> World:
+        """Return this state with other values: `attrs.evolve`, which would take half of the time of all of this."""
+        other = object.__new__(World)
+        vars(other).update(vars(self), **changes)
+        return other
+
     @property
     def current(self) -> bool:
         return self.applied == models(self.wanted)[0]
@@ -125,19 +133,21 @@ def see(world: World, index: int, state: ServerState, **changes: Any) -> World:
     before = world.seen[index]
     if state != before.state and state not in TRANSITIONS[before.state]:
         raise Broken(f"a connection goes from {before.state} to {state}")
-    return evolve(world, seen=put(world.seen, index, evolve(before, state=state, **changes)))
+    return world.but(seen=put(world.seen, index, evolve(before, state=state, **changes)))
 
 
 def failed(world: World, index: int, kernel: Kernel) -> World:
     """Let a connect or a connection fail."""
     seen, wanted = world.seen[index], world.wanted
     broke = seen.began if seen.began < wanted.fresh else wanted.generation
+    if kernel == "parked" and seen.state != "connecting":
+        world = see(world, index, "backoff")  # by `Crashed`; `GaveUp` follows
     world = see(world, index, "backoff" if kernel == "backoff" else "failed", broke=broke)
-    world = evolve(world, kernel=put(world.kernel, index, kernel), in_flight=put(world.in_flight, index, False))
+    world = world.but(kernel=put(world.kernel, index, kernel), in_flight=put(world.in_flight, index, False))
     if all(each == "parked" for each in world.kernel):
-        world = evolve(world, open=False, queued=False)
+        world = world.but(open=False, queued=False)
         if world.wanted.mode == "rest":
-            world = evolve(world, wanted=used(world.wanted))
+            world = world.but(wanted=used(world.wanted))
     return world
 
 
@@ -145,11 +155,10 @@ def begin(world: World, index: int) -> World:
     """Let an incarnation begin; it has nothing to run if nothing is to run at that moment."""
     seen = world.seen[index]
     if seen.state in ("pending", "stopped") and world.wanted.mode != "run":
-        return evolve(world, kernel=put(world.kernel, index, "none"), open=world.open and world.wanted.mode != "stop")
+        return world.but(kernel=put(world.kernel, index, "none"), open=world.open and world.wanted.mode != "stop")
     if world.kernel[index] in ("starting", "up"):
         raise Broken("two connections of one replica")
-    world = evolve(
-        world,
+    world = world.but(
         kernel=put(world.kernel, index, "starting"),
         configs=put(world.configs, index, world.applied),
         open=True,
@@ -162,7 +171,7 @@ def end(world: World, index: int) -> World:
     state: ServerState = "pending" if world.wanted.mode == "rest" else "stopped"
     if world.seen[index].state not in ("pending", "stopped"):
         world = see(world, index, state)
-    return evolve(world, kernel=put(world.kernel, index, "none"), in_flight=put(world.in_flight, index, False))
+    return world.but(kernel=put(world.kernel, index, "none"), in_flight=put(world.in_flight, index, False))
 
 
 # --- the loop ---------------------------------------------------------------------------------------------------------
@@ -180,11 +189,11 @@ def look(world: World) -> World:
         rests = world.wanted.mode == "rest" and not any(each.state in UP for each in world.seen)
         waits = any(name == "wait ready" for name, _ in world.callers)
         if (rests and world.queued) or waits:
-            world = evolve(world, wanted=used(world.wanted))
+            world = world.but(wanted=used(world.wanted))
         step = due(world.wanted, world.seen, current=world.current, kept=world.kept)
         if step is not None:
             old = next((index for index, each in enumerate(world.seen) if each.old), 0)
-            world = evolve(world, under=Under(step, world.wanted, index=old))
+            world = world.but(under=Under(step, world.wanted, index=old))
     waiting = []
     for name, mine in world.callers:
         verdict = verdict_of(world, name, mine)
@@ -192,7 +201,7 @@ def look(world: World) -> World:
             waiting.append((name, mine))
         else:
             check_verdict(world, name, mine, verdict)
-    return evolve(world, callers=tuple(waiting))
+    return world.but(callers=tuple(waiting))
 
 
 def verdict_of(world: World, name: str, mine: Wanted) -> str:
@@ -225,7 +234,7 @@ def fails_since(mine: Wanted, seen: Seen) -> bool:
 
 
 def finish(world: World, *, kept: bool = False) -> World:
-    return evolve(world, under=None, kept=kept)
+    return world.but(under=None, kept=kept)
 
 
 def carry_out(world: World) -> Iterator[tuple[str, World]]:
@@ -252,9 +261,9 @@ def ask_to_stop(world: World, only: list[int] | None = None) -> World:
             continue
         if kernel in ("starting", "up", "backoff"):
             if kernel == "up":
-                world = see(world, index, "stopping")
-            world = evolve(world, in_flight=put(world.in_flight, index, False))
-            world = evolve(world, kernel=put(world.kernel, index, "stopping"))
+                world = see(world, index, "stopping")  # which it may be already
+            world = world.but(in_flight=put(world.in_flight, index, False))
+            world = world.but(kernel=put(world.kernel, index, "stopping"))
         elif kernel == "parked":
             world = end(world, index)
     return world
@@ -265,18 +274,21 @@ def disconnect(world: World, under: Under) -> Iterator[tuple[str, World]]:
     if not under.asked:
         still = due(world.wanted, world.seen, current=world.current, kept=False)
         wanted = any(world.seen[index].old for index in concerned) if under.step == "renew" else still == "disconnect"
+        busy = [index for index in concerned if world.in_flight[index] and world.seen[index].state == "ready"]
         if not wanted:
             yield "is not due any more", finish(world)
+        elif busy:
+            yield "drains", see(world, busy[0], "stopping")
         else:  # its requests have ended, or the time for that is over
             asked = evolve(under, asked=True)
-            yield "stops it", ask_to_stop(evolve(world, under=asked), concerned)
+            yield "stops it", ask_to_stop(world.but(under=asked), concerned)
     elif not any(world.kernel[index] in RUNS for index in concerned):
         yield "has stopped it", finish(world, kept=under.step == "disconnect" or len(world.kernel) == 1)
 
 
 def stop(world: World, under: Under) -> Iterator[tuple[str, World]]:
     if not under.asked:
-        yield "stops it for good", ask_to_stop(evolve(world, under=evolve(under, asked=True), open=False, queued=False))
+        yield "stops it for good", ask_to_stop(world.but(under=evolve(under, asked=True), open=False, queued=False))
     elif not any(kernel in RUNS for kernel in world.kernel):
         for index, each in enumerate(world.seen):
             if each.state == "pending":
@@ -286,11 +298,11 @@ def stop(world: World, under: Under) -> Iterator[tuple[str, World]]:
 
 def exchange(world: World, under: Under) -> Iterator[tuple[str, World]]:
     if not under.asked:
-        yield "stops its supervisor", ask_to_stop(evolve(world, under=evolve(under, asked=True)))
+        yield "stops its supervisor", ask_to_stop(world.but(under=evolve(under, asked=True)))
     elif not any(kernel in RUNS for kernel in world.kernel):
         mode = world.wanted.mode
         is_open = mode in ("run", "rest")
-        world = evolve(world, applied=models(world.wanted)[0], open=is_open, queued=world.queued and is_open)
+        world = world.but(applied=models(world.wanted)[0], open=is_open, queued=world.queued and is_open)
         world = finish(world, kept=mode != "stop")
         if mode == "rest":
             for index, each in enumerate(world.seen):
@@ -306,7 +318,7 @@ def start(world: World, under: Under) -> Iterator[tuple[str, World]]:
         for index, kernel in enumerate(world.kernel):
             if kernel in ("none", "parked"):
                 world = begin(world, index)
-        yield "starts it", evolve(world, under=evolve(under, asked=True))
+        yield "starts it", world.but(under=evolve(under, asked=True))
     elif not any(kernel == "starting" for kernel in world.kernel):
         kept = all(each.state in ("pending", "stopped") for each in world.seen)
         yield "has started it, or not", finish(world, kept=kept)
@@ -315,9 +327,9 @@ def start(world: World, under: Under) -> Iterator[tuple[str, World]]:
 def remove(world: World, under: Under) -> Iterator[tuple[str, World]]:
     if not under.asked:
         asked = evolve(under, asked=True)
-        yield "drained", ask_to_stop(evolve(world, under=asked, open=False, queued=False))
+        yield "drained", ask_to_stop(world.but(under=asked, open=False, queued=False))
     elif not any(kernel in RUNS for kernel in world.kernel):
-        yield "removed", evolve(finish(world), gone=True)
+        yield "removed", finish(world).but(gone=True)
 
 
 STEPS: Final[dict[Step, Callable[[World, Under], Iterator[tuple[str, World]]]]] = {
@@ -336,7 +348,7 @@ STEPS: Final[dict[Step, Callable[[World, Under], Iterator[tuple[str, World]]]]] 
 def operations(world: World) -> Iterator[tuple[str, World]]:
     if world.wanted.mode == "leave":
         return
-    after, wanted = evolve(world, left=world.left - 1), world.wanted
+    after, wanted = world.but(left=world.left - 1), world.wanted
     number = 1 + max(each.number for each in (*world.configs, world.applied, *models(wanted)))
     wishes = {
         "start": started(wanted),
@@ -347,15 +359,15 @@ def operations(world: World) -> Iterator[tuple[str, World]]:
         "remove": left(wanted, "removal"),
     }
     for name, mine in wishes.items():
-        yield name, evolve(after, wanted=mine, callers=(*world.callers, (name, mine)))
+        yield name, after.but(wanted=mine, callers=(*world.callers, (name, mine)))
     waits = used(wanted)
-    yield "wait ready", evolve(after, wanted=waits, callers=(*world.callers, ("wait ready", waits)))
+    yield "wait ready", after.but(wanted=waits, callers=(*world.callers, ("wait ready", waits)))
     if not world.queued and not any(world.in_flight) and world.open and wanted.mode in ("run", "rest"):
         serving = [index for index, kernel in enumerate(world.kernel) if kernel == "up"]
         if serving and not holds(world):
-            yield "request", evolve(after, in_flight=put(world.in_flight, serving[0], True))
+            yield "request", after.but(in_flight=put(world.in_flight, serving[0], True))
         else:
-            yield "request", evolve(after, queued=True, wanted=used(wanted))
+            yield "request", after.but(queued=True, wanted=used(wanted))
 
 
 def holds(world: World) -> bool:
@@ -367,37 +379,34 @@ def forced(world: World) -> Iterator[tuple[str, World]]:
     yield from carry_out(world)
     for index, kernel in enumerate(world.kernel):
         if world.in_flight[index]:
-            yield f"answered {index}", evolve(world, in_flight=put(world.in_flight, index, False))
+            yield f"answered {index}", world.but(in_flight=put(world.in_flight, index, False))
         if kernel == "stopping":
             yield f"ended {index}", end(world, index)
         elif kernel == "starting":
-            yield f"connected {index}", see(evolve(world, kernel=put(world.kernel, index, "up")), index, "ready")
+            yield f"connected {index}", see(world.but(kernel=put(world.kernel, index, "up")), index, "ready")
             yield f"failed {index}", failed(world, index, "backoff")
             yield f"gave up {index}", failed(world, index, "parked")
         elif kernel == "backoff":
             yield f"tries again {index}", begin(world, index)
         elif kernel == "up" and world.queued and not holds(world):
-            yield f"takes {index}", evolve(world, queued=False, in_flight=put(world.in_flight, index, True))
+            yield f"takes {index}", world.but(queued=False, in_flight=put(world.in_flight, index, True))
 
 
 def accidents(world: World) -> Iterator[tuple[str, World]]:
-    after = evolve(world, spare=world.spare - 1)
+    after = world.but(spare=world.spare - 1)
     for index, kernel in enumerate(world.kernel):
         if kernel == "up":
             yield f"crash {index}", failed(after, index, "backoff")
             yield f"hopeless {index}", failed(after, index, "parked")
             others = all(other == "up" for at, other in enumerate(world.kernel) if at != index)
             if world.under is None and others and world.wanted.mode != "leave":
-                yield f"old {index}", evolve(after, seen=put(after.seen, index, evolve(after.seen[index], old=True)))
+                yield f"old {index}", after.but(seen=put(after.seen, index, evolve(after.seen[index], old=True)))
         if kernel == "parked":
             yield f"is tried again {index}", begin(after, index)
-        if kernel == "starting":
-            late = evolve(after.seen[index], overdue=True)
-            yield f"overdue {index}", evolve(after, seen=put(after.seen, index, late))
     serves = any(each.state in ACTIVE for each in world.seen)
     unused = not (any(world.in_flight) or world.queued or world.callers)
     if serves and unused and world.under is None and world.wanted.mode == "run":
-        yield "unused", evolve(after, wanted=rested(world.wanted))
+        yield "unused", after.but(wanted=rested(world.wanted))
 
 
 ALLOWED: Final[dict[str, tuple[Kernel, ...]]] = {
@@ -439,32 +448,51 @@ def configuration(number: int, connect: str) -> ServerConfig:
 
 
 def canonical(world: World) -> World:
-    """Number the wishes and configurations of a state anew, in their order."""
-    under = () if world.under is None else (world.under.mine,)
-    wishes = (world.wanted, *under, *(mine for _, mine in world.callers))
-    numbers = {each for wish in wishes for each in (wish.generation, wish.fresh, wish.cut)}
-    numbers |= {each for seen in world.seen for each in (seen.began, seen.broke)}
-    ranks = {number: rank for rank, number in enumerate(sorted(numbers))}
-    known = {each.number for each in (*world.configs, world.applied, *models(world.wanted))}
-    configs = {number: rank for rank, number in enumerate(sorted(known))}
+    """Drop what no decision looks at any more, and number wishes and configurations anew, in their order.
+
+    Decisions only ask whether a connection is older than a wish. So its number becomes that of the last wish before it.
+    """
+    under = None if world.under is None else evolve(world.under, mine=bare(world.under.step, world.under.mine))
+    callers = {(name if name in QUIET else "start", bare(name, mine)) for name, mine in world.callers}
+    wishes = (world.wanted, *(() if under is None else (under.mine,)), *(mine for _, mine in callers))
+    bounds = sorted({-1, *(each for wish in wishes for each in (wish.generation, wish.fresh, wish.cut))})
+    known = sorted({each.number for each in (*world.configs, world.applied, *models(world.wanted))})
+
+    def rank(number: int) -> int:
+        return bisect_right(bounds, number) - 2
 
     def config(old: Config) -> Config:
-        return Config(configs.get(old.number, 0), old.connect)
+        return Config(known.index(old.number), old.connect)
 
-    def wish(old: Wanted, *, bare: bool = True) -> Wanted:
-        mode, numbered = old.mode, (ranks[old.generation], ranks[old.fresh], ranks[old.cut])
-        its = NO_CONFIG if bare else cast("ServerConfig", config(*models(old)))
-        return Wanted(its, mode, *numbered, departure=None if bare else old.departure)
+    def wish(old: Wanted) -> Wanted:
+        return evolve(old, generation=rank(old.generation), fresh=rank(old.fresh), cut=rank(old.cut))
 
-    return evolve(
-        world,
-        wanted=wish(world.wanted, bare=False),
-        seen=tuple(evolve(each, began=ranks[each.began], broke=ranks[each.broke]) for each in world.seen),
+    return world.but(
+        wanted=evolve(wish(world.wanted), config=cast("ServerConfig", config(*models(world.wanted))), ask=True),
+        seen=tuple(evolve(each, began=rank(each.began), broke=rank(each.broke)) for each in world.seen),
         configs=tuple(map(config, world.configs)),
         applied=config(world.applied),
-        under=None if world.under is None else evolve(world.under, mine=wish(world.under.mine)),
-        callers=tuple(sorted({(name, wish(mine)) for name, mine in world.callers}, key=repr)),
+        under=None if under is None else evolve(under, mine=wish(under.mine)),
+        callers=tuple(sorted(((name, wish(mine)) for name, mine in callers), key=repr)),
     )
+
+
+QUIET: Final = ("stop", "remove", "wait ready")
+"""The callers who do not wait for a connect of their own wish."""
+
+
+def bare(name: str, mine: Wanted) -> Wanted:
+    """Return a wish with nothing but what is looked at for a caller, or for a step."""
+    generation, fresh, cut = mine.generation, mine.fresh, mine.cut
+    match name:
+        case "stop":
+            return Wanted(NO_CONFIG, "stop", -1, fresh, -1)
+        case "disconnect" | "renew":
+            return Wanted(NO_CONFIG, "run", -1, -1, cut)
+        case "exchange" | "remove" | "wait ready":
+            return Wanted(NO_CONFIG, "run", -1, -1, -1)
+        case _:  # a start, as a step or of a caller
+            return Wanted(NO_CONFIG, "stop" if mine.mode == "stop" else "run", generation, fresh, -1)
 
 
 NO_CONFIG: Final = configuration(0, "")
@@ -473,7 +501,7 @@ NO_CONFIG: Final = configuration(0, "")
 
 @frozen
 class Explored:
-    """What was found.
+    """The findings of an exploration.
 
     Attributes:
         states: the number of states.
@@ -497,6 +525,7 @@ class Exploration:
     problems: dict[str, list[str]] = field(factory=dict)
     changes: set[tuple[str, str]] = field(factory=set)
     pending: deque[World] = field(factory=deque)
+    seen: dict[World, World] = field(factory=dict)
 
     def run(self) -> None:
         """Visit what is pending, and all that follows."""
@@ -515,9 +544,14 @@ class Exploration:
         name = "begins"
         try:
             for name, new in moves:
-                next_one = canonical(look(new))
+                next_one = self.seen.get(new)
+                if next_one is None:
+                    next_one = self.seen[new] = canonical(look(new))
                 pairs = zip(world.seen, next_one.seen, strict=True)
-                self.changes.update((old.state, now.state) for old, now in pairs)
+                for old, now in pairs:
+                    by_way = ["backoff"] if now.state == "failed" != old.state else []
+                    self.changes.update(pairwise([old.state, *by_way, now.state]))
+                    self.changes.add((old.state, now.state) if old.state == "connecting" else (old.state, old.state))
                 if next_one not in self.came:
                     self.came[next_one] = world, name
                     self.pending.append(next_one)

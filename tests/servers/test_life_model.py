@@ -1,4 +1,4 @@
-"""What is wanted of a server is carried out, whatever happens and in whatever order."""
+"""Wishes about a server are carried out in any order of events, and their callers learn the truth."""
 
 from __future__ import annotations
 

@@ -116,11 +116,6 @@ def hide_all_that_is_idle(self: Follower, event: Event) -> None:
         follow(self, event)
 
 
-def note_stopped_replicas(self: ServerEntry) -> None:
-    for replica in self.record.replicas:
-        replica.life.note_stopped()
-
-
 async def resolve_once(self: Credentials) -> dict[str, str]:
     if self.transport not in resolved:
         resolved[self.transport] = await resolve(self)
@@ -134,8 +129,8 @@ async def send_without_answers(self: CallTool, session: Any, record: Any, _: obj
     return await send_once(self, session, record, {}, extras)
 
 
-def wake_unless_it_is_about_to_rest(self: Caller) -> None:
-    if self._life.state != "stopping":
+def wake_once(self: Caller) -> None:
+    if not self._life.connects:
         wake(self)
 
 
@@ -210,7 +205,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
     "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
     "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", listed_unless("rest")),
-    "a wait that outlasts a rest": defect(Caller, "wake", wake_unless_it_is_about_to_rest),
+    "a server that stays at rest although it is used": defect(Caller, "wake", wake_once),
     "a start that succeeds although a stop was faster": defect(
         ref_lifecycle, "verdict_of_start", succeed_whatever_is_wanted
     ),
@@ -220,7 +215,6 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
     "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
-    "an idle pool that a call starts after its stop": defect(ServerEntry, "note_stopped", note_stopped_replicas),
     "a refused stream that nobody notices": defect(HttpSession, "_note_refusal", no_wait),
     "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
     "the tools of a server that is connected anew vanish": defect(ServerLife, "listed", listed_unless("run")),

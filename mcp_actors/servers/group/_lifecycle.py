@@ -1,4 +1,4 @@
-"""Carry out changes of the set of servers, and run the loops that change single servers.
+"""Carry out changes of the set of servers, and run their loops.
 
 Theory of operation
 -------------------
@@ -25,7 +25,7 @@ from attrs import frozen
 from ..._errors import ActorStartError, ConfigError, ConnectFailed, ServerUnavailable
 from ..._foreign import Log
 from ...kernel import Actor, Call
-from ..basics import fan_out
+from ..basics import fan_out, open_background
 from ..record import ACTIVE, CONNECTED, ServerAdded, configured, left, rested
 from ..ref import Look, Reconnect, Retire, Wish, take_back, tell
 from ..sources import change_lines, changed_fields, compare
@@ -156,7 +156,7 @@ class LifecycleActor(Actor):
         with trio.CancelScope(shield=True):
             match message:
                 case Look(server):
-                    await self._loops.look(server)
+                    self._tasks.start_soon(self._loops.look, server, name=f"{server.name}:change")
                 case Retire():
                     await self._retire(message)
                 case Reconnect(wishes):
@@ -172,11 +172,16 @@ class LifecycleActor(Actor):
                         return await self._reload(message)
         return None
 
-    def ending(self) -> None:
-        """End all waits: the group is being closed."""
-        self._over = True
-        for record in self._roster.records.values():
-            record.life.want(left(record.life.wanted, "block"))
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the loops of servers. At the end, which is that of the group, all waits end first."""
+        async with open_background() as self._tasks:
+            try:
+                yield
+            finally:
+                self._over = True
+                for record in self._roster.records.values():
+                    record.life.want(left(record.life.wanted, "block"))
 
     @property
     def _group(self) -> SupervisorRef:
@@ -288,16 +293,16 @@ class LifecycleActor(Actor):
                 return None
             homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
             self._roster.added = added
-            removed = [members[name] for name in difference.removed]
-            for member in removed:
-                self._leave(member)
+            for name in difference.removed:
+                self._leave(members[name])
             wishes = [self._configure(members[config.name], config) for config in difference.changed]
             for config in difference.servers:
                 if config.name in members:
                     await self._move(members[config.name], config)
             await start_status(self._group, self._board)
-        for member in removed:
-            await self._wait_gone(member.record)
+        for record in [*self._roster.records.values()]:
+            if record.life.leaving == "removal":  # by this reload, or before
+                await self._wait_gone(record)
         try:
             await fan_out(partial(self._add_given, wishes=wishes), difference.added, "change")
             for wish in wishes:

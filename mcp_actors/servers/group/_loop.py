@@ -1,4 +1,4 @@
-"""Carry out what is wanted of each server, one step at a time.
+"""Carry out the wishes about each server, one step at a time.
 
 This is the whole way of a change of one server, whatever has asked for it: `ServerLoops.look` asks `due` for the next
 step until there is none, and the steps follow. It may touch the supervisors of servers, their records and the roster.

@@ -203,8 +203,7 @@ class ServerRecord:
         )
         self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
-        self._emit = emit
-        self._applied = config
+        self._emit, self._applied = emit, config
         self._divide()
 
     def configure(

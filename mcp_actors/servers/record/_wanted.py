@@ -1,12 +1,12 @@
-"""What is wanted of a server, and what is to be done about it: values and pure functions.
+"""The wishes about a server, and the step that is due.
 
 It knows no actor and no clock, and may use the states of servers only.
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (``ServerLife.wanted``), with one writer (``ServerLife.want``). Whoever
-asks for a change (a caller, the group, a connection that has been idle) replaces it in its own step: that is the wish.
-Wishes are counted, and each incarnation of an actor notes the number of the wish that was valid when it began. So
+`Wanted` is one frozen value for each server (``ServerLife.wanted``), with one writer (``ServerLife.want``). A caller,
+the group, or a connection that has been idle replaces it in its own step: that is a wish. Wishes are counted, and each
+incarnation of an actor notes the number of the wish that was valid when it began. So
 
 - `due` compares what is wanted with what is, and returns the next step; one loop for each server carries it out
   (``group._loop``),
@@ -38,7 +38,7 @@ UP: Final[frozenset[ServerState]] = CONNECTED | {"connecting", "backoff", "stopp
 
 @frozen
 class Wanted:
-    """What is wanted of a server.
+    """The wishes about a server, as one value.
 
     Attributes:
         config: its configuration. That of the record is an older one until the connection of that has ended.
@@ -65,7 +65,7 @@ class Wanted:
 
 @frozen
 class Seen:
-    """What is known of a connection.
+    """The facts about a connection that decisions use.
 
     Attributes:
         state: its state.
@@ -116,7 +116,7 @@ def rested(wanted: Wanted) -> Wanted:
 
 
 def used(wanted: Wanted) -> Wanted:
-    """It is used. That is no wish of its own, so an operation before it is not overtaken."""
+    """It is used. This is not counted as a wish, so an operation before it is not overtaken."""
     return evolve(wanted, mode="run") if wanted.mode == "rest" else wanted
 
 
@@ -129,7 +129,7 @@ def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
 
 
 def moved(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """Its configuration, which is equal, is written elsewhere. That is no wish."""
+    """Its configuration, which is equal, is written elsewhere. This is not counted as a wish."""
     return evolve(wanted, config=config)
 
 

@@ -58,7 +58,7 @@ class ServerEntry:
         """
         if not self.record.woken:
             self.record.woken = True
-            with trio.CancelScope(shield=True):  # else it would be woken by nobody
+            with trio.CancelScope(shield=True):  # else no later change would wake it
                 await restart(self.group, self.supervisor.name)
 
     def note_stopped(self) -> None:
@@ -73,8 +73,10 @@ class ServerEntry:
         Raises:
             ActorStopped, ActorCrashed: the group was closed.
         """
+        if not self.record.woken:
+            await self.wake()  # which starts its actor, too
+            return
         with suppress(ActorStartError):
-            await self.wake()
             if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
                 await fan_out(self._start_replica, self.record.replicas, "start")
 
@@ -142,7 +144,7 @@ class Retire(Call[None]):
 
 @frozen(eq=False)
 class Wish:
-    """What a change has made wanted of a server, and what was wanted before."""
+    """A wish of a change about a server, and what was wanted before."""
 
     server: ServerEntry
     mine: Wanted
@@ -176,7 +178,7 @@ class _Ends:
 
 
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
-    """Tell the actor that carries out changes. A change is no part of the request or connection that asks for it.
+    """Tell the actor that carries out changes. A change does not belong to the request or connection that asks for it.
 
     Raises:
         ActorStopped: the group was closed.

@@ -710,7 +710,7 @@ async def test_add_does_not_wait_for_the_calls_of_a_server_that_is_removed(autoj
 
 @pytest.mark.parametrize("change", ["start", "restart", "reload", "replace"])
 async def test_a_change_that_a_stop_overtakes_says_so(change: str) -> None:
-    """C-62: whatever the server was doing, nobody is told of success while it is stopped."""
+    """C-62: no change succeeds while the server is stopped, whatever it was doing."""
     house, changing = House("a"), Outcome()
     async with open_servers(house.config(required=True)) as group, trio.open_nursery() as nursery:
         await group["a"].stop() if change == "start" else None
@@ -732,6 +732,7 @@ async def test_the_failure_of_a_required_server_reaches_each_caller_that_waits_f
         fault.on_enter = RuntimeError("not today")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(outcomes[0].of, group["b"].restart)
+            await group["b"].wait_state("stopping", "stopped", "connecting")
             nursery.start_soon(outcomes[1].of, group["b"].start)
             nursery.start_soon(outcomes[2].of, group.reload, fault.config("b", required=True, stop_timeout=7.0))
         assert [type(each.error) for each in outcomes] == [ConnectFailed] * 3
