@@ -44,7 +44,7 @@ class ServerLife:
     What is wanted of a replica is what is wanted of its server.
 
     Attributes:
-        state: the fold of the events of its actor (`follow`, which also writes the next eight).
+        state: the fold of the events of its actor (`follow`, which also writes the next eight, `began` and `broke`).
         since: `trio.current_time` at the last change of the state.
         changed_at: the wall-clock time of that change.
         parked: True from being parked until it serves or is started explicitly, also while it is retried.
@@ -58,9 +58,10 @@ class ServerLife:
         asks_left: how often a connect may ask a person to sign in, by a configured callback, until the server serves or
             is started explicitly. Zero once the person has refused.
         began: the number of the wish (see `Wanted`) that was valid when its last incarnation began; -1 before that.
-        broke: the number of the wish that was valid when a connection for it failed last; -1 before that.
-        ignored: True if the incarnation that has begun last has nothing to run, so that its events mean nothing.
-        old: True while its connection is to be replaced because of its age. Written by the lifecycle actor.
+        broke: the number of the last wish for which a connect or a connection has failed; -1 before that.
+        ignored: True if the last incarnation has nothing to run, so its events are not shown (`ServerRecord.ignores`).
+        old: True while its connection is to be replaced because of its age, until the next one begins. Written by the
+            lifecycle actor.
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
         left: True once it is no longer in an open group; nothing changes any more.
@@ -71,7 +72,7 @@ class ServerLife:
         catalog: its tools; while they are not listed, a connected server is degraded.
         health: its health; while that is bad, a connected server is degraded or unhealthy.
         required: whether callers wait for it without a limit while it connects.
-        on_change: called at each change of the state.
+        on_change: called at each change that `wait_change` waits for.
         of: the life of its server, if it is that of a replica.
     """
 
@@ -123,7 +124,7 @@ class ServerLife:
         return self._wanted if self._of is None else self._of.wanted
 
     def want(self, wanted: Wanted) -> Wanted:
-        """Replace what is wanted of the server, and return that. Nothing else writes it."""
+        """Replace what is wanted of the server, and return that. Nothing else replaces it."""
         self._wanted = wanted
         self._wake()
         return wanted
@@ -201,6 +202,7 @@ class ServerLife:
         if isinstance(event, Draining | Stopping | Crashed):
             self.draining = isinstance(event, Draining)
         if isinstance(event, Restarting | GaveUp):
+            # A connection that is to be replaced was not for the last wish, so its failure says nothing about that.
             self.broke = self.began if self.began < self.wanted.fresh else self.wanted.generation
         match event:
             case Crashed(error=error) | StartFailed(error=error):
@@ -241,7 +243,7 @@ class ServerLife:
         self._shown = best if new == best.state else None
         reason = None if self._shown is None else best._reason
         changed = self._become(new, event, reason) if new != self.state else None
-        self.reflect(replicas)  # after the change of the state, which ends what is true of the one before
+        self.reflect(replicas)  # after the change of the state, which resets some of these
         return changed
 
     def _serving_state(self) -> ServerState:
@@ -332,7 +334,9 @@ class ServerLife:
         return self.state
 
     async def wait_change(self) -> None:
-        """Wait until the state changes.
+        """Wait until the state, what is wanted, or another fact changes that a verdict or a caller looks at.
+
+        There must be no checkpoint between the look and this call, or a change in between would be missed.
 
         Raises:
             ServerUnavailable: the group was closed, or the server was removed from it.

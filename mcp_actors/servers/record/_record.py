@@ -245,7 +245,7 @@ class ServerRecord:
 
     @property
     def current(self) -> bool:
-        """True if the server has the configuration that is wanted, and so has its own supervisor."""
+        """True if the server and its own supervisor have the configuration that is wanted."""
         return self._applied is self.life.wanted.config
 
     def note_applied(self, config: ServerConfig) -> None:
@@ -266,7 +266,8 @@ class ServerRecord:
     def ignores(self, event: Event) -> bool:
         """Return True for an event of an incarnation that has nothing to run.
 
-        Decided once for each, when it begins: its actor looks, too, and something else may be wanted by then.
+        Decided once, when it begins, and read by its actor (`ServerLife.ignored`). Something else may be wanted a
+        moment later, and the record must not ignore an actor that connects.
         """
         life = self.replica(event.actor).life
         if isinstance(event, Starting):
@@ -283,7 +284,8 @@ class ServerRecord:
             changed = self.life.follow(event)
             changes = () if changed is None else (changed,)
         if self.life.state in PARKED and self.life.wanted.mode == "rest":
-            self.life.want(used(self.life.wanted))  # it has failed before it came to rest
+            # It failed before it came to rest. `failed` and `retry_at` are about servers that are to run.
+            self.life.want(used(self.life.wanted))
         return changes
 
     def keep_stderr(self) -> None:

@@ -1,6 +1,6 @@
 """The wishes about a server, and the step that is due.
 
-It knows no actor and no clock, and may use the states of servers only.
+All of it is pure: no actor, no clock, and of this package only the states of servers.
 
 Theory of operation
 -------------------
@@ -10,7 +10,7 @@ incarnation of an actor notes the number of the wish that was valid when it bega
 
 - `due` compares what is wanted with what is, and returns the next step; one loop for each server carries it out
   (``group._loop``),
-- a verdict tells the caller of an operation what has become of its own wish, whatever others have wished since.
+- a verdict says what has become of the wish of one caller, whatever others have wished since.
 
 Nothing here restarts a server that has failed, or decides when: that is its supervisor's part.
 """
@@ -41,16 +41,16 @@ class Wanted:
     """The wishes about a server, as one value.
 
     Attributes:
-        config: its configuration. That of the record is an older one until the connection of that has ended.
+        config: its configuration. The record keeps the previous one until the connection with that has ended.
         mode: ``run``: it is to be connected. ``rest``: not before it is used. ``stop``: not before it is started.
             ``leave``: never again.
         generation: the number of wishes so far.
-        fresh: connections that have begun before the wish of this number are to be replaced.
-        cut: those that have begun before the wish of this number do not even finish their requests: it was a stop.
-        departure: why it leaves, or None. ``"block"``: the block of its group has ended. ``"signal"``: it is about to
-            be ended by a signal, and until then requests wait instead. ``"removal"``: it is removed from its group.
+        fresh: the number of a wish: connections that began before it are replaced, once their requests have ended.
+        cut: the number of the last stop: connections that began before it end at once, with their requests.
+        departure: why it leaves, or None. ``"block"``: the block of its group has ended. ``"signal"``: a signal is
+            ending the block, and new requests wait until then. ``"removal"``: it is removed from its group.
         ask: whether a connect may ask a person to sign in.
-        after: awaited before it is connected; None if nothing is.
+        after: awaited before it is connected; None does not wait.
     """
 
     config: ServerConfig
@@ -70,8 +70,8 @@ class Seen:
     Attributes:
         state: its state.
         began: the number of the wish that was valid when its last incarnation began; -1 before the first.
-        broke: the number of the wish that was valid when a connection for it failed last, or was given up; -1 before.
-        old: whether it is to be replaced because of its age (``max_lifetime``); until the next one begins.
+        broke: the number of the last wish for which a connect or a connection has failed; -1 before.
+        old: whether its connection is to be replaced because of its age (``max_lifetime``).
         overdue: whether its connect has exceeded ``connect_timeout``.
     """
 
@@ -95,33 +95,33 @@ def _mode_of(config: ServerConfig) -> Mode:
 
 
 def started(wanted: Wanted) -> Wanted:
-    """It is to run. A connection that there is stays."""
+    """Wish that it runs. An existing connection stays."""
     return _wished(wanted, "run", wanted.fresh)
 
 
 def restarted(wanted: Wanted, *, ask: bool = True, after: Callable[[], Awaitable[None]] | None = None) -> Wanted:
-    """It is to run with a new connection."""
+    """Wish that it runs with a new connection."""
     return evolve(_wished(wanted, "run", wanted.generation + 1), ask=ask, after=after)
 
 
 def stopped(wanted: Wanted) -> Wanted:
-    """It is to be stopped. A connection that there is ends at once, even if the next wish comes before that."""
+    """Wish that it is stopped. An existing connection ends at once, even if another wish follows before that."""
     now = wanted.generation + 1
     return wanted if wanted.mode == "leave" else evolve(_wished(wanted, "stop", now), cut=now)
 
 
 def rested(wanted: Wanted) -> Wanted:
-    """It is to rest until it is used."""
+    """Wish that it rests until it is used."""
     return _wished(wanted, "rest", wanted.generation + 1)
 
 
 def used(wanted: Wanted) -> Wanted:
-    """It is used. This is not counted as a wish, so an operation before it is not overtaken."""
+    """Note that it is used. This is not counted as a wish, so it overtakes no operation."""
     return evolve(wanted, mode="run") if wanted.mode == "rest" else wanted
 
 
 def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """It is to have another configuration. One that was stopped or rests does so afterwards, too."""
+    """Wish for another configuration. A server that was stopped stays so; any other follows a change of ``connect``."""
     mode = wanted.mode
     if mode in ("run", "rest") and config.connect != wanted.config.connect:
         mode = _mode_of(config)
@@ -129,18 +129,19 @@ def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
 
 
 def moved(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """Its configuration, which is equal, is written elsewhere. This is not counted as a wish."""
+    """Note that the same configuration is written elsewhere now. This is not counted as a wish."""
     return evolve(wanted, config=config)
 
 
 def left(wanted: Wanted, departure: Departure) -> Wanted:
-    """It is to leave. Nothing is wanted of it after that."""
+    """Wish that it leaves. No later wish has an effect."""
     return evolve(_wished(wanted, "leave", wanted.fresh), departure=wanted.departure or departure)
 
 
 def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
     if wanted.mode == "leave":
         return wanted
+    # `ask` and `after` are of one wish only, so they begin anew.
     return Wanted(wanted.config, mode, wanted.generation + 1, fresh, wanted.cut)
 
 
@@ -148,17 +149,17 @@ def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
 
 Step: TypeAlias = Literal["disconnect", "stop", "exchange", "renew", "start", "remove"]
 """``disconnect``: end a connection, and let requests wait. ``stop``: end it, and refuse requests. ``exchange``: take
-over the configuration. ``renew``: end an old connection. ``start``: connect. ``remove``: stop, and forget it."""
+over the configuration. ``renew``: end a connection that is too old. ``start``: connect. ``remove``: stop and forget."""
 
 
 def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> Step | None:
-    """Return the next step by which what is becomes what is wanted; None if there is nothing to do.
+    """Return the next step towards what is wanted; None if there is nothing to do.
 
     Args:
         wanted: what is wanted.
-        seen: the connections of the server: one, or that of each replica.
+        seen: the connection of the server, or of each of its replicas.
         current: whether the server has the configuration that is wanted.
-        kept: whether requests wait although no connection follows.
+        kept: whether requests wait although no connection follows by itself, so that a stop must refuse them.
     """
     mode, up = wanted.mode, [each for each in seen if each.state in UP]
     if mode == "leave":
@@ -166,8 +167,8 @@ def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> S
     if mode == "stop" and (kept or any(each.state != "stopped" for each in seen)):
         return "stop"
     if any(each.began < wanted.cut for each in up):
-        return "stop"  # and start() was called meanwhile
-    if up and (mode == "rest" or not current or any(each.began < wanted.fresh for each in up)):
+        return "stop"  # it was stopped, and wanted again before that was carried out
+    if up and (mode == "rest" or not current or _has_older(seen, wanted.fresh)):
         return "disconnect"
     if not current:
         return "exchange"
@@ -177,11 +178,22 @@ def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> S
 def _due_to_run(wanted: Wanted, seen: Sequence[Seen]) -> Step | None:
     if any(each.old and each.state in CONNECTED for each in seen):
         return "renew"
-    # One that was given up before the last wish is tried again. Since that wish, it takes the others with it.
-    tried = any(each.state in PARKED and each.broke >= wanted.generation for each in seen)
-    ended = any(each.state in ("pending", "stopped") and (each.old or not tried) for each in seen)
-    parked = any(each.state in PARKED and each.broke < wanted.generation for each in seen)
-    return "start" if parked or ended else None
+    # A connection that was given up before the last wish is tried again. If one was given up since, the pool of the
+    # replicas may have ended, and stopped the others: a start of those would try the failed one again, too.
+    given_up = any(_was_given_up(each, wanted.generation) for each in seen)
+    ended = any(each.state in ("pending", "stopped") and (each.old or not given_up) for each in seen)
+    to_retry = any(each.state in PARKED and each.broke < wanted.generation for each in seen)
+    return "start" if to_retry or ended else None
+
+
+def _has_older(seen: Sequence[Seen], wish: int) -> bool:
+    """Return True if a connection has not ended that began before a wish."""
+    return any(each.state in UP and each.began < wish for each in seen)
+
+
+def _was_given_up(each: Seen, wish: int) -> bool:
+    """Return True if a supervisor has given up a connection since a wish."""
+    return each.state in PARKED and each.broke >= wish
 
 
 # --- what has become of a wish ----------------------------------------------------------------------------------------
@@ -200,13 +212,13 @@ def verdict_of_start(mine: Wanted, wanted: Wanted, seen: Sequence[Seen], *, curr
         required: whether a slow connect is awaited without a limit.
 
     Returns:
-        ``done`` if it serves by that wish or a later one, is lazy and may be used, or is optional and overdue;
-        ``failed`` if the connect has failed, for a required server also that of one replica; ``superseded`` if it was
-        stopped or has left since.
+        ``done`` if a connection serves that began by that wish or a later one, if the server rests or stays stopped
+        with its new configuration, or if it is optional and overdue; ``failed`` if the connect has failed, for a
+        required server also that of one replica; ``superseded`` if it was stopped or has left since.
     """
     if wanted.mode == "leave" or (wanted.mode == "stop" and mine.mode != "stop"):
         return "superseded"
-    if not current or any(each.state in UP and each.began < mine.fresh for each in seen):
+    if not current or _has_older(seen, mine.fresh):
         return "wait"
     if wanted.mode != "run":
         return "done"
@@ -217,7 +229,7 @@ def _verdict_of_connects(mine: Wanted, seen: Sequence[Seen], *, required: bool) 
     """Decide by the connects since a wish: by those of all replicas if the server is required, or by the best one."""
     failed = [_has_failed(each, mine.generation) for each in seen]
     serving = [each.state in CONNECTED for each in seen]
-    given_up = any(each.state in PARKED and each.broke >= mine.generation for each in seen)
+    given_up = any(_was_given_up(each, mine.generation) for each in seen)
     if all(failed) or (given_up and _has_ended(seen)):
         return "failed"
     if required:
@@ -232,26 +244,26 @@ def _has_ended(seen: Sequence[Seen]) -> bool:
 
 
 def _has_failed(each: Seen, generation: int) -> bool:
-    """Return True if a connect since a wish has failed, or the next one only follows after a delay."""
-    if each.state == "connecting":  # again
+    """Return True if a connect since a wish has failed, or the next one follows after a delay only."""
+    if each.state == "connecting":  # perhaps once more
         return each.broke >= generation
-    return each.state == "backoff" or (each.state in PARKED and each.broke >= generation)
+    return each.state == "backoff" or _was_given_up(each, generation)
 
 
 def verdict_of_stop(mine: Wanted, wanted: Wanted, seen: Sequence[Seen]) -> Verdict:
-    """Decide about a stop: it is done when no connection from before it is left."""
+    """Decide about a stop: it is done when all connections from before it have ended."""
     if wanted.mode == "leave":
         return "superseded"
     if wanted.mode == "stop":
         return "done" if all(each.state == "stopped" for each in seen) else "wait"
-    return "wait" if any(each.state in UP and each.began < mine.fresh for each in seen) else "done"
+    return "wait" if _has_older(seen, mine.fresh) else "done"
 
 
 def verdict_of_ready(wanted: Wanted, seen: Sequence[Seen], *, current: bool) -> Verdict:
-    """Decide about a wait until a server serves requests, which has been used."""
+    """Decide about a wait until a server serves requests. The wait counts as a use of it."""
     if wanted.mode in ("stop", "leave"):
         return "superseded"
-    if not current or wanted.mode == "rest" or any(each.state in UP and each.began < wanted.fresh for each in seen):
+    if not current or wanted.mode == "rest" or _has_older(seen, wanted.fresh):
         return "wait"
     if any(each.state in ACTIVE for each in seen):
         return "done"
