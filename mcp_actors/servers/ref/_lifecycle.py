@@ -1,8 +1,8 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
 An operation replaces what is wanted of a server (`Wanted`) in the caller's step, and then waits for the verdict of that
-wish. The group carries out what is wanted (``group._loop``), so a caller that is cancelled leaves a change that is made
-nevertheless: callers of a server that was closed for a reconnect, and then forgotten, would wait forever.
+wish. The group carries out what is wanted (``group._loop``), so a change is completed even if its caller is cancelled.
+Otherwise a server that was closed for a reconnect would stay closed, and its callers would wait forever.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class ServerEntry:
         return self.supervisor.child(self.name, SupervisorRef)
 
     def actor(self, record: ServerRecord) -> ActorRef:
-        """Return its actor, or that of a replica, by the record of it."""
+        """Return the actor of a record: that of the server, or that of a replica."""
         return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
 
     async def wake(self) -> None:
-        """Start its own supervisor if that is dormant. Changes of its actor that are asked for meanwhile wait there.
+        """Start its own supervisor if that is dormant. Changes that are asked of it meanwhile wait in its mailbox.
 
-        **Cancellation**: is delivered later. This takes a few steps.
+        **Cancellation**: is delivered at the end, after a few steps.
         """
         if not self.record.woken:
             self.record.woken = True
-            with trio.CancelScope(shield=True):  # else no later change would wake it
+            with trio.CancelScope(shield=True):  # it counts as woken, so no later change would start it
                 await restart(self.group, self.supervisor.name)
 
     def note_stopped(self) -> None:
@@ -91,8 +91,9 @@ class ServerEntry:
         pool = self._pool
         with trio.CancelScope() as scope, suppress(ActorCrashed, ActorStopped):
             async with open_background() as background:
-                # The mailbox of a stopped pool may stay open for its next incarnation. That starts all replicas, so the
-                # change is not needed; and it may have to wait for the turn of this change, so waiting is a deadlock.
+                # A change that is sent to a stopped pool would wait in its mailbox for the next incarnation. That
+                # starts all replicas by itself, so the change is not needed; and it may only follow when the step that
+                # waits here has ended, which would be a deadlock.
                 background.start_soon(_cancel_unless_running, pool, scope, name=f"{self.name}:pool")
                 yield pool
 
@@ -103,7 +104,7 @@ async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -
 
 
 async def restart(supervisor: SupervisorRef, child: str) -> bool:
-    """Start an actor; return False, and do nothing, if it runs or is about to.
+    """Start an actor; do nothing and return False if it runs or is about to.
 
     Raises:
         ActorStartError: as for `ServerEntry.start`.
@@ -130,9 +131,16 @@ class Look(Call[None]):
 
 @frozen(eq=False)
 class Retire(Call[None]):
-    """Disconnect a server that is idle; or a connection of it that is old, and connect it again.
+    """Disconnect a server that is idle, or renew a connection that is old.
 
-    It is left alone if something was wished, or another connection has begun, since: then this was about that one.
+    Nothing happens if another wish or another connection has come since: this is not about that one.
+
+    Attributes:
+        server: the server.
+        why: what its connection is.
+        record: the record of the actor that has the connection.
+        incarnation: the number of its incarnation.
+        generation: the number of wishes so far.
     """
 
     server: ServerEntry
@@ -144,7 +152,7 @@ class Retire(Call[None]):
 
 @frozen(eq=False)
 class Wish:
-    """A wish of a change about a server, and what was wanted before."""
+    """The wish of one change about a server, and what was wanted before."""
 
     server: ServerEntry
     mine: Wanted
@@ -158,14 +166,17 @@ class Wish:
 
 @frozen(eq=False)
 class Reconnect(Call[None]):
-    """Connect servers anew. If a required one fails, those that did not run before are as before again."""
+    """See a reconnect to its end. If a required server fails, those that did not run before do not run again.
+
+    The wishes have been made already, in the step of the caller.
+    """
 
     wishes: tuple[Wish, ...]
 
 
 @frozen(eq=False)
 class _Ends:
-    """Waits until the connections from before a reconnect have ended, of all its servers."""
+    """Waits until all servers of a reconnect have ended their earlier connections, before one of them connects."""
 
     wishes: list[Wish] = field(factory=list)
 
@@ -178,7 +189,9 @@ class _Ends:
 
 
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
-    """Tell the actor that carries out changes. A change does not belong to the request or connection that asks for it.
+    """Send a change to the actor that carries it out.
+
+    It is sent in an empty context: a change does not belong to the request or connection that asks for it.
 
     Raises:
         ActorStopped: the group was closed.
@@ -241,6 +254,7 @@ async def reconnect(
         before = server.record.life.wanted
         ends.wishes.append(Wish(server, restarted(before, ask=ask, after=ends.wait), before))
     if ends.wishes:
+        # Both in one step, so that a caller who is cancelled leaves a group that takes back what has failed.
         _make(ends.wishes, lifecycle)
         with suppress(ActorStopped):
             tell(lifecycle, Reconnect(tuple(ends.wishes)))
@@ -309,7 +323,8 @@ async def outcome_of(wish: Wish) -> Verdict:
 async def take_back(lifecycle: ActorRef, wishes: Sequence[Wish]) -> None:
     """Wait for a reconnect. If a required server fails, let those rest or stop again that did not run before.
 
-    Its caller does this, and the group in any case.
+    The caller does this to wait for it, and the group does it in case the caller leaves. The first of them takes a wish
+    back; the other one finds another wish.
     """
     with suppress(ServerUnavailable):  # the group was closed
         verdicts = {wish: await outcome_of(wish) for wish in wishes}
@@ -318,7 +333,7 @@ async def take_back(lifecycle: ActorRef, wishes: Sequence[Wish]) -> None:
         back = [wish for wish, verdict in verdicts.items() if verdict == "done" and wish.before.mode != "run"]
         for wish in back:
             life = wish.server.record.life
-            if life.wanted is wish.mine:
+            if life.wanted is wish.mine:  # nothing else was wished since
                 life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
                 tell(lifecycle, Look(wish.server))
         for wish in back:
