@@ -3,14 +3,14 @@
 Theory of operation
 -------------------
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
-cancelled half-way. So a caller that is cancelled leaves a group in which the change has been made, or is being made,
-and nothing in between.
+cancelled half-way.
 
 *Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
-*Changes of the set* (add, remove, reload) come one after the other (`_set`), but for what they wait for: servers that
-finish their requests before they leave, and connects. A server that is added under the name of one that leaves waits
-for the end of that one. Reloads come one after the other as a whole (`_reloads`). None of them waits for the connect of
-an optional server: its caller does (``ref.wait_started``).
+*Changes of the set* (add, remove, reload) take turns (`_set`). A turn does not include the time in which a server
+finishes its requests before it leaves, or takes over a configuration; it does include the connect of a required server
+that `add` adds. A server that is added under the name of one that leaves waits for the end of that one. Whole reloads
+take turns, too (`_reloads`). None of them waits for the connect of an optional server: its caller does
+(``ref.wait_started``).
 """
 
 from __future__ import annotations
@@ -120,8 +120,8 @@ class ReloadSummary:
 class LifecycleActor(Actor):
     """Carries out changes.
 
-    A change is shielded, so it goes on when its caller leaves. The servers' timeouts bound it, and so does the end of
-    the group, which ends every start in progress.
+    A handler is shielded, and a loop has a task of its own, so a change goes on when its caller leaves. The servers'
+    timeouts bound it, and so does the end of the group, at which all waits end.
 
     Args:
         roster: the servers.
@@ -174,11 +174,13 @@ class LifecycleActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the loops of servers. At the end, which is that of the group, all waits end first."""
+        """Run the loops of servers in background tasks, until the group ends."""
         async with open_background() as self._tasks:
             try:
                 yield
             finally:
+                # Handlers are shielded, so no cancellation reaches what they wait for. `_over` and this wish end their
+                # waits, and those of callers.
                 self._over = True
                 for record in self._roster.records.values():
                     record.life.want(left(record.life.wanted, "block"))
@@ -229,7 +231,7 @@ class LifecycleActor(Actor):
         await self._wait(record, lambda: record.current or record.life.leaving is not None)
 
     async def _add(self, config: ServerConfig, *, strict: bool) -> Member:
-        """Start a server and show it; if that is `strict`, only if it is connected or not required."""
+        """Start a server and show it; with `strict`, a required server only once it is connected."""
         (record,) = self._roster.enter(config)
         record.strict = strict and record.required
         try:
@@ -276,7 +278,7 @@ class LifecycleActor(Actor):
         return wish
 
     async def _reload(self, message: Reload) -> Reloaded | None:
-        """Make the servers of the group those of a configuration. First those stop that are gone.
+        """Make the servers of the group those of a configuration. Servers that are gone stop before others are added.
 
         A required server that cannot be connected is shown like any other, and tried again: a reload may have no caller
         that handles the error, and the configuration says that the server belongs to the group.
@@ -334,7 +336,7 @@ class LifecycleActor(Actor):
     # --- changes of servers -----------------------------------------------------------------------------------------
 
     def _configure(self, member: Member, config: ServerConfig) -> Wish:
-        """Have a server take over another configuration."""
+        """Make a server take over another configuration."""
         life = member.record.life
         before = life.wanted
         mine = life.want(configured(before, config))
@@ -342,15 +344,16 @@ class LifecycleActor(Actor):
         return Wish(member.entry, mine, before)
 
     def _leave(self, member: Member) -> None:
-        """Have a server stopped and forgotten."""
+        """Make a server leave the group."""
         life = member.record.life
         life.want(left(life.wanted, "removal"))
         tell(self.ref, Look(member.entry))
 
     async def _retire(self, message: Retire) -> None:
-        """Have a server rest that is idle, or a connection of it replaced that is old, unless another replica is down.
+        """Let an idle server rest, or renew an old connection, unless another replica is down.
 
-        There is no checkpoint between the look whether it is in use and the step in which it takes no requests.
+        The loop runs in this task, because there must be no checkpoint between the look whether the server is used and
+        the step in which the loop makes new requests wait (`ServerRecord.hold`).
         """
         server, record, life = message.server, message.record, message.server.record.life
         asked = record.life.incarnation, life.wanted.generation

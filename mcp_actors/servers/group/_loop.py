@@ -1,19 +1,19 @@
 """Carry out the wishes about each server, one step at a time.
 
-This is the whole way of a change of one server, whatever has asked for it: `ServerLoops.look` asks `due` for the next
-step until there is none, and the steps follow. It may touch the supervisors of servers, their records and the roster.
-What is wanted is only read here, except that a server is used whose requests wait when it has come to rest.
+Every change of one server goes this way, whatever has asked for it: `ServerLoops.look` carries out the steps that `due`
+returns, until there is none. It may touch the supervisors of servers, their records and the roster. It only reads what
+is wanted, with one exception: if requests wait for a server that has come to rest, that counts as a use (`_due`).
 
 Theory of operation
 -------------------
-There is at most one loop for each server, so no two steps of one server meet. It runs in a handler of the lifecycle
-actor, which nothing cancels. A step that only waits (for requests in flight, or for a connect) ends early if it is of
-no use any more, because something else is wanted now: the loop looks again, and what the step has begun goes on in the
-server's own supervisor. So a stop overtakes a connect that hangs.
+There is at most one loop for each server, so no two steps of one server meet. It runs in a task of the lifecycle actor,
+which only the end of the group cancels. A step that only waits (for requests in flight, or for a connect) ends early if
+something else is wanted now: the loop looks again, and what the step has begun goes on in the server's own supervisor.
+So a stop overtakes a connect that hangs.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
-own supervisor, which has the policies, is stopped and started again as the record says now, and starts the actor if it
-is to run. The mailbox, in which requests wait, and the record stay the same.
+own supervisor, which has the policies, is stopped and started again by the changed record, and starts the actor if the
+server is to run. The mailbox, in which requests wait, and the record stay the same.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 LOOK_AGAIN: Final = 0.05
-"""Seconds after which a start is tried again that the supervisor has refused."""
+"""Seconds until a start is tried again that the supervisor has refused. A change of the server ends that wait early."""
 
 
 class ServerLoops:
@@ -71,9 +71,10 @@ class ServerLoops:
 
     async def look(self, server: ServerEntry) -> None:
         """Carry out what is due. Return at once if the loop of the server runs: it looks again after its step."""
-        record, kept = server.record, not server.record.woken
+        record, kept = server.record, not server.record.woken  # a dormant supervisor lets requests wait
         if record in self._busy:
             return
+        # No checkpoint between the last look and the removal: a wish in between would find the loop busy, and be lost.
         self._busy.add(record)
         try:
             with suppress(ActorStopped, ActorCrashed):  # the group is being closed
@@ -83,6 +84,7 @@ class ServerLoops:
             self._busy.remove(record)
 
     def _due(self, record: ServerRecord, kept: bool = False) -> Step | None:
+        """Return the next step. A server that has come to rest, and for which requests wait, is used first."""
         life, seen = record.life, record.seen
         rests = life.wanted.mode == "rest" and not any(each.state in UP for each in seen)
         if rests and record.calls.deadlines.pending(queued=True):
@@ -110,11 +112,12 @@ class ServerLoops:
 
     async def _once_finished(self, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
         """End a connection once its requests in flight have ended. All others wait for the next one."""
-        kept = True  # unless it says otherwise: it may be overtaken in the moment in which it has stopped the actor
+        kept = True  # if `end` is overtaken, it may have stopped the actor already
         cut = record.life.wanted.cut
         record.hold(True)
         try:
-            # One that leaves finishes everything that it has accepted, and no other connection follows.
+            # `mode`: a server that leaves is not disconnected here. It finishes all that it has accepted, the waiting
+            # requests too, because no other connection follows.
             async with _unless(record.server.life, lambda wanted: wanted.cut > cut or wanted.mode == "leave"):
                 await drain(record, self._seconds, queued=False)
                 kept = await end()
@@ -148,10 +151,12 @@ class ServerLoops:
     async def _exchange(self, server: ServerEntry) -> bool:
         """Take over the configuration, with the server's own supervisor. That starts the actor if it is to run."""
         record, before = server.record, server.record.config
-        if record.woken:  # a start that was overtaken may have just begun
+        if record.woken:  # a start that was overtaken may just have begun an actor
             await server.supervisor.stop_child(server.name, keep_mailbox=True)
         await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
-        wanted = record.life.wanted
+        wanted = (
+            record.life.wanted
+        )  # the store may take a while; if the configuration changes by then, the loop looks again
         self._roster.configure(record, wanted.config)
         if self._memory is not None:
             await self._memory.configured(record, before)
@@ -179,7 +184,7 @@ class ServerLoops:
     async def _stop(self, server: ServerEntry) -> None:
         """Stop the actor. Its requests fail at once."""
         if not server.record.woken:
-            await server.wake()  # and not stopped with its supervisor, which could carry out no later start
+            await server.wake()  # its supervisor must run, to carry out a later start
             if server.record.life.wanted.mode == "run":  # start() was called meanwhile
                 return
         await server.supervisor.stop_child(server.name)
@@ -200,7 +205,7 @@ class ServerLoops:
 
 
 def _forgive(record: ServerRecord, wanted: Wanted) -> None:
-    """Forget the failures of a server that is started anew."""
+    """Forget the failures of a server that is started explicitly."""
     for life in (record.life, *(replica.life for replica in record.replicas)):
         life.parked = False
         life.allow_asking(wanted.ask)
@@ -210,7 +215,7 @@ def _forgive(record: ServerRecord, wanted: Wanted) -> None:
 
 @asynccontextmanager
 async def _unless(life: ServerLife, overtaken: Callable[[Wanted], bool]) -> AsyncIterator[None]:
-    """End a block early, without an error, once what is wanted makes it useless."""
+    """End a block early, without an error, once something is wanted that overtakes it."""
     with trio.CancelScope() as scope:
         async with open_background() as background:
             background.start_soon(_watch, life, overtaken, scope, name="servers:overtaken")

@@ -311,7 +311,7 @@ class Follower:
         if record is not None and not record.ignores(event):
             changes = record.follow(event)
         elif record is not None and (len(record.replicas) == 1 or event.actor != record.name):
-            return  # it has nothing to run; a pool of replicas runs nevertheless
+            return  # the incarnation has nothing to run; that of a pool of replicas runs in any case
         self.hub.emit(event)
         for each in changes:
             self.hub.emit(each)
