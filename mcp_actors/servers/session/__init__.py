@@ -1,7 +1,7 @@
 """One session with a server.
 
-It sends requests as the protocol version wants them, and passes on what the server asks and reports. Requests and
-connections come in. It may touch the links, the policy and the basics below; no record and no mailbox.
+It sends requests as the protocol version wants them, and passes on what the server asks and reports. Its callers are
+requests and connections. It may touch the links, the policy and the basics below; no record and no mailbox.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ requests of the server, and sends a few requests of its own. All that is sent go
 
 Theory of operation
 -------------------
-A request waits in the table of its link. The task that reads settles it in the step in which the answer arrives, and
-also passes reports of progress to it in that step. A notification is read in the same step too, so notifications are
-handled in the order in which they arrive, and before the answer that follows them. Each request of the server has a
-task, which is cancelled if the server withdraws its request or the connection ends.
+A request waits in the table of its link. The task that reads settles it in the step in which the answer arrives.
+Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
+their order, and before the answer that follows them. Each request of the server has a task, which is cancelled if the
+server withdraws its request or the connection ends.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MISFIT: Final = {"_meta": 0}
-"""Params that no message may have. The SDK finds one error in them, and does what it does for all invalid params."""
+"""Params that no message may have: in place of large invalid ones, so that the SDK finds (and logs) one error only."""
 
 FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
@@ -194,7 +194,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self._claimed)
 
     def _reporter(self, on_progress: ProgressFnT) -> Report:
-        """Return what passes reports on to a function that is async, each in a task."""
+        """Return a function that passes each report to an async function, in a task."""
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             try:
@@ -238,7 +238,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             async with open_background() as self._tasks:
                 task_status.started()
                 await self._link.read(self.receive)
-                self._close()
+                self._close()  # before the tasks are cancelled, which may take a while: requests fail at once
         finally:
             self._close()
 
@@ -258,7 +258,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             if self._tasks is not None:
                 key = comparable_id(message.id)
                 assert key is not None  # ids are integers or strings
-                # A server that uses an id twice can withdraw the later request.
+                # A server that uses an id twice can withdraw the later request only.
                 scope = self._questions[key] = trio.CancelScope()
                 self._tasks.start_soon(self._answer, message, key, scope, name=f"{self._server}:{message.method:.40}")
             return
@@ -286,7 +286,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         """Answer a request of the server, unless it withdraws that, which it may do before this task begins."""
         with scope:
             try:
-                await trio.lowlevel.checkpoint_if_cancelled()
+                await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn request begins no callback
                 answer = await self._answer_to(message)
             finally:
                 if self._questions.get(key) is scope:

@@ -1,4 +1,4 @@
-"""Go on with a request whose answer is not its result.
+"""Finish requests whose first answer is not their result.
 
 Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request for
 input instead of the answer, and is then sent the same request with that input. A result may also be of a type that an
@@ -26,13 +26,13 @@ MAX_ROUNDS: Final = 10
 """Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
 
 AT_ONCE: Final = 100
-"""Questions that are begun in one step. That is more than a server may have open, so further ones are seldom begun."""
+"""Questions that are begun in one step. A server may not have as many open, so it is refused before the next ones."""
 
 FIRST_DELAY: Final = 0.05
-"""Seconds before a request is repeated for a server that only needs time, as in the SDK. They double each time."""
+"""Seconds before a request is repeated for a server that asks nothing, as in the SDK. They double each time."""
 
 LAST_DELAY: Final = 0.25
-"""Maximum of these seconds."""
+"""The maximum of these seconds."""
 
 
 async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
@@ -44,7 +44,7 @@ async def carry_on(session: Session, tool: str | None, value: Any, resend: Calla
         session: the session.
         tool: the tool that was called; None for other requests.
         value: the first result. If it requires no input, it is of a type that an extension claims.
-        resend: sends the request once more, with further params, and returns its result.
+        resend: sends the request again, with further params, and returns its result.
 
     Raises:
         mcp.MCPError: a question was refused, or the server has answered with an error.
@@ -90,7 +90,7 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> Inp
         for number, (key, request) in enumerate(requests.items(), 1):
             questions.start_soon(answer, key, request)
             if number % AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()  # which ends this if one of them was refused
+                await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
     if refused is not None:
         raise MCPError.from_error_data(refused)
     return answers

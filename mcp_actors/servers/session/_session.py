@@ -2,7 +2,7 @@
 
 The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
 callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
-request (`_stamps`), and knows what both sides can do.
+request (`_stamps`), and knows the capabilities of both sides.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Listener(ClientSession):
 
     Attributes:
         server: the name of the server.
-        offered: the names of the callbacks that there are.
+        offered: the names of the configured callbacks.
     """
 
     server: str
@@ -118,7 +118,7 @@ class Session:
         info: how this client introduces itself.
         callbacks: what the server's messages are passed to.
         extensions: the extensions that the client supports.
-        join_handler: makes the running task count as part of the request that it was started for.
+        join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
 
     Attributes:
         link: the link to the server.
@@ -196,7 +196,7 @@ class Session:
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """What the server can do."""
+        """The capabilities of the server."""
         return ServerCapabilities() if self.agreed is None else self.agreed.capabilities
 
     @property
@@ -205,7 +205,7 @@ class Session:
         return None if self.agreed is None else self.agreed.instructions
 
     def offers(self, version: str) -> ClientCapabilities:
-        """Return what this client can do at a version: what it has callbacks and extensions for.
+        """Return the capabilities of this client at a version: those that it has callbacks and extensions for.
 
         An extension that claims results is left out where none of its claims holds: its results would be refused.
         """
@@ -266,7 +266,7 @@ class Session:
         return await self._dispatcher.exchange(Exchange(method, params, headers, report))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
-        """Send ``server/discover``, and return the answer. There is no time-out.
+        """Send ``server/discover``, and return the answer. There is no timeout.
 
         Raises:
             mcp.MCPError: as for `ask`.
@@ -320,8 +320,8 @@ class Session:
         """Start a task for a request, in the context variables of the caller. It is cancelled with the session."""
 
         async def run() -> None:
-            # A request that waits for it has no task by which the kernel would know that what this one calls belongs to
-            # that request. With max_in_flight=1, such a call would wait for itself for ever.
+            # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
+            # without one. With max_in_flight=1, a call from here would wait for that request, and so for itself.
             self._join_handler()
             await fn()
 

@@ -1,7 +1,7 @@
 """OpenTelemetry spans of requests, as the SDK writes them.
 
-A span is named ``MCP send``, the method and the main argument, and is a child of the caller's. The server learns the
-trace from ``_meta`` (SEP-414). Without a tracer provider or a span of the caller, nothing of this is done: that alone
+A span is a child of the caller's span, and is named like ``MCP send tools/call search``. The server learns the trace
+from ``_meta`` (SEP-414). All of this is skipped if there is neither a tracer provider nor a span of the caller: it
 would cost a third of a small call.
 """
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from ..transports import Json
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
-"""The SDK's name for its tracer: what looks for the spans of MCP clients finds these too."""
+"""The tracer, under the SDK's name for its own: a search for the spans of MCP clients finds these too."""
 
 
 def is_traced() -> bool:
-    """Return True if a span of a request would be recorded, or the caller's be propagated to the server."""
+    """Return True if a span of a request would be recorded, or that of the caller passed on to the server."""
     if _is_recorded():
         return True
-    # Without a look at its context, which is nearly always empty, to ask for the span takes three times as long.
+    # The context is nearly always empty. To look at it first takes a third of the time of asking for the span.
     return bool(context.get_current()) and trace.get_current_span().get_span_context().is_valid
 
 
 def _is_recorded() -> bool:
     """Return True once a provider was set."""
-    # To ask for a tracer tells the same, and takes a fiftieth of a call. The name is private, and without it each
-    # request would have a span that nothing records.
+    # A new tracer would tell the same, but takes a fiftieth of a call. The name is private: if it is renamed, each
+    # request has a span that nothing records, and all else works.
     return getattr(trace, "_TRACER_PROVIDER", trace) is not None
 
 
@@ -69,7 +69,7 @@ class RequestSpan:
         return context.get_current() if self._span is trace.INVALID_SPAN else trace.set_span_in_context(self._span)
 
     def end(self, failure: BaseException | None = None) -> None:
-        """End it, with the failure of the request if there is one."""
+        """End the span, with the failure of the request if there is one."""
         if isinstance(failure, MCPError) and failure.error is not CLOSED:
             code = str(failure.code)
             self._span.set_attributes({"error.type": code, "rpc.response.status_code": code})

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @frozen
 class LegacyStamp:
-    """The eras with a handshake."""
+    """Completes requests up to 2025-11-25, where a handshake has said the rest."""
 
     version: str
     members: bytes | None = None
@@ -48,7 +48,7 @@ class LegacyStamp:
 
 @define(eq=False)
 class ModernStamp:
-    """The era in which each request says everything."""
+    """Completes requests since 2026-07-28, each of which says everything."""
 
     version: str
     _meta: Json

@@ -48,7 +48,7 @@ class Exchange:
         report: takes the server's reports of progress; None if the request asked for none.
         cancellable: whether the server is asked to cancel it if its caller leaves.
         id: its id, once the table has it.
-        sent: None before its first byte was offered to the server, True once all of it was written.
+        sent: None before its first byte was offered to the server, then False, and True once all of it was written.
         line: its line, if it is sent over a pipe.
         on_written: called when its first byte was offered to a pipe.
         on_settled: called when it has its outcome.
@@ -124,6 +124,8 @@ class Exchange:
         """
         if self._outcome is None:
             self._task = trio.lowlevel.current_task()
+            # Trio calls `_leave` for no task that `_settle` has rescheduled: no cancellation takes away an answer that
+            # was read.
             await trio.lowlevel.wait_task_rescheduled(self._leave)
         outcome = self._outcome
         assert outcome is not None
@@ -249,7 +251,10 @@ async def wait_for_answer(pipe: Pipe, request: Exchange) -> Json:
 
 
 async def _cancel(pipe: Pipe, request: Exchange) -> None:
-    """Ask the server to cancel a request; the slot of the request is free once that is written."""
+    """Ask the server to cancel a request. Return once that is written, and the slot of the request is free.
+
+    A later answer is dropped. The shield is needed because this runs in a cancelled task.
+    """
     pipe.table.remove(request.id)
     pipe.count_cancelled()
     done = trio.Event()

@@ -45,7 +45,7 @@ def _number(value: object) -> float | None:
 class WaitingRequest(Protocol):
     """A request that waits for its answer.
 
-    One of its first three methods is called, once, in the step that reads the answer; they never raise.
+    One of its three methods is called, once, in the step that reads the answer. They never raise.
 
     Attributes:
         sent: True once the whole request was written.
@@ -127,7 +127,7 @@ class RequestTable:
         return False
 
     def settle_message(self, message: object) -> bool:
-        """Like `settle`, for a message that is an object: one that never was JSON, or an `unreadable_answer`."""
+        """Do what `settle` does, for a message object: one that was never JSON, or an `unreadable_answer`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
         request_id = comparable_id(message.id)
@@ -162,7 +162,7 @@ class RequestTable:
         request.report(progress, _number(params.get("total")), message if isinstance(message, str) else None)
 
     def close(self) -> None:
-        """Note that no answer will come any more."""
+        """Note that the connection has ended, for all requests that wait."""
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
             request.closed()
