@@ -13,7 +13,7 @@ The way of a request::
 A legacy server may instead send the answer in the stream of notifications. That settles the request, which ends the
 wait for its own response.
 
-A failure says that the request was not sent (`ConnectionOver`), or is a `ServerError` for its caller alone.
+A failure is a `ConnectionOver` if the request was not sent, and otherwise a `ServerError` for its caller alone.
 """
 
 from __future__ import annotations
@@ -60,13 +60,16 @@ HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
 ENDED: Final = "the event stream ended before the response"
 
+FAILED: Final = (500, 501)
+"""The statuses with which some servers of older protocols refuse a method that they do not know."""
+
 END_WAIT: Final = 0.2
 """Seconds to wait for the end of a stream after its answer. Servers end it at once."""
 
 
 @define(eq=False)
 class HttpExchange:
-    """A request that is sent, and the wait for its answer."""
+    """Sends one request, and waits for its answer."""
 
     _session: HttpSession
     _request: Exchange
@@ -95,8 +98,9 @@ class HttpExchange:
         if isinstance(answer, JSONRPCResponse):
             return answer.result
         if self._trace.begun:
-            # A response is closed under a shield, so its caller may have left meanwhile. The kernel logs an error
-            # that no caller gets. One that was not begun may still be sent over the next connection.
+            # A response is closed under a shield, so the caller may have left meanwhile. Then this raises `Cancelled`
+            # instead of the error, which no caller would get and the kernel would log. A request that was not begun
+            # may still be sent over the next connection, so its error must not be lost.
             await trio.lowlevel.checkpoint_if_cancelled()
         raise MCPError.from_error_data(answer.error)
 
@@ -129,10 +133,10 @@ class HttpExchange:
             self._note_begun()
             session.reach.finished(self._http)
         if not session.negotiated and not _may_be_other_era(error) and not self._request.settled:
-            # An outage says nothing about the protocol, so it ends the connect.
+            # An outage does not tell the era of the server, so it ends the connect.
             session.lifeline.lose(error)
             raise error
-        # The text does not matter to the caller, who gets the error of the trace.
+        # Its text does not matter: the caller gets the error of the trace.
         return self._error(ErrorData(code=INTERNAL_ERROR, message=str(error)))
 
     def _note_begun(self) -> None:
@@ -260,8 +264,8 @@ class HttpExchange:
         session, answer = self._session, None
         if self._request.method == LISTEN:
             response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
-            # The stream does not count as a request in flight: refused requests would wait for its end, while a server
-            # that shuts down gracefully waits for its listeners.
+            # A refused request is retried as long as others are in flight (`Reach.send`). If this stream counted, that
+            # would go on until its end, and a server that shuts down gracefully waits until its listeners leave.
             session.reach.finished(self._http)
         # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
         may_be_answer = attrgetter("may_be_answer")
@@ -313,10 +317,10 @@ class HttpExchange:
         return message
 
     async def _resume(self, streams: Reopening) -> httpx2.Response | None:
-        """Open the stream that goes on where the last one ended; None if that is not possible.
+        """Open the stream that goes on where the last one ended. Return None if that is not possible.
 
         Raises:
-            ConnectionLost: that was done too often.
+            ConnectionLost: the stream was resumed too often.
         """
         session, refused = self._session, 0
         while streams.last_id is not None and refused < MAX_REFUSED:
@@ -354,7 +358,3 @@ def _may_be_other_era(error: Exception) -> bool:
     if not isinstance(error, HttpStatusError) or error.status in OF_HTTP:
         return False
     return 400 <= error.status < 500 or error.status in FAILED
-
-
-FAILED: Final = (500, 501)
-"""The statuses with which some servers of older protocols refuse a method that they do not know."""
