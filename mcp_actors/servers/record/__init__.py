@@ -60,6 +60,7 @@ from ._wanted import (
     Wanted as Wanted,
     configured as configured,
     due as due,
+    has_older as has_older,
     left as left,
     restarted as restarted,
     rested as rested,

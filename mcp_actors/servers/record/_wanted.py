@@ -168,7 +168,7 @@ def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> S
         return "stop"
     if any(each.began < wanted.cut for each in up):
         return "stop"  # it was stopped, and wanted again before that was carried out
-    if up and (mode == "rest" or not current or _has_older(seen, wanted.fresh)):
+    if up and (mode == "rest" or not current or has_older(seen, wanted.fresh)):
         return "disconnect"
     if not current:
         return "exchange"
@@ -186,7 +186,7 @@ def _due_to_run(wanted: Wanted, seen: Sequence[Seen]) -> Step | None:
     return "start" if to_retry or ended else None
 
 
-def _has_older(seen: Sequence[Seen], wish: int) -> bool:
+def has_older(seen: Sequence[Seen], wish: int) -> bool:
     """Return True if a connection has not ended that began before a wish."""
     return any(each.state in UP and each.began < wish for each in seen)
 
@@ -218,7 +218,7 @@ def verdict_of_start(mine: Wanted, wanted: Wanted, seen: Sequence[Seen], *, curr
     """
     if wanted.mode == "leave" or (wanted.mode == "stop" and mine.mode != "stop"):
         return "superseded"
-    if not current or _has_older(seen, mine.fresh):
+    if not current or has_older(seen, mine.fresh):
         return "wait"
     if wanted.mode != "run":
         return "done"
@@ -256,14 +256,14 @@ def verdict_of_stop(mine: Wanted, wanted: Wanted, seen: Sequence[Seen]) -> Verdi
         return "superseded"
     if wanted.mode == "stop":
         return "done" if all(each.state == "stopped" for each in seen) else "wait"
-    return "wait" if _has_older(seen, mine.fresh) else "done"
+    return "wait" if has_older(seen, mine.fresh) else "done"
 
 
 def verdict_of_ready(wanted: Wanted, seen: Sequence[Seen], *, current: bool) -> Verdict:
     """Decide about a wait until a server serves requests. The wait counts as a use of it."""
     if wanted.mode in ("stop", "leave"):
         return "superseded"
-    if not current or wanted.mode == "rest" or _has_older(seen, wanted.fresh):
+    if not current or wanted.mode == "rest" or has_older(seen, wanted.fresh):
         return "wait"
     if any(each.state in ACTIVE for each in seen):
         return "done"

@@ -20,7 +20,7 @@ from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, 
 from ..._flavor import check_trio
 from ...kernel import Call, SupervisorRef
 from ..basics import fan_out, open_background
-from ..record import UP, restarted, rested, started, stopped, verdict_of_start, verdict_of_stop
+from ..record import UP, has_older, restarted, rested, started, stopped, verdict_of_start, verdict_of_stop
 from ._failures import stopped_meanwhile
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class _Ends:
         for each in self.wishes:
             record, fresh = each.server.record, each.mine.fresh
             with suppress(ServerUnavailable):  # the server was removed
-                while any(seen.state in UP and seen.began < fresh for seen in record.seen):
+                while has_older(record.seen, fresh):
                     await record.life.wait_change()
 
 
