@@ -1,11 +1,12 @@
 """A model of one server: what is wanted of it, its loop, its supervisor, its mailbox, and its callers.
 
 `explore` visits every order of a number of operations, accidents and steps. The decisions are those of the library (the
-wishes, `due` and the verdicts); what carries them out is modelled. Each replica has a connection in the kernel, and
-what the record has seen of that. The loop carries out one step at a time, which may be overtaken as in ``group._loop``.
+wishes, `due` and the verdicts); the code that carries them out is modelled. Each replica has a connection in the
+kernel, and the facts that the record has seen of it. The loop carries out one step at a time, which may be overtaken as
+in ``group._loop``.
 
-Numbers of wishes and configurations only matter in comparison. So each state is numbered anew (`canonical`), and most
-ways to it become one.
+Only the order of the numbers of wishes and configurations matters. So each state is numbered anew (`canonical`), and
+states that differ in these numbers only become one.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ RUNS: Final = ("starting", "up", "backoff", "stopping")
 
 @frozen
 class Config:
-    """As much of a configuration as counts here."""
+    """The part of a configuration that decisions look at."""
 
     number: int
     connect: str
@@ -107,7 +108,7 @@ class World:
     callers: tuple[tuple[str, Wanted], ...] = ()
 
     def but(self, **changes: Any) -> World:
-        """Return this state with other values: `attrs.evolve`, which would take half of the time of all of this."""
+        """Return this state with other values. `attrs.evolve` would take half of the time of an exploration."""
         other = object.__new__(World)
         vars(other).update(vars(self), **changes)
         return other
@@ -118,7 +119,7 @@ class World:
 
 
 class Broken(Exception):
-    """Something that must not be."""
+    """The model does something that must not happen."""
 
 
 def put(items: tuple[Any, ...], index: int, item: Any) -> Any:
@@ -139,7 +140,7 @@ def see(world: World, index: int, state: ServerState, **changes: Any) -> World:
 def failed(world: World, index: int, kernel: Kernel) -> World:
     """Let a connect or a connection fail."""
     seen, wanted = world.seen[index], world.wanted
-    broke = seen.began if seen.began < wanted.fresh else wanted.generation
+    broke = seen.began if seen.began < wanted.fresh else wanted.generation  # as in `ServerLife.follow`
     if kernel == "parked" and seen.state != "connecting":
         world = see(world, index, "backoff")  # by `Crashed`; `GaveUp` follows
     world = see(world, index, "backoff" if kernel == "backoff" else "failed", broke=broke)
@@ -152,7 +153,7 @@ def failed(world: World, index: int, kernel: Kernel) -> World:
 
 
 def begin(world: World, index: int) -> World:
-    """Let an incarnation begin; it has nothing to run if nothing is to run at that moment."""
+    """Let an incarnation begin. As in `ServerLife.idle`, it has nothing to run if nothing is to run at that moment."""
     seen = world.seen[index]
     if seen.state in ("pending", "stopped") and world.wanted.mode != "run":
         return world.but(kernel=put(world.kernel, index, "none"), open=world.open and world.wanted.mode != "stop")
@@ -178,6 +179,7 @@ def end(world: World, index: int) -> World:
 
 
 def overtaken(under: Under, wanted: Wanted) -> bool:
+    """Return True if a step ends early, as in ``group._loop``."""
     if under.step == "start":
         return wanted.mode != "run" or wanted.fresh > under.mine.fresh
     return under.step in ("disconnect", "renew") and (wanted.cut > under.mine.cut or wanted.mode == "leave")
@@ -250,7 +252,8 @@ def carry_out(world: World) -> Iterator[tuple[str, World]]:
     yield from STEPS[under.step](world, under)
 
 
-def those(world: World, under: Under) -> list[int]:
+def concerned_by(world: World, under: Under) -> list[int]:
+    """Return the replicas that a step is about: all, but for the renewal of one."""
     return [under.index] if under.step == "renew" and len(world.kernel) > 1 else [*range(len(world.kernel))]
 
 
@@ -270,7 +273,7 @@ def ask_to_stop(world: World, only: list[int] | None = None) -> World:
 
 
 def disconnect(world: World, under: Under) -> Iterator[tuple[str, World]]:
-    concerned = those(world, under)
+    concerned = concerned_by(world, under)
     if not under.asked:
         still = due(world.wanted, world.seen, current=world.current, kept=False)
         wanted = any(world.seen[index].old for index in concerned) if under.step == "renew" else still == "disconnect"
@@ -450,7 +453,8 @@ def configuration(number: int, connect: str) -> ServerConfig:
 def canonical(world: World) -> World:
     """Drop what no decision looks at any more, and number wishes and configurations anew, in their order.
 
-    Decisions only ask whether a connection is older than a wish. So its number becomes that of the last wish before it.
+    Decisions only ask whether a connection is older than a wish. So its number becomes that of the last wish that it is
+    not older than.
     """
     under = None if world.under is None else evolve(world.under, mine=bare(world.under.step, world.under.mine))
     callers = {(name if name in QUIET else "start", bare(name, mine)) for name, mine in world.callers}
@@ -478,11 +482,11 @@ def canonical(world: World) -> World:
 
 
 QUIET: Final = ("stop", "remove", "wait ready")
-"""The callers who do not wait for a connect of their own wish."""
+"""The callers that do not wait for a connect by their own wish."""
 
 
 def bare(name: str, mine: Wanted) -> Wanted:
-    """Return a wish with nothing but what is looked at for a caller, or for a step."""
+    """Return a wish with only those parts that the verdict of this caller, or this step, looks at."""
     generation, fresh, cut = mine.generation, mine.fresh, mine.cut
     match name:
         case "stop":
@@ -496,7 +500,7 @@ def bare(name: str, mine: Wanted) -> Wanted:
 
 
 NO_CONFIG: Final = configuration(0, "")
-"""That of a wish of which only its mode and numbers count any more."""
+"""The configuration of a wish of which only the mode and the numbers count."""
 
 
 @frozen
@@ -528,7 +532,7 @@ class Exploration:
     seen: dict[World, World] = field(factory=dict)
 
     def run(self) -> None:
-        """Visit what is pending, and all that follows."""
+        """Visit the pending states, and all that follow."""
         while self.pending:
             world = self.pending.popleft()
             self.ahead[world] = list(self.follow(world, forced(world)))
@@ -547,11 +551,12 @@ class Exploration:
                 next_one = self.seen.get(new)
                 if next_one is None:
                     next_one = self.seen[new] = canonical(look(new))
-                pairs = zip(world.seen, next_one.seen, strict=True)
-                for old, now in pairs:
+                for old, now in zip(world.seen, next_one.seen, strict=True):
+                    # A connection that is given up goes through backoff in one move; a connect may also fail at once.
                     by_way = ["backoff"] if now.state == "failed" != old.state else []
                     self.changes.update(pairwise([old.state, *by_way, now.state]))
-                    self.changes.add((old.state, now.state) if old.state == "connecting" else (old.state, old.state))
+                    if old.state == "connecting":
+                        self.changes.add((old.state, now.state))
                 if next_one not in self.came:
                     self.came[next_one] = world, name
                     self.pending.append(next_one)

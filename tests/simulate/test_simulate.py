@@ -147,7 +147,7 @@ def test_calls_that_one_replica_has_alone_are_found() -> None:
 
 
 def test_servers_change_as_in_the_model(record_property: Callable[[str, object], None]) -> None:
-    """No simulated server does what the model of a server cannot do (``tests/servers/life_model.py``)."""
+    """No simulated server makes a change of its state that the model cannot make (``tests/servers/life_model.py``)."""
     possible = explore(1, 2, 2).changes
     changed: set[tuple[str, str]] = set()
     for seed in range(FIRST, FIRST + SEEDS // PARTS):
