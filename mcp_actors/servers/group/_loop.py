@@ -154,9 +154,9 @@ class ServerLoops:
         if record.woken:  # a start that was overtaken may just have begun an actor
             await server.supervisor.stop_child(server.name, keep_mailbox=True)
         await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
-        wanted = (
-            record.life.wanted
-        )  # the store may take a while; if the configuration changes by then, the loop looks again
+        # The store below may take a while. If another configuration is wanted by then, the loop finds that afterwards,
+        # because `note_applied` gets this one.
+        wanted = record.life.wanted
         self._roster.configure(record, wanted.config)
         if self._memory is not None:
             await self._memory.configured(record, before)

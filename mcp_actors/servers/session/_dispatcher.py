@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MISFIT: Final = {"_meta": 0}
-"""Params that no message may have: in place of large invalid ones, so that the SDK finds (and logs) one error only."""
+"""Params that no message may have: in place of large invalid ones, so that the SDK finds one error only."""
 
 FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
