@@ -113,16 +113,24 @@ class ServerLoops:
     async def _once_finished(self, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
         """End a connection once its requests in flight have ended. All others wait for the next one."""
         kept = True  # if `end` is overtaken, it may have stopped the actor already
-        cut = record.life.wanted.cut
+        life, only = record.server.life, len(record.replicas) == 1
+        cut, incarnation = life.wanted.cut, record.life.incarnation
+
+        def overtaken() -> bool:
+            # `mode`: a server that leaves is not disconnected here. It finishes all that it has accepted, the waiting
+            # requests too, because no other connection follows. `incarnation`: the connection was lost meanwhile.
+            replaced = only and record.life.incarnation != incarnation
+            return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
+
         record.hold(True)
         try:
-            # `mode`: a server that leaves is not disconnected here. It finishes all that it has accepted, the waiting
-            # requests too, because no other connection follows.
-            async with _unless(record.server.life, lambda wanted: wanted.cut > cut or wanted.mode == "leave"):
+            async with _unless(life, overtaken):
                 await drain(record, self._seconds, queued=False)
                 kept = await end()
         finally:
             record.hold(False)
+            for each in record.replicas:
+                each.session.take_again()  # one that stays, or is new already, has refused requests meanwhile
         return kept
 
     async def _disconnect(self, server: ServerEntry) -> bool:
@@ -172,14 +180,15 @@ class ServerLoops:
     async def _start(self, server: ServerEntry) -> None:
         """Start the actor, or the replicas that do not run, and wait for the connect."""
         record, mine = server.record, server.record.life.wanted
-        async with _unless(record.life, lambda wanted: wanted.mode != "run" or wanted.fresh > mine.fresh):
+        life = record.life
+        async with _unless(life, lambda: life.wanted.mode != "run" or life.wanted.fresh > mine.fresh):
             if mine.after is not None:
                 await mine.after()
             _forgive(record, mine)
             await server.start()
             if self._due(record) == "start":  # its supervisor is about to start it, or still ends the last attempt
                 with trio.move_on_after(LOOK_AGAIN), suppress(ServerUnavailable):  # the group was closed
-                    await record.life.wait_change()
+                    await life.wait_change()
 
     async def _stop(self, server: ServerEntry) -> None:
         """Stop the actor. Its requests fail at once."""
@@ -214,16 +223,16 @@ def _forgive(record: ServerRecord, wanted: Wanted) -> None:
 
 
 @asynccontextmanager
-async def _unless(life: ServerLife, overtaken: Callable[[Wanted], bool]) -> AsyncIterator[None]:
-    """End a block early, without an error, once something is wanted that overtakes it."""
+async def _unless(life: ServerLife, overtaken: Callable[[], bool]) -> AsyncIterator[None]:
+    """End a block early, without an error, once a change of the server overtakes it."""
     with trio.CancelScope() as scope:
         async with open_background() as background:
             background.start_soon(_watch, life, overtaken, scope, name="servers:overtaken")
             yield
 
 
-async def _watch(life: ServerLife, overtaken: Callable[[Wanted], bool], scope: trio.CancelScope) -> None:
+async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.CancelScope) -> None:
     with suppress(ServerUnavailable):  # the group was closed
-        while not overtaken(life.wanted):
+        while not overtaken():
             await life.wait_change()
         scope.cancel("something else is wanted now")

@@ -18,7 +18,7 @@ from mcp_actors.servers.basics import ClosingOrder
 
 from ...messages import Said
 from ..fleet import Outcome
-from ..groups import LATER, Events, overtaken
+from ..groups import AT_ONCE, LATER, Events, overtaken
 from ..houses import House, who
 from ..links import text_of
 
@@ -327,6 +327,27 @@ async def test_a_changed_configuration_waits_for_what_a_restart_finishes(autojum
         a.let_go.set()
         assert [text_of(await call.result()) for call in (in_flight, queued)] == ["a", "a"]
         assert trio.current_time() == pytest.approx(2.0)
+
+
+async def test_a_connection_that_is_lost_while_it_finishes_its_calls_is_replaced_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    """The requests that wait for the next connection do not wait for those of the lost one."""
+    a, call, late, changed = House("a"), Outcome(), Outcome(), Outcome()
+    async with open_servers(a.config(restart=AT_ONCE)) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(call.of, group["a"].call_tool, "hold")
+        await wait_all_tasks_blocked()
+        nursery.start_soon(changed.of, group["a"].restart)
+        await group["a"].wait_state("stopping")
+        nursery.start_soon(late.of, group["a"].call_tool, "who")
+        await trio.sleep(1)
+        assert not late.over
+        a.break_down.set()
+        assert text_of(await late.result()) == "a"
+        await changed.result()
+        assert (group["a"].state, a.starts, trio.current_time()) == ("ready", 2, pytest.approx(1.0))
+        with pytest.raises(ConnectionLost):
+            await call.result()
 
 
 async def test_a_stop_ends_the_wait_of_a_restart(autojump_clock: MockClock) -> None:
