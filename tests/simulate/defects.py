@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial, partialmethod
 from typing import Any, Final
@@ -154,6 +154,15 @@ def succeed_whatever_is_wanted(mine: Wanted, wanted: Wanted, *args: Any, **optio
     return "done" if verdict == "superseded" else verdict
 
 
+async def finish_in_silence(self: ServerLoops, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
+    record.hold(True)
+    try:
+        await _leaving.drain(record, self._seconds, queued=False)
+        return await end()
+    finally:
+        record.hold(False)
+
+
 async def keep(self: ServerLoops, server: ServerEntry, old: ServerRecord, *, replica: bool) -> bool:
     if (old is not server.record) == replica:
         old.life.old = False
@@ -217,6 +226,9 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
     "a refused stream that nobody notices": defect(HttpSession, "_note_refusal", no_wait),
     "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
+    "a new connection that is not asked for what the lost one has refused": defect(
+        ServerLoops, "_once_finished", finish_in_silence
+    ),
     "the tools of a server that is connected anew vanish": defect(ServerLife, "listed", listed_unless("run")),
 }
 """The defects, and how each is put in."""

@@ -72,6 +72,7 @@ FOUND: Final[dict[str, int]] = {
     "a pool whose events are hidden": 0,
     "a refused stream that nobody notices": 341,
     "a gap that subscriptions do not hear of": 77,
+    "a new connection that is not asked for what the lost one has refused": 2131143062,
     "the tools of a server that is connected anew vanish": 0,
 }
 """The defects that are put in, and a seed that finds each."""

@@ -345,7 +345,8 @@ async def test_a_connection_that_is_lost_while_it_finishes_its_calls_is_replaced
         a.break_down.set()
         assert text_of(await late.result()) == "a"
         await changed.result()
-        assert (group["a"].state, a.starts, trio.current_time()) == ("ready", 2, pytest.approx(1.0))
+        assert (group["a"].state, a.starts) == ("ready", 2)
+        assert trio.current_time() == pytest.approx(1.0)
         with pytest.raises(ConnectionLost):
             await call.result()
 
