@@ -295,7 +295,7 @@ class ServerActor(Actor):
 
     def take(self, later: Later[Any]) -> bool:
         """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
-        if self._record.life.holding and not self._record.life.leaving:
+        if self._record.life.holding and not self._record.server.life.leaving:
             raise NotSent
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)

@@ -64,6 +64,7 @@ class ServerLife:
             lifecycle actor.
         draining: True while it finishes its requests before it is disconnected.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
+        leaving: `Wanted.departure`, of the life of a server only: each request looks at it.
         left: True once it is no longer in an open group; nothing changes any more.
 
     Args:
@@ -101,6 +102,7 @@ class ServerLife:
     draining: bool = field(default=False, init=False)
     holding: bool = field(default=False, init=False)
     left: bool = field(default=False, init=False)
+    leaving: Departure | None = field(default=None, init=False)
     _wanted: Wanted = field(init=False)
     _reason: str = field(init=False)
     _link: Link | None = field(default=None, init=False)
@@ -126,13 +128,9 @@ class ServerLife:
     def want(self, wanted: Wanted) -> Wanted:
         """Replace what is wanted of the server, and return that. Nothing else replaces it."""
         self._wanted = wanted
+        self.leaving = wanted.departure
         self._wake()
         return wanted
-
-    @property
-    def leaving(self) -> Departure | None:
-        """Why new requests are refused for good, or None; see `Wanted.departure`."""
-        return self.wanted.departure
 
     # --- views ------------------------------------------------------------------------------------------------------
 
