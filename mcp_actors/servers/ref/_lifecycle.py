@@ -176,13 +176,17 @@ class Reconnect(Call[None]):
 
 @frozen(eq=False)
 class _Ends:
-    """Waits until all servers of a reconnect have ended their earlier connections, before one of them connects."""
+    """Waits until all servers of a reconnect have ended their earlier connections, before one of them connects.
 
-    wishes: list[Wish] = field(factory=list)
+    Attributes:
+        old: the record of each server, and the number of the wish that replaces its connections.
+    """
+
+    # Not the wishes: the last one, which stays with its server, would keep all that were wished before it.
+    old: list[tuple[ServerRecord, int]] = field(factory=list)
 
     async def wait(self) -> None:
-        for each in self.wishes:
-            record, fresh = each.server.record, each.mine.fresh
+        for record, fresh in self.old:
             with suppress(ServerUnavailable):  # the server was removed
                 while has_older(record.seen, fresh):
                     await record.life.wait_change()
@@ -249,17 +253,19 @@ async def reconnect(
         ServerUnavailable, RuntimeError: as for `start`.
     """
     await _begin(servers)
-    ends = _Ends()
+    ends, wishes = _Ends(), list[Wish]()
     for server in (each for each in servers if each.record.failed or not failed_only):
         before = server.record.life.wanted
-        ends.wishes.append(Wish(server, restarted(before, ask=ask, after=ends.wait), before))
-    if ends.wishes:
+        mine = restarted(before, ask=ask, after=ends.wait)
+        wishes.append(Wish(server, mine, before))
+        ends.old.append((server.record, mine.fresh))
+    if wishes:
         # Both in one step, so that a caller who is cancelled leaves a group that takes back what has failed.
-        _make(ends.wishes, lifecycle)
+        _make(wishes, lifecycle)
         with suppress(ActorStopped):
-            tell(lifecycle, Reconnect(tuple(ends.wishes)))
-        await take_back(lifecycle, ends.wishes)
-        await wait_started(ends.wishes)
+            tell(lifecycle, Reconnect(tuple(wishes)))
+        await take_back(lifecycle, wishes)
+        await wait_started(wishes)
 
 
 async def _begin(servers: Sequence[ServerEntry]) -> None:

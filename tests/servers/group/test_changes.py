@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,17 @@ async def test_a_reload_soon_after_another_waits_for_its_own_connect() -> None:
         for seconds in range(20, 30):
             assert (await group.reload(a.config(request_timeout=seconds))).changed == ("a",)
             assert group["a"].state == "ready"
+
+
+async def test_a_server_that_is_restarted_again_and_again_keeps_nothing_of_the_restarts_before() -> None:
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        await group["a"].restart()
+        first = weakref.ref(group["a"]._record.life.wanted)
+        await group["a"].restart()
+        await group["a"].restart()
+        gc.collect()
+        assert first() is None
 
 
 # --- replace --------------------------------------------------------------------------------------------------------
