@@ -215,6 +215,7 @@ async def start(lifecycle: ActorRef, server: ServerEntry) -> None:
     life = server.record.life
     wish = Wish(server, started(life.wanted), life.wanted)
     _make([wish], lifecycle)
+    await _yield()
     await wait_started([wish])
 
 
@@ -231,6 +232,7 @@ async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
     _make([Wish(server, mine, record.life.wanted)], lifecycle)
     if not record.woken:
         server.note_stopped()  # before the next request, which would start a server that was never used
+    await _yield()
     while (verdict := verdict_of_stop(mine, record.life.wanted, record.seen)) == "wait":
         await record.life.wait_change()
     if verdict == "superseded":
@@ -266,6 +268,8 @@ async def reconnect(
             tell(lifecycle, Reconnect(tuple(wishes)))
         await take_back(lifecycle, wishes)
         await wait_started(wishes)
+    else:
+        await _yield()
 
 
 async def _begin(servers: Sequence[ServerEntry]) -> None:
@@ -275,6 +279,14 @@ async def _begin(servers: Sequence[ServerEntry]) -> None:
     for server in servers:
         if server.record.life.leaving:
             raise server.record.life.gone()
+
+
+async def _yield() -> None:
+    """Let other tasks run, also if there is nothing to wait for: a caller in a loop would keep everything else waiting.
+
+    Not before the wish, because of calls from several tasks the latest wins. And it is made, so this is not cancelled.
+    """
+    await trio.lowlevel.cancel_shielded_checkpoint()
 
 
 def _make(wishes: Iterable[Wish], lifecycle: ActorRef) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock, assert_checkpoints, wait_all_tasks_blocked
 
 from mcp_actors import (
     ConfigError,
@@ -67,6 +67,15 @@ async def test_a_server_that_is_restarted_again_and_again_keeps_nothing_of_the_r
         await group["a"].restart()
         gc.collect()
         assert first() is None
+
+
+async def test_a_change_that_has_nothing_to_do_lets_other_tasks_run() -> None:
+    a, b = House("a"), House("b")
+    async with open_servers(a.config(), b.config()) as group:
+        await group["b"].stop()
+        for change in (group["a"].start, group["b"].stop, group.reconnect):
+            with assert_checkpoints():
+                await change()
 
 
 # --- replace --------------------------------------------------------------------------------------------------------
