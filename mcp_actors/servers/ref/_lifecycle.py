@@ -264,8 +264,11 @@ async def reconnect(
     if wishes:
         # Both in one step, so that a caller who is cancelled leaves a group that takes back what has failed.
         _make(wishes, lifecycle)
-        with suppress(ActorStopped):
-            tell(lifecycle, Reconnect(tuple(wishes)))
+        # Only if there is something to take back. Restarts of a server that hangs, whose callers have given up, would
+        # occupy the lifecycle actor until no other change could be carried out.
+        if any(each.before.mode != "run" for each in wishes):
+            with suppress(ActorStopped):
+                tell(lifecycle, Reconnect(tuple(wishes)))
         await take_back(lifecycle, wishes)
         await wait_started(wishes)
     else:

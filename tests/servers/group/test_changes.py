@@ -30,6 +30,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
+from mcp_actors.servers.group._lifecycle import LifecycleActor
 from mcp_actors.servers.sources import Difference, Given, compare
 
 from ...messages import Said
@@ -67,6 +68,22 @@ async def test_a_server_that_is_restarted_again_and_again_keeps_nothing_of_the_r
         await group["a"].restart()
         gc.collect()
         assert first() is None
+
+
+async def test_restarts_of_a_server_that_hangs_whose_callers_have_given_up_do_not_delay_other_changes(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    monkeypatch.setattr(LifecycleActor, "max_in_flight", 3)
+    a, b = House("a"), House("b")
+    async with open_servers(a.config(), b.config(required=True, connect_timeout=None)) as group:
+        b.entered = trio.Event()
+        for _ in range(5):
+            with trio.move_on_after(1):
+                await group["b"].restart()
+        with trio.fail_after(1):
+            await group.replace(a.config(request_timeout=7))
+        b.entered.set()
+        await group["b"].wait_ready()
 
 
 async def test_a_change_that_has_nothing_to_do_lets_other_tasks_run() -> None:
