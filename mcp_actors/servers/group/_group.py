@@ -18,7 +18,7 @@ from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from ..record import ACTIVE, CONNECTED
-from ..ref import ServerRef, Wish, reconnect, wait_started
+from ..ref import ServerRef, reconnect, wait_started
 from ..sources import anchored
 from ._failures import closed, tool_not_found
 from ._lifecycle import Add, Reload, Remove, Replace
@@ -301,10 +301,8 @@ class ServerGroup(Mapping[str, ServerRef]):
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         _check_config(config, "add")
-        member = await self._change(Add(config))
-        wanted = member.record.life.wanted
-        await wait_started([Wish(member.entry, wanted, wanted)])
-        return member.ref
+        await wait_started([await self._change(Add(config))])
+        return self._roster.member(config.name).ref
 
     async def replace(self, config: ServerConfig) -> ServerRef:
         """Change the configuration of the server of that name, and nothing else; return the server.

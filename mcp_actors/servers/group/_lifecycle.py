@@ -53,7 +53,7 @@ MAX_CHANGES: Final = 1000
 
 
 @frozen(eq=False)
-class Add(Call["Member"]):
+class Add(Call[Wish]):
     """Add a server after the others."""
 
     config: ServerConfig
@@ -198,7 +198,7 @@ class LifecycleActor(Actor):
 
     # --- the set of servers -----------------------------------------------------------------------------------------
 
-    async def _add_one(self, config: ServerConfig) -> Member:
+    async def _add_one(self, config: ServerConfig) -> Wish:
         """Add a server that the sources do not own. A required one that cannot be connected leaves nothing behind."""
         async with self._free(config.name):
             if config.name in self._roster.members:
@@ -209,7 +209,7 @@ class LifecycleActor(Actor):
             member = await self._add(config, strict=True)
             self._roster.added |= {config.name}
             logger.info("add(): added %r", config.name)
-            return member
+            return _wish_of(member)  # here, because it may be stopped before the caller runs
 
     @asynccontextmanager
     async def _free(self, name: str) -> AsyncIterator[None]:
@@ -320,8 +320,7 @@ class LifecycleActor(Actor):
         """Add a server of the sources, unless `ServerGroup.add` was faster."""
         async with self._free(config.name):
             if config.name not in self._roster.records and not self._over:
-                entry = (await self._add(config, strict=False)).entry
-                wishes.append(Wish(entry, entry.record.life.wanted, entry.record.life.wanted))
+                wishes.append(_wish_of(await self._add(config, strict=False)))
 
     async def _move(self, member: Member, config: ServerConfig) -> bool:
         """Note that the configuration of a server is written elsewhere now, if that is all; its connection stays."""
@@ -366,6 +365,12 @@ class LifecycleActor(Actor):
             others = (replica.life.state in ACTIVE for replica in server.record.replicas if replica is not record)
             record.life.old = record.life.state in CONNECTED and all(others)
         await self._loops.look(server)
+
+
+def _wish_of(member: Member) -> Wish:
+    """Return what is wanted of a server that has just been added."""
+    wanted = member.record.life.wanted
+    return Wish(member.entry, wanted, wanted)
 
 
 def _summary(difference: Difference, given: Given) -> ReloadSummary:

@@ -216,6 +216,21 @@ async def test_a_required_server_is_not_shown_before_it_is_connected() -> None:
         assert [*group] == ["b"]
 
 
+@pytest.mark.parametrize("required", [False, True])
+async def test_adding_a_server_that_is_stopped_at_once_says_so(required: bool) -> None:
+    """The call that stops it may run before the caller of `add` does."""
+
+    def observe(event: Event) -> None:
+        if isinstance(event, ServerAdded):
+            nursery.start_soon(group[event.server].stop)
+
+    async with open_servers(observers=[observe]) as group, trio.open_nursery() as nursery:
+        for number in range(20):  # it is a matter of chance which of the two runs first
+            adding = Outcome()
+            await adding.of(group.add, House(f"s{number}").config(required=required))
+            assert "was stopped meanwhile" in str(adding.error) or group[f"s{number}"].state == "ready"
+
+
 async def test_what_cannot_be_added_is_refused_with_a_reason(said: Said) -> None:
     a = House("a")
     async with open_servers(a.config()) as group:
