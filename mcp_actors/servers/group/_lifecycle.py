@@ -159,8 +159,8 @@ class LifecycleActor(Actor):
                     self._tasks.start_soon(self._loops.look, server, name=f"{server.name}:change")
                 case Retire():
                     await self._retire(message)
-                case Reconnect(wishes):
-                    await take_back(self.ref, wishes)
+                case Reconnect():
+                    await take_back(self.ref, message)
                 case Add(config):
                     return await self._add_one(config)
                 case Remove(name):

@@ -169,9 +169,14 @@ class Reconnect(Call[None]):
     """See a reconnect to its end. If a required server fails, those that did not run before do not run again.
 
     The wishes have been made already, in the step of the caller.
+
+    Attributes:
+        wishes: one for each server.
+        taken_back: those of the servers that rest or stop again. Either its caller or the group takes them back.
     """
 
     wishes: tuple[Wish, ...]
+    taken_back: list[Wish] = field(factory=list, init=False)
 
 
 @frozen(eq=False)
@@ -266,11 +271,12 @@ async def reconnect(
         _make(wishes, lifecycle)
         # Only if there is something to take back. Restarts of a server that hangs, whose callers have given up, would
         # occupy the lifecycle actor until no other change could be carried out.
+        change = Reconnect(tuple(wishes))
         if any(each.before.mode != "run" for each in wishes):
             with suppress(ActorStopped):
-                tell(lifecycle, Reconnect(tuple(wishes)))
-        await take_back(lifecycle, wishes)
-        await wait_started(wishes)
+                tell(lifecycle, change)
+        await take_back(lifecycle, change)
+        await wait_started(each for each in wishes if each not in change.taken_back)
     else:
         await _yield()
 
@@ -341,23 +347,23 @@ async def outcome_of(wish: Wish) -> Verdict:
         await record.life.wait_change()
 
 
-async def take_back(lifecycle: ActorRef, wishes: Sequence[Wish]) -> None:
+async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
     """Wait for a reconnect. If a required server fails, let those rest or stop again that did not run before.
 
     The caller does this to wait for it, and the group does it in case the caller leaves. The first of them takes a wish
     back; the other one finds another wish.
     """
     with suppress(ServerUnavailable):  # the group was closed
-        verdicts = {wish: await outcome_of(wish) for wish in wishes}
+        verdicts = {wish: await outcome_of(wish) for wish in change.wishes}
         if not any(verdict == "failed" and wish.server.record.required for wish, verdict in verdicts.items()):
             return
-        back = [wish for wish, verdict in verdicts.items() if verdict == "done" and wish.before.mode != "run"]
-        for wish in back:
+        for wish, verdict in verdicts.items():
             life = wish.server.record.life
-            if life.wanted is wish.mine:  # nothing else was wished since
+            if verdict == "done" and wish.before.mode != "run" and life.wanted is wish.mine:
+                change.taken_back.append(wish)
                 life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
                 tell(lifecycle, Look(wish.server))
-        for wish in back:
+        for wish in change.taken_back:
             record = wish.server.record
             while record.life.wanted.mode != "run" and any(each.state in UP for each in record.seen):
                 await record.life.wait_change()

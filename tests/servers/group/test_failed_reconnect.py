@@ -1,4 +1,4 @@
-"""A reconnect that fails during a reload."""
+"""A reconnect that fails, during a reload and with servers that did not run before."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from trio.testing import MockClock
 
 from mcp_actors import ConnectFailed, InProcess, ServerConfig, open_servers
 
-from ..groups import NEVER
+from ..groups import NEVER, Fault
+from ..houses import House
 
 
 async def test_a_reload_that_waits_for_a_reconnect_is_carried_out_when_that_fails(autojump_clock: MockClock) -> None:
@@ -42,3 +43,15 @@ async def test_a_reload_that_waits_for_a_reconnect_is_carried_out_when_that_fail
         nursery.start_soon(reload)
         with trio.fail_after(100), pytest.raises(ConnectFailed, match="broken"):
             await servers.reconnect("a", "b")
+
+
+async def test_a_reconnect_that_fails_returns_when_the_others_are_as_before_and_does_not_blame_them() -> None:
+    for _ in range(20):  # it is a matter of chance whether its caller or the group stops the other one again
+        fault = Fault()
+        async with open_servers(fault.config("a", required=True, restart=NEVER), House("b").config()) as group:
+            await group["b"].stop()
+            fault.on_enter = ValueError("broken")
+            with pytest.raises(ConnectFailed) as caught:
+                await group.reconnect("a", "b")
+            assert group["b"].state == "stopped"
+            assert not hasattr(caught.value, "__notes__")
