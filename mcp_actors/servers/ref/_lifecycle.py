@@ -355,15 +355,24 @@ async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
     """
     with suppress(ServerUnavailable):  # the group was closed
         verdicts = {wish: await outcome_of(wish) for wish in change.wishes}
-        if not any(verdict == "failed" and wish.server.record.required for wish, verdict in verdicts.items()):
+        failed = [wish for wish, verdict in verdicts.items() if verdict == "failed"]
+        if not any(wish.server.record.required for wish in failed):
             return
-        for wish, verdict in verdicts.items():
+        for wish in change.wishes:
             life = wish.server.record.life
-            if verdict == "done" and wish.before.mode != "run" and life.wanted is wish.mine:
+            if wish in failed and (wish.server.record.required or wish.before.mode == "rest"):
+                continue  # it shows its failure, and is tried again
+            if wish.before.mode != "run" and life.wanted is wish.mine:
                 change.taken_back.append(wish)
                 life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
                 tell(lifecycle, Look(wish.server))
         for wish in change.taken_back:
             record = wish.server.record
-            while record.life.wanted.mode != "run" and any(each.state in UP for each in record.seen):
+            while not _is_down(record):
                 await record.life.wait_change()
+
+
+def _is_down(record: ServerRecord) -> bool:
+    """Return True if a server rests or is stopped, or is to run again."""
+    mode, states = record.life.wanted.mode, {each.state for each in record.seen}
+    return mode == "run" or (states == {"stopped"} if mode == "stop" else not states & UP)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from mcp.server.mcpserver import MCPServer
@@ -55,3 +56,16 @@ async def test_a_reconnect_that_fails_returns_when_the_others_are_as_before_and_
                 await group.reconnect("a", "b")
             assert group["b"].state == "stopped"
             assert not hasattr(caught.value, "__notes__")
+
+
+async def test_an_optional_server_that_was_stopped_is_stopped_again_also_if_it_fails_in_the_same_reconnect() -> None:
+    faults = Fault(), Fault()
+    required, optional = (fault.config(name, restart=NEVER) for fault, name in zip(faults, "ab", strict=True))
+    async with open_servers(attrs.evolve(required, required=True), optional) as group:
+        await group["b"].stop()
+        for fault in faults:
+            fault.on_enter = ValueError("broken")
+        with pytest.raises(ConnectFailed, match="server 'a'"):
+            await group.reconnect("a", "b")
+        assert group["b"].state == "stopped"
+        assert "b" not in group.errors
