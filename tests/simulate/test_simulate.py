@@ -64,7 +64,7 @@ FOUND: Final[dict[str, int]] = {
     "a crash of a replica that ends the others": 11,
     "the tools of a server that comes to rest vanish": 0,
     "a server that stays at rest although it is used": 0,
-    "a start that succeeds although a stop was faster": 0,
+    "a start that succeeds although a stop was faster": 4,
     "a restart that leaves the connection": 5,
     "a wish that an older one overrides": 11,
     "a catalogue that stays old as its stream has fallen silent": 27,
