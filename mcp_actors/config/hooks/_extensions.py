@@ -52,7 +52,7 @@ class AdaptedExtension(ClientExtension):
     def __init__(
         self, extension: ClientExtension, adapt_claim: Adapt = always_async, adapt_handler: Adapt = always_async
     ) -> None:
-        self.identifier = extension.identifier
+        self.identifier: str = extension.identifier
         self._settings = extension.settings()
         self._claims = [replace(claim, resolve=adapt_claim(claim.resolve)) for claim in extension.claims()]
         self._notifications = [

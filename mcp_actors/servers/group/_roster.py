@@ -118,12 +118,12 @@ class Roster:
     ) -> None:
         self.records: Mapping[str, ServerRecord] = MappingProxyType({})
         self.members: Mapping[str, Member] = MappingProxyType({})
-        self.opened = trio.Event()
+        self.opened: trio.Event = trio.Event()
         self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
         self.added: frozenset[str] = frozenset()
         self.homes: Mapping[str, str] = MappingProxyType({})
         self._removed: dict[str, Pins] = {}
-        self.upkeep = Upkeep()
+        self.upkeep: Upkeep = Upkeep()
         self.closing = False
         self.strict = strict
         self.limits = limits

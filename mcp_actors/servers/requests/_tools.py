@@ -128,7 +128,8 @@ class CallTool(PlainRequest[CallToolResult]):
         if self.checked_by is not checks:
             # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
             self.arguments = checks.check_arguments(self.name, self.arguments)
-            self.checked_by, self.members = checks, None
+            self.checked_by = checks
+            self.write_anew()
 
     def given(self) -> Json:
         """Return the name and the arguments."""

@@ -155,7 +155,7 @@ class Session:
             frozenset(claim.result_type for claim in claims),
             {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
         )
-        self.listener = Listener(
+        self.listener: Listener = Listener(
             dispatcher=self._dispatcher,
             client_info=info,
             extensions={each.identifier: each.settings() for each in extensions} or None,

@@ -101,7 +101,7 @@ class SseLink(HttpLink[Sse]):
         self._refusals = Refusals(self._client)
         self._unanswered: dict[RequestId | None, tuple[httpx2.Request, trio.CancelScope]] = {}
         self._has_answered = False
-        self.table = RequestTable()
+        self.table: RequestTable = RequestTable()
         try:
             with self._listening:
                 await self._listen()

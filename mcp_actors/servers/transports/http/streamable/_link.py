@@ -42,7 +42,7 @@ class StreamableHttpLink(HttpLink[Http]):
 
     async def live(self) -> None:
         """Serve until the link is left, then end the session. Nothing is sent at first."""
-        self.table = RequestTable()
+        self.table: RequestTable = RequestTable()
         self._session = HttpSession(
             self._client,
             httpx2.URL(real_url(self._transport)),
