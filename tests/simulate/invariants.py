@@ -73,7 +73,10 @@ def calls(world: World) -> Iterator[str]:
     """Yield what is wrong with an outcome."""
     for end in world.ends.values():
         # Credentials that expire again, before anything was answered with them, are not renewed a second time.
-        refused = isinstance(end.error, HttpStatusError) and world.houses[end.deed.server].unproven
+        # C-01: nor is a request repeated on a third session, also if its server has really restarted twice.
+        refused = isinstance(end.error, HttpStatusError) and (
+            world.houses[end.deed.server].unproven or "on two sessions in a row" in str(end.error)
+        )
         if end.outcome not in OUTCOMES and not refused:
             yield f"call {end.call} ended in {end.outcome}: {end.error}"
         if end.outcome == "answered" and end.answer != str(end.call):
