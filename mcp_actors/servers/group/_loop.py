@@ -169,11 +169,11 @@ class ServerLoops:
         if self._memory is not None:
             await self._memory.configured(record, before)
         record.life.emit(ConfigChanged, fields=changed_fields(before, wanted.config))
-        if record.life.wanted.mode == "run":
-            _forgive(record, record.life.wanted)
+        _forgive(record, record.life.wanted)  # they were those of another configuration
         await self._group().restart_child(supervisor_id(server.name))
         record.note_applied(wanted.config)
         if record.life.wanted.mode == "rest":
+            record.catalog.defer()
             server.note_stopped()  # it is not used yet, whatever has become of it before
         return record.life.wanted.mode != "stop"
 
@@ -214,7 +214,7 @@ class ServerLoops:
 
 
 def _forgive(record: ServerRecord, wanted: Wanted) -> None:
-    """Forget the failures of a server that is started explicitly."""
+    """Forget the failures of a server that is started explicitly, or has another configuration."""
     for life in (record.life, *(replica.life for replica in record.replicas)):
         life.parked = False
         life.allow_asking(wanted.ask)

@@ -705,6 +705,20 @@ async def test_a_group_that_is_closed_ends_a_change(required: bool) -> None:
     assert isinstance(adding.error, ServerUnavailable)
 
 
+async def test_a_parked_server_that_is_lazy_now_shows_the_tools_that_it_had() -> None:
+    """C-61, C-64: they are deferred, as those of any server that rests."""
+    a = House("a")
+    async with open_servers(a.config(restart=NEVER)) as group:
+        known = tools_of(group)
+        a.break_down.set()
+        await group["a"].wait_state("failed")
+        assert (known, tools_of(group)) == ([("a", "who"), ("a", "hold")], [])
+        await group.reload(a.config(connect="lazy", restart=NEVER))
+        assert (group["a"].state, tools_of(group), a.starts) == ("pending", known, 1)
+        assert [tool.deferred for tool in group.tools] == [True, True]
+        assert await who(group, "a") == "a"
+
+
 @pytest.mark.parametrize("calling", [False, True])
 async def test_a_reload_from_eager_to_lazy_connects_nothing(calling: bool, autojump_clock: MockClock) -> None:
     """C-64: the server rests until it is used, after its calls in flight."""
