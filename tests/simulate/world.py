@@ -217,6 +217,8 @@ class World:
             self._all.cancel("there is no end of events")
         if isinstance(event, RequestStarted):
             self._check_bounds(event.actor)
+        if isinstance(event, ServerAdded):
+            self.known.discard(event.actor)  # the end of the one before was perhaps seen when this one had its name
         if isinstance(event, StateChanged):
             self._check_tools(event)
             if event.new == "stopping":
