@@ -71,19 +71,19 @@ def log(data: object, level: str = "info") -> Json:
     return {"method": "notifications/message", "params": {"level": level, "data": data}}
 
 
-async def accept(context: CallbackContext, params: object) -> ElicitResult:
+async def accept(context: object, params: object) -> ElicitResult:
     """Answer every form."""
     await trio.lowlevel.checkpoint()
     return ACCEPTED
 
 
-async def say(context: CallbackContext, params: object) -> CreateMessageResult:
+async def say(context: object, params: object) -> CreateMessageResult:
     """Be a model."""
     await trio.lowlevel.checkpoint()
     return SAID
 
 
-async def folders(context: CallbackContext) -> ListRootsResult:
+async def folders(context: object) -> ListRootsResult:
     """Let the server look at one folder."""
     await trio.lowlevel.checkpoint()
     return FOLDERS

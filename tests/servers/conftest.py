@@ -21,6 +21,7 @@ from mcp_actors.kernel import Later
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.group import _memory, _tree
 from mcp_actors.servers.transports.stdio import _link
+from mcp_actors.servers.transports.wire import RequestTable
 from tests.programs import SEED
 
 from .answers import BY_SESSION
@@ -83,3 +84,16 @@ def in_tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Have no request go directly if the parameter is true."""
     if request.param:
         monkeypatch.setattr(DirectRequests, "take", lambda self, later: False)
+
+
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> list[RequestTable]:
+    """Collect the tables of all connections."""
+    made, init = list[RequestTable](), RequestTable.__init__
+
+    def note(table: RequestTable) -> None:
+        init(table)
+        made.append(table)
+
+    monkeypatch.setattr(RequestTable, "__init__", note)
+    return made

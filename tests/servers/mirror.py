@@ -26,7 +26,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, HealthPolicy, Http, ServerConfig, ServerRef, Stdio, open_servers
 
-from .asking import ACCEPTED, ELICIT, FOLDERS, ROOTS, SAID, SAMPLE
+from .asking import ELICIT, ROOTS, SAMPLE, accept, folders, say
 from .mirror_server import SECOND, command
 from .processes import eventually
 
@@ -50,24 +50,6 @@ SPAN: Final = NonRecordingSpan(SpanContext(trace_id=1, span_id=2, is_remote=Fals
 
 UNSHOWN: Final = ("host", "user-agent", "content-length")
 """Headers that belong to the connection, not to the request."""
-
-
-async def accept(context: object, params: object) -> Any:
-    """Answer every form."""
-    await trio.lowlevel.checkpoint()
-    return ACCEPTED
-
-
-async def say(context: object, params: object) -> Any:
-    """Be a model."""
-    await trio.lowlevel.checkpoint()
-    return SAID
-
-
-async def folders(context: object) -> Any:
-    """Let the server look at one folder."""
-    await trio.lowlevel.checkpoint()
-    return FOLDERS
 
 
 class Reports(list[tuple[float, float | None, str | None]]):

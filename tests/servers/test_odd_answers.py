@@ -148,19 +148,6 @@ DROPPED: Final = {
 """Messages that do not answer the call."""
 
 
-@pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> list[RequestTable]:
-    """Collect the tables of all connections."""
-    made, init = list[RequestTable](), RequestTable.__init__
-
-    def note(table: RequestTable) -> None:
-        init(table)
-        made.append(table)
-
-    monkeypatch.setattr(RequestTable, "__init__", note)
-    return made
-
-
 @asynccontextmanager
 async def opened(way: Any, tables: list[RequestTable], **options: Any) -> AsyncIterator[tuple[Way, Any]]:
     """Connect, and return what makes a call; the first has the id 1, which is equal to True and 1.0."""

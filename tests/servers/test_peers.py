@@ -53,19 +53,6 @@ def each_way(test: Callable[..., Any]) -> Any:
     return pytest.mark.usefixtures("in_tasks")(ways(test))
 
 
-@pytest.fixture
-def tables(monkeypatch: pytest.MonkeyPatch) -> list[RequestTable]:
-    """Collect the tables of all connections."""
-    made, init = list[RequestTable](), RequestTable.__init__
-
-    def note(table: RequestTable) -> None:
-        init(table)
-        made.append(table)
-
-    monkeypatch.setattr(RequestTable, "__init__", note)
-    return made
-
-
 @asynccontextmanager
 async def calling(ref: ServerRef, number: int) -> AsyncIterator[list[Outcome]]:
     """Make calls while a block runs, and wait for all of them at its end, for a short while."""

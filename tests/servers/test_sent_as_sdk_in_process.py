@@ -20,8 +20,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import InProcess, ServerRef
 
+from .asking import accept, folders, say
 from .library import Library
-from .mirror import DEEDS, ERAS, INFO, Deed, Era, Json, accept, connected, folders, keyword_of, say
+from .mirror import DEEDS, ERAS, INFO, Deed, Era, Json, connected, keyword_of
 from .processes import BOUND
 from .test_sent_as_sdk import Difference
 
