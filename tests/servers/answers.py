@@ -47,7 +47,7 @@ MADE: Final[tuple[tuple[str, Json], ...]] = (
     ("resources/read", {"contents": [{"uri": "file:///x", "blob": "eA=="}], "ttlMs": 5, "cacheScope": "public"}),
     ("tools/call", {"resultType": "input_required", "inputRequests": {"q": {"method": "roots/list"}}}),
     ("resources/read", {"resultType": "input_required", "requestState": "halfway"}),
-    ("tools/list", PAGE | {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in ("a", "b")]}),
+    ("tools/list", PAGE | {"tools": [{"name": each, "inputSchema": {"type": "object"}} for each in ("a", "b", "a")]}),
     ("prompts/list", PAGE | {"prompts": [{"name": f"prompt-{number}"} for number in range(40)]}),
     ("resources/list", PAGE | {"resources": [{"uri": "x:a", "name": "a"}], "nextCursor": "more"}),
     ("resources/templates/list", PAGE | {"resourceTemplates": [{"uriTemplate": "x:{a}", "name": "a"}]}),

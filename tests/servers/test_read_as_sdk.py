@@ -67,6 +67,17 @@ async def first_page(page: Awaitable[Any], member: str) -> Any:
     return MORE if found.next_cursor is not None else tuple(getattr(found, member))
 
 
+async def first_of_each_name(tools: Awaitable[Any]) -> Any:
+    """Return the tools of a page; of several tools with one name only the first, the only one that can be called."""
+    found = await tools
+    if found == MORE:
+        return MORE
+    firsts: dict[str, Any] = {}
+    for tool in found:
+        firsts.setdefault(tool.name, tool)
+    return tuple(firsts.values())
+
+
 OURS: Final[dict[str, Callable[[ServerRef], Awaitable[Any]]]] = {
     "tools/call": lambda ref: ref.call_tool("say"),
     "resources/read": lambda ref: ref.read_resource("file:///x"),
@@ -83,7 +94,7 @@ THEIRS: Final[dict[str, Callable[[Client], Awaitable[Any]]]] = {
     "resources/read": lambda client: client.read_resource("file:///x"),
     "prompts/get": lambda client: client.get_prompt("x"),
     "completion/complete": lambda client: client.complete(PROMPT, ARGUMENT),
-    "tools/list": lambda client: first_page(client.list_tools(), "tools"),
+    "tools/list": lambda client: first_of_each_name(first_page(client.list_tools(), "tools")),
     "prompts/list": lambda client: first_page(client.list_prompts(), "prompts"),
     "resources/list": lambda client: first_page(client.list_resources(), "resources"),
     "resources/templates/list": lambda client: first_page(client.list_resource_templates(), "resource_templates"),
