@@ -25,12 +25,16 @@ from .forkserver import interpreter
 from .idle_clock import IdleClock
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
+from .programs import FULL_SIZE
 from .source import ROOT
 from .summary import Summary
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
 hypothesis.settings.register_profile(
-    "mcp_actors", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "mcp_actors",
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    derandomize=not (FULL_SIZE or "PROGRAMS_SEED" in os.environ),
 )
 hypothesis.settings.load_profile("mcp_actors")
 
