@@ -278,11 +278,12 @@ def disconnect(world: World, under: Under) -> Iterator[tuple[str, World]]:
         still = due(world.wanted, world.seen, current=world.current, kept=False)
         wanted = any(world.seen[index].old for index in concerned) if under.step == "renew" else still == "disconnect"
         busy = [index for index in concerned if world.in_flight[index] and world.seen[index].state == "ready"]
+        shown = under.step == "renew" or len(world.kernel) == 1  # otherwise its replicas serve, and the server drains
         if not wanted:
             yield "is not due any more", finish(world)
-        elif busy:
+        elif busy and shown:
             yield "drains", see(world, busy[0], "stopping")
-        else:  # its requests have ended, or the time for that is over
+        else:  # all requests have ended, or the time for that is over
             asked = evolve(under, asked=True)
             yield "stops it", ask_to_stop(world.but(under=asked), concerned)
     elif not any(world.kernel[index] in RUNS for index in concerned):

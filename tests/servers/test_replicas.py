@@ -262,6 +262,40 @@ async def test_a_restart_finishes_what_all_replicas_have_in_flight(autojump_cloc
     assert server_states(events)[:5] == ["connecting", "ready", "stopping", "stopped", "connecting"]
 
 
+async def test_a_restart_that_failures_have_finished_leaves_the_server_ready(autojump_clock: MockClock) -> None:
+    """C-62: all old connections were lost while the server drained, so nothing is left to disconnect."""
+    shop, events = Shop(), Events()
+    async with open_servers(shop.config(restart=AT_ONCE), observers=[events]) as group, trio.open_nursery() as nursery:
+        ref = group["shop"]
+        await trio.sleep(1)
+        [held] = begin(nursery, 1, ref.call_tool, "hold")
+        await settle()
+        replaced = shop.held.index(1)
+        lost, last = {0, 1, 2} - {replaced}
+        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False)]
+        old.retire("old")
+        await settle()
+        [restarted] = begin(nursery, 1, ref.restart)  # it waits until that replica is renewed
+        await settle()
+        shop.sessions[lost].break_down.set()
+        await trio.sleep(1)
+        calls = begin(nursery, 2, ref.call_tool, "hold")
+        await trio.sleep(1)
+        assert shop.held[last] == shop.held[3] == 1
+        shop.sessions[replaced].let_go.set()
+        await trio.sleep(1)
+        assert (ref.state, restarted.over) == ("stopping", False)
+        shop.sessions[last].break_down.set()
+        await trio.sleep(1)
+        shop.let_go()
+        await trio.sleep(1)
+        assert (ref.state, restarted.over, restarted.error) == ("ready", True, None)
+        assert sorted(str(type(call.error)) for call in calls) == sorted(map(str, (ConnectionLost, type(None))))
+        assert (held.error, ref.statistics().replicas.serving, len(shop.sessions)) == (None, 3, 6)
+        await ref.check_health()
+    assert [event.unfinished for event in events.of(Drained)] == [0]
+
+
 async def test_an_old_replica_is_replaced_while_the_others_serve(autojump_clock: MockClock) -> None:
     """S2-31: one after the other, each after what it has in flight; the server is ready all the time."""
     shop, events = Shop(), Events()

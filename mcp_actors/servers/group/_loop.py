@@ -136,7 +136,9 @@ class ServerLoops:
     async def _disconnect(self, server: ServerEntry) -> bool:
         """Stop the actor, or the replicas, unless that is not due any more."""
         record = server.record
-        if self._due(record) != "disconnect":
+        if (step := self._due(record)) != "disconnect":
+            if record.life.wanted.mode == "run" and step != "stop":
+                record.life.stay_connected([each.life for each in record.replicas])
             return False
         await server.supervisor.stop_child(server.name, keep_mailbox=True)
         if record.life.wanted.mode == "rest":

@@ -290,6 +290,12 @@ class ServerLife:
             if each is not None:
                 self._emit(each)
 
+    def stay_connected(self, replicas: Sequence[ServerLife]) -> None:
+        """Show the replicas again, whose old connections have all been lost while the server drained."""
+        self.draining = False
+        if (changed := self.follow_replicas(replicas, self._event(Recovered))) is not None:
+            self._emit(changed)
+
     def note_stopped(self) -> None:
         """Become ``stopped``, or ``pending`` if it rests, unless an actor runs whose end is followed."""
         self._follow_own(Stopped, PARKED | {"pending", "stopped"})
