@@ -42,13 +42,13 @@ class ListedTool(Protocol):
         """The ``_meta`` of the listing."""
 
 
-def _frozen(value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _frozen_schema(value: Mapping[str, Any]) -> Mapping[str, Any]:
     frozen: Mapping[str, Any] = freeze(value)
     return frozen
 
 
 def _frozen_or_none(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    return None if value is None else _frozen(value)
+    return None if value is None else _frozen_schema(value)
 
 
 def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
@@ -96,7 +96,7 @@ class CatalogTool:
     public_name: str
     title: str | None = None
     description: str | None = None
-    input_schema: Mapping[str, Any] = attrs.field(converter=_frozen, hash=False)
+    input_schema: Mapping[str, Any] = attrs.field(converter=_frozen_schema, hash=False)
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     annotations: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     meta: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)

@@ -41,7 +41,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         Failure: a file was found that must not be used.
     """
     file, content = _chosen(file, output)
-    return _load(file, names, _ask if sys.stdin.isatty() else None, content)
+    return _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
 
 
 class FollowedFile:
@@ -99,7 +99,7 @@ class FollowedFile:
 
     def _answer(self, question: Input) -> str | None:
         if self._asks:
-            self._answers[question.id] = _ask(question)
+            self._answers[question.id] = _ask_for_input(question)
         return self._answers.get(question.id)
 
 
@@ -168,15 +168,15 @@ def _name_here(name: str) -> str:
         return name
 
 
-def _ask(question: Input) -> str | None:
+def _ask_for_input(question: Input) -> str | None:
     """Ask the user at the terminal for an input; return None for an empty answer."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may have come with a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
-    return _reply(prompt, hidden=question.password)
+    return _typed(prompt, hidden=question.password)
 
 
-def _reply(prompt: str, *, hidden: bool = False) -> str | None:
+def _typed(prompt: str, *, hidden: bool = False) -> str | None:
     """Return the user's answer; None if it is empty, or at the end of the input."""
     try:
         return _answer(prompt, hidden=hidden) or None

@@ -23,7 +23,7 @@ import attrs
 
 from ._public import DEFAULT_NAMING, ToolKey, distinct, hashed_name, plain_name
 
-_ILLEGAL: Final = re.compile(r"[^a-z0-9_-]")
+_ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
 _NAMED: Final = 8  # tools that one message names
 
 _COMPARED: Final = 128
@@ -190,4 +190,4 @@ def _alike(key: ToolKey, naming: str) -> str:
     name = naming.format(server=server, tool=tool[:_COMPARED])
     if not name.isascii():
         name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
-    return _ILLEGAL.sub("_", name.casefold())
+    return _ILLEGAL_FOLDED.sub("_", name.casefold())

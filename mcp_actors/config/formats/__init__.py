@@ -10,7 +10,6 @@ from ._dump import dump_config as dump_config
 from ._env_file import read_env_file as read_env_file
 from ._inputs import Ask as Ask, Input as Input
 from ._load import (
-    WITH_EFFECT as WITH_EFFECT,
     Entry as Entry,
     load_config as load_config,
     load_entries as load_entries,
@@ -19,6 +18,7 @@ from ._load import (
 from ._overrides import check_overrides as check_overrides
 from ._places import bad as bad, child as child, did_you_mean as did_you_mean, found as found, nearest as nearest
 from ._sections import name_of as name_of
+from .entry import WITH_EFFECT as WITH_EFFECT
 from .file import (
     Content as Content,
     JsonObject as JsonObject,

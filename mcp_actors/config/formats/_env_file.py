@@ -13,12 +13,12 @@ from typing import Final
 from ._places import bad
 from .file import decode, file_name, read_bytes
 
-MAX_BYTES: Final = 256 * 1024
+MAX_ENV_BYTES: Final = 256 * 1024
 
 _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=(?P<value>.*)")
 _SINGLE: Final = re.compile(r"'(?P<text>[^']*)'[ \t]*(?:#.*)?")
 _DOUBLE: Final = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?')
-_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
+_ENV_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
 """The blanks count from the first one only; trying each of many would take quadratic time."""
 
 _END: Final = re.compile(r"\r\n|\r|\n")
@@ -40,8 +40,8 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     """
     name = file_name(path, "load_config: env_file")
     data, _ = read_bytes(name)
-    if len(data) > MAX_BYTES:
-        raise bad(name, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")
+    if len(data) > MAX_ENV_BYTES:
+        raise bad(name, "", f"the file is larger than {MAX_ENV_BYTES // 1024} KiB; check that it is the right one")
     text = decode(name, data)
     if not isinstance(text, str):
         raise text
@@ -72,7 +72,7 @@ def _value(source: str, name: str, value: str) -> str:
         quoted = _DOUBLE.fullmatch(value)
     else:
         quoted = None
-        value = _COMMENT.sub("", value)
+        value = _ENV_COMMENT.sub("", value)
     if value[:1] in ("'", '"') and quoted is None:
         raise bad(source, name, "the quotes are not closed, or text follows them; close them on the same line")
     if "${" in value and not value.startswith("'"):

@@ -20,7 +20,7 @@ from ._inputs import Ask, Inputs
 from ._overrides import apply_overrides
 from ._places import bad, child, found
 from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
-from .entry import SETTINGS, WITH_EFFECT as WITH_EFFECT, Surroundings, is_enabled, read_entry
+from .entry import SETTINGS, Surroundings, is_enabled, read_entry
 from .file import (
     Content,
     check_numbers,

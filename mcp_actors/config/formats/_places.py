@@ -12,7 +12,7 @@ from ..._errors import ConfigError
 from .._validators import a_type, shown
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
-_SHOWN: Final = 40  # characters of a key that is not a plain word
+_SHOWN_OF_KEY: Final = 40  # characters of a key that is not a plain word
 
 
 def child(path: str, key: object) -> str:
@@ -30,8 +30,8 @@ def shown_key(key: object) -> str:
         return f"<{a_type(key)}>"
     # The text after "=" or ":" may be a credential that was written where only its name belongs.
     name = re.split(r"[=:]\s*", key, maxsplit=1)[0]
-    text = json.dumps(name[:_SHOWN])
-    return text if name[:_SHOWN] == key else f"{text[:-1]}…{text[-1]}"
+    text = json.dumps(name[:_SHOWN_OF_KEY])
+    return text if name[:_SHOWN_OF_KEY] == key else f"{text[:-1]}…{text[-1]}"
 
 
 def found(value: object) -> str:

@@ -13,7 +13,7 @@ from .. import _validators as check
 
 # The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a minute.
 # A tenth of jitter keeps servers that failed together from restarting in the same instant.
-_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
+_RESTART_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
 
 
 def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
@@ -67,6 +67,6 @@ class RestartPolicy:
     window: float = attrs.field(default=math.inf, validator=check.seconds(unlimited=True))
     reset_after: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
     backoff: Backoff = attrs.field(
-        default=_BACKOFF, validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable]
+        default=_RESTART_BACKOFF, validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable]
     )
     park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))

@@ -13,7 +13,7 @@ from .. import _validators as check
 
 # A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to
 # half as much is added at random, so that requests that failed together are not all retried in the same instant.
-_BACKOFF: Final = Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5)
+_RETRY_BACKOFF: Final = Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5)
 
 _MOST_TOKENS: Final = 1000
 """As in gRPC."""
@@ -95,7 +95,7 @@ class RetryPolicy:
     attempts: int = attrs.field(
         default=3, validator=check.count(1, "give a whole number of 1 or more; 1 disables retrying")
     )
-    backoff: Backoff = attrs.field(default=_BACKOFF, validator=check.kind(Backoff, remedy="give a Backoff(...)"))
+    backoff: Backoff = attrs.field(default=_RETRY_BACKOFF, validator=check.kind(Backoff, remedy="give a Backoff(...)"))
     isolated: bool = attrs.field(default=False, validator=check.flag)
     budget: RetryBudget = attrs.field(
         default=_BUDGET, validator=check.kind(RetryBudget, remedy="give a RetryBudget(...)")

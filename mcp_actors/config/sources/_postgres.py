@@ -10,7 +10,7 @@ from ..._errors import ConfigError
 from ..._misuse import explained
 from ._table import SELECT, SERVERS, STATUS, TIMEOUT, Row, TableSource, names_of
 
-_TABLES: Final = (
+_POSTGRES_TABLES: Final = (
     f"""
     CREATE TABLE IF NOT EXISTS {SERVERS} (
         name text PRIMARY KEY,
@@ -27,7 +27,7 @@ _TABLES: Final = (
         PRIMARY KEY (name, instance)
     )""",
 )
-_WRITE: Final = f"""
+_POSTGRES_WRITE: Final = f"""
     INSERT INTO {STATUS} (name, instance, status) VALUES (%s, %s, %s)
     ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = now()"""
 _FETCHED: Final = 50  # rows at a time, so that no more than a few MiB are in memory before they are counted
@@ -70,13 +70,13 @@ class PostgresSource(TableSource):
             ConfigError: the database cannot be reached, or does not allow it.
         """
         with self._connect() as connection:
-            for statement in _TABLES:
+            for statement in _POSTGRES_TABLES:
                 connection.execute(statement)
 
     def write_status(self, statuses: Mapping[str, str | None]) -> None:  # as in the base class
         with self._connect() as connection, connection.cursor() as cursor:
             written = names_of(statuses, removed=False)
-            cursor.executemany(_WRITE, [(name, self.instance, statuses[name]) for name in written])
+            cursor.executemany(_POSTGRES_WRITE, [(name, self.instance, statuses[name]) for name in written])
             gone = [(name, self.instance) for name in names_of(statuses, removed=True)]
             cursor.executemany(f"DELETE FROM {STATUS} WHERE name = %s AND instance = %s", gone)
 

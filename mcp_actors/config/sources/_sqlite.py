@@ -23,14 +23,14 @@ _STATUS_TABLE: Final = f"""
         updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
         PRIMARY KEY (name, instance)
     )"""
-_TABLES: Final = f"""
+_SQLITE_TABLES: Final = f"""
     CREATE TABLE IF NOT EXISTS {SERVERS} (
         name TEXT PRIMARY KEY,
         spec TEXT NOT NULL,
         enabled INTEGER NOT NULL DEFAULT 1,
         updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
     )"""
-_WRITE: Final = f"""
+_SQLITE_WRITE: Final = f"""
     INSERT INTO {STATUS} (name, instance, status) VALUES (?, ?, ?)
     ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = CURRENT_TIMESTAMP"""
 _REMEDY: Final = "check the path and its permissions, or create the tables with create_tables()"
@@ -78,14 +78,14 @@ class SqliteSource(TableSource):
             ConfigError: SQLite cannot do that.
         """
         with self._connect("rwc") as connection:
-            connection.execute(_TABLES)
+            connection.execute(_SQLITE_TABLES)
             connection.execute(_STATUS_TABLE)
 
     def write_status(self, statuses: Mapping[str, str | None]) -> None:  # as in the base class
         with self._connect("rw") as connection:
             connection.execute(_STATUS_TABLE)
             written = names_of(statuses, removed=False)
-            connection.executemany(_WRITE, [(name, self.instance, statuses[name]) for name in written])
+            connection.executemany(_SQLITE_WRITE, [(name, self.instance, statuses[name]) for name in written])
             gone = [(name, self.instance) for name in names_of(statuses, removed=True)]
             connection.executemany(f"DELETE FROM {STATUS} WHERE name = ? AND instance = ?", gone)
 

@@ -23,10 +23,10 @@ _NOT_RESTRICTED: Final = (
 def _to_paths(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
         raise check.refused("Sandbox", field, f"{field} is {check.a_type(value)}; give a tuple or list of paths")
-    return tuple(_path(field, each) for each in value)
+    return tuple(_sandbox_path(field, each) for each in value)
 
 
-def _path(field: str, value: object) -> str:
+def _sandbox_path(field: str, value: object) -> str:
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(path, str):
         raise check.refused("Sandbox", field, f"{field} contains {check.a_type(value)}; give paths as str")

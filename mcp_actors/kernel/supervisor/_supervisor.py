@@ -38,7 +38,7 @@ from ._errors import change_deadlocks, change_refused, start_cut_short, stopping
 from ._options import SupervisorPolicy, shows_options
 from ._recovery import Recovery
 from ._restart import check_specs
-from ._table import count
+from ._table import count_children
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -223,7 +223,7 @@ class Supervisor(Actor[M_contra]):
             case WhichChildren():
                 return tuple(child.info() for child in self._children.table.values())
             case CountChildren():
-                return count(self._children.table.values())
+                return count_children(self._children.table.values())
             case StartChild(spec):
                 start = partial(self._start_child, cast("ChildSpec", spec))
                 return await self._in_turn(start, partial(self._wait_started, self._undo_start))

@@ -239,7 +239,7 @@ def record_of(spec: ChildSpec, parent: Record, known: Mapping[str, Record]) -> R
     return record
 
 
-def count(children: Iterable[Child]) -> ChildrenCount:
+def count_children(children: Iterable[Child]) -> ChildrenCount:
     """Return the answer to ``count_children``."""
     rows = list(children)
     supervisors = sum(child.kind == "supervisor" for child in rows)

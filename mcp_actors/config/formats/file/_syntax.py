@@ -15,7 +15,7 @@ from .._places import bad
 _COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
-_SHOWN: Final = 120  # characters of the parser's message, which may repeat a key
+_SHOWN_OF_PROBLEM: Final = 120  # characters of the parser's message, which may repeat a key
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
 """Characters of JSON in which comments are removed, in about a second; longer files are written by programs."""
@@ -126,6 +126,10 @@ def _parse_toml(source: str, text: str) -> Any:
         problem = str(error)
         place = _TOML_PLACE.search(problem)
         where = f" ({place[1]})" if place else ""
-        return bad(source, "", f"the file is not valid TOML: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN}}{where}")
+        return bad(
+            source,
+            "",
+            f"the file is not valid TOML: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN_OF_PROBLEM}}{where}",
+        )
     except ValueError:
         return bad(source, "", "the file is not valid TOML: a number or a date is invalid")

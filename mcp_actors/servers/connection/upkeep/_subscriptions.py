@@ -47,7 +47,7 @@ logger = Log("mcp_actors.servers")
 RESUBSCRIBE_BACKOFF: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed attempt, or from the end of a stream that was short, to the next attempt."""
 
-LASTING: Final = 60.0
+LASTING_SUBSCRIPTION: Final = 60.0
 """Seconds after which a stream counts as stable: the next one is opened at once. Proxies end streams after minutes."""
 
 RENEWALS: Final = 8
@@ -285,7 +285,7 @@ class Connection:
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
-        ends = 0 if stream.lasted >= LASTING else self._early_ends.get(subscription, 0) + 1
+        ends = 0 if stream.lasted >= LASTING_SUBSCRIPTION else self._early_ends.get(subscription, 0) + 1
         self._early_ends[subscription] = ends
         self._start(self._renew, subscription, ends)
 

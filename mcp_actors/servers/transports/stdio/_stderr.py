@@ -13,7 +13,7 @@ from ...._plain_text import plain_text
 from ...basics import TimeSlice
 from ..credentials import Masker
 
-logger = Log("mcp_actors.servers.stderr")
+stderr_logger = Log("mcp_actors.servers.stderr")
 """One logger for all servers: each record names its server in the text and, for filters, in ``record.mcp_server``. A
 logger per server would be a global that is never freed."""
 
@@ -57,7 +57,7 @@ class StderrReader:
             while data := await self._read():
                 self._tail += data
                 del self._tail[: -TAIL_BYTES - self._margin]
-                if logger.is_enabled_for(logging.INFO):
+                if stderr_logger.is_enabled_for(logging.INFO):
                     await self._take(data)
         except (trio.ClosedResourceError, trio.BrokenResourceError):
             pass
@@ -132,11 +132,11 @@ class StderrReader:
         masked = self._masker(line.decode("utf-8", "replace"))
         for begin in range(0, len(masked), LINE_BYTES):
             if text := plain_text(masked[begin : begin + LINE_BYTES], limit=LINE_BYTES + 1):
-                logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
+                stderr_logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
 
     def _report(self) -> None:
         if self._left_out:
-            logger.info(
+            stderr_logger.info(
                 "%s: %d more lines on stderr were not logged (limit: %d lines or %d bytes per second)",
                 self._server,
                 self._left_out,
