@@ -44,7 +44,7 @@ METHODS = [
 def test_a_view_has_every_method_of_its_object(original: type, view: type, name: str) -> None:
     """If this fails, a method is new: add ``name: Final = async_view(Class.name)`` to its view.
 
-    The rules are in ``mcp_actors/bridge/views/_rules.py``.
+    The rules are in the file of `async_view`.
     """
     ours = inspect.getattr_static(view, name)
     theirs = inspect.getattr_static(original, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -13,7 +14,9 @@ import trio
 import trio.lowlevel
 import trio.testing
 
+from mcp_actors import kernel
 from mcp_actors.kernel import Actor, ChildSpec, Later, NotSent, Supervisor, open_actor, open_supervisor
+from mcp_actors.kernel.actor import _incarnation
 
 from ..interrupter import Interrupter, run_interrupted_at
 from .actors import Do, Gate, Get, Host, Put
@@ -25,8 +28,8 @@ STEP = 7
 """The same where fewer lines are looked at; from which on is drawn anew each time."""
 
 
-KERNEL: Final = "/mcp_actors/kernel/"
-OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"
+KERNEL: Final = str(Path(kernel.__file__).parent)
+OWNER: Final = _incarnation.__file__
 
 
 async def live() -> None:

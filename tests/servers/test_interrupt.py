@@ -16,8 +16,12 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ServerRef, open_servers
+from mcp_actors import ServerRef, open_servers, servers
 from mcp_actors._collapse import collapse
+from mcp_actors.kernel.actor import _incarnation
+from mcp_actors.servers import transports
+from mcp_actors.servers.session import _dispatcher
+from mcp_actors.servers.transports.stdio import _start
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
@@ -33,7 +37,7 @@ from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
 INTERRUPTS: Final = 500 if FULL_SIZE else 25
 """At how many lines of each part it is interrupted; from which on is drawn anew each time."""
 
-OWNER: Final = "/mcp_actors/kernel/actor/_incarnation.py"
+OWNER: Final = _incarnation.__file__
 """What calls the code of a connection, in the task that owns it."""
 
 
@@ -151,10 +155,10 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
     ("path", "below"),
     [
         ("/contextlib.py", OWNER),
-        ("/mcp_actors/servers/", OWNER),
-        ("/mcp_actors/servers/transports/", ""),
-        ("/session/_dispatcher.py", ""),
-        ("/transports/stdio/_start.py", ""),
+        (str(Path(servers.__file__).parent), OWNER),
+        (str(Path(transports.__file__).parent), ""),
+        (_dispatcher.__file__, ""),
+        (_start.__file__, ""),
     ],
 )
 def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: str) -> None:
