@@ -6,13 +6,8 @@
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
-#   L0  _states   _plain_text _flavor         the words for states; foreign text as it may be shown; Trio or asyncio
-#   L0  _foreign                              logging, and texts of objects of users, that never raise
-#   L0  _suspend  _pickling                   a sleep that counts the time of a suspend; exceptions for pickle
-#   L0  _checks   _json_walk  _user_files     checks of numbers; a walk through JSON of any depth; private files
-#   L0  _json_items                           the items of a list in JSON that cannot be parsed as a whole
-#   L0  _answers                              the answers of users' functions, async or not
-#   L0  _sdk      _misuse                     the check that the SDK is not too old; wrong calls, explained
+#   L0  _foreign  _text       _pickling       code of users; text and JSON of servers; exceptions for pickle
+#   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
 #
 # This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.

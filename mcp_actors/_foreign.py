@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from functools import wraps
+from inspect import isawaitable
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from ._collapse import flattened, is_exit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
+
 
 SHOWN: Final = 1000
 """Characters of the `repr` of an object in the text of an error: a dozen lines of a terminal."""
@@ -122,3 +126,31 @@ def _write(
     with suppress(Exception):  # it may be closed, or None
         what = f"mcp_actors: logging raised {shown(problem)} for this record"
         sys.stderr.write(f"{what}: {logging.getLevelName(level)}: {text} [{facts}]\n")
+
+
+# --- Await the answer of a user's function if it is awaitable ---------------------------------------------------------
+
+# Wherever users give a function, a plain one works as well as an async one. It is called in the event loop, not in a
+# thread, so it must not block.
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def answer_of(answer: Awaitable[T] | T) -> T:
+    """Return what a function has returned; if that is awaitable, await it.
+
+    **Cancellation**: as of the awaitable. Otherwise this is not a checkpoint.
+    """
+    return await answer if isawaitable(answer) else answer
+
+
+def always_async(fn: Callable[P, Awaitable[T] | T]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Return an async function that calls `fn`, for the SDK, which awaits what users give."""
+
+    @wraps(fn)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        return await answer_of(fn(*args, **kwargs))
+
+    return call

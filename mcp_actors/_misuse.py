@@ -8,12 +8,16 @@ keep their types.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
+
+import sniffio
+import trio
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -213,3 +217,100 @@ class _Opened(Block[T_co]):
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
         return await self._opening.__aexit__(kind, exc, traceback)
+
+
+# --- Refuse what is used on the wrong kind of event loop --------------------------------------------------------------
+
+# Trio's own check is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
+# corrupts the run. sniffio, on which Trio depends, distinguishes the two.
+
+
+def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> None:
+    """Raise an error unless the caller runs on the given kind of event loop.
+
+    Args:
+        door: the function that is called, for the error: ``"mcp_actors.open_servers()"``.
+        flavor: the event loop that it needs.
+        remedy: what to do on the other event loop, as an imperative.
+
+    Raises:
+        RuntimeError: the caller runs on another event loop, or on none.
+    """
+    try:
+        running = sniffio.current_async_library()
+    except sniffio.AsyncLibraryNotFoundError:
+        running = "no event loop"
+    if running != flavor:
+        raise RuntimeError(f"{door}: needs {flavor} and was called on {running}; {remedy}")
+
+
+def check_trio(subject: str, *, here: bool) -> None:
+    """Raise an error if the caller of a group or of one of its refs is outside its Trio run, as on asyncio.
+
+    Args:
+        subject: the group or the ref.
+        here: whether the caller is in the thread of the group.
+
+    Raises:
+        RuntimeError: the caller is outside Trio, or in another thread.
+    """
+    if not here or not trio.lowlevel.in_trio_run():
+        raise outside_trio(subject)
+
+
+def outside_trio(subject: str) -> RuntimeError:
+    """Return the error for the use of a group or of one of its refs outside its Trio run."""
+    return RuntimeError(
+        f"{subject}: used outside its Trio run; on asyncio, open the group with mcp_actors.bridge.open_servers; in a "
+        "thread, call trio.from_thread.run(ref.call_tool, name, arguments) (with trio_token=... if Trio did not start "
+        "the thread)"
+    )
+
+
+# --- Check numbers that users pass; a bool is never a number ----------------------------------------------------------
+
+# Python counts ``True`` as an int, but ``connect_timeout=True`` is a mistake and does not mean one second.
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Return whether `value` is an int or a float; NaN and infinity are numbers too."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_seconds(value: object) -> TypeGuard[float]:
+    """Return whether `value` is a positive and finite number."""
+    # The comparison refuses NaN, and unlike `math.isfinite` it takes integers that are too large for a float.
+    return is_number(value) and 0 < value < math.inf
+
+
+def is_whole(value: object, lowest: int) -> TypeGuard[int]:
+    """Return whether `value` is an int of at least `lowest`."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
+
+
+# --- Check the names of states to wait for ----------------------------------------------------------------------------
+
+
+def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> None:
+    """Raise an error unless all states exist.
+
+    Args:
+        owner: the subject of the error: ``"actor 'a'"``.
+        wanted: the states to wait for.
+        known: all states of the owner.
+
+    Raises:
+        ValueError: no state is given, or an unknown one.
+    """
+    wanted = tuple(wanted)
+    if not wanted:
+        raise ValueError(f"{owner}: wait_state() was called without a state; give {_either(known)}")
+    for state in wanted:
+        if state not in known:
+            near = nearest(str(state), known)
+            hint = f"did you mean {near[0]!r}?" if near else f"give {_either(known)}"
+            raise ValueError(f"{owner}: there is no state {state!r}; {hint}")
+
+
+def _either(known: tuple[str, ...]) -> str:
+    return f"one of {', '.join(map(repr, known))}"

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from mcp_actors._checks import is_number, is_whole
+from mcp_actors._misuse import is_number, is_whole
 
 
 @pytest.mark.parametrize("value", [0, -1, 0.5, math.inf, math.nan, 10**400])

@@ -16,7 +16,7 @@ from job_runner import Job, JobFailed, Outcome, Report, Submit, Tool, ToolDied, 
 from trio.testing import MockClock
 
 from mcp_actors.kernel import ActorCrashed, ActorRef, Event, GaveUp, SupervisorRef, open_supervisor
-from mcp_actors.kernel.actor import Incarnation
+from mcp_actors.kernel._incarnation import Incarnation
 
 from .programs import FULL_SIZE, SEED
 

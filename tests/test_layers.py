@@ -19,22 +19,15 @@ import pytest
 from .source import PACKAGE, parse, project, python_files
 
 LAYERS: Final = {
-    "_answers": 0,
     "_backoff": 0,
-    "_checks": 0,
     "_collapse": 0,
     "_errors": 0,
     "_exports": 0,
-    "_flavor": 0,
     "_foreign": 0,
-    "_json_items": 0,
-    "_json_walk": 0,
     "_misuse": 0,
     "_pickling": 0,
-    "_plain_text": 0,
     "_sdk": 0,
-    "_states": 0,
-    "_suspend": 0,
+    "_text": 0,
     "_user_files": 0,
     "kernel": 1,
     "auth": 1,
@@ -112,17 +105,6 @@ ROOMS: Final = {
         for room, needs in ROOMS_OF_SERVERS.items()
     },
     # ---
-    "kernel.mailbox": Room(needs=frozenset({"kernel._circles"}), known_to=None),
-    "kernel.ref": Room(needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox"}), known_to=None),
-    "kernel.actor": Room(
-        needs=frozenset({"kernel._circles", "kernel._events", "kernel.mailbox", "kernel.ref"}), known_to=None
-    ),
-    "kernel.supervisor": Room(needs=None, known_to=frozenset({"kernel", "kernel._open", "kernel.pool._pool"})),
-    "kernel.pool": Room(
-        needs=frozenset(f"kernel.{need}" for need in ["_circles", "_events", "actor", "mailbox", "ref", "supervisor"]),
-        known_to=frozenset({"kernel"}),
-    ),
-    # ---
     "config.policies": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.values": Room(needs=frozenset({"config._validators"}), known_to=None),
     "config.hooks": Room(needs=frozenset({"config._validators"}), known_to=None),
@@ -130,7 +112,10 @@ ROOMS: Final = {
     "config.transports": Room(needs=frozenset({"config._validators", "config.values"}), known_to=None),
     "config.formats.file": Room(needs=frozenset({"config._validators", "config.formats._places"}), known_to=None),
     "config.formats.entry": Room(
-        needs=None, known_to=frozenset(f"config.formats.{name}" for name in ["_dump", "_load", "_overrides"])
+        needs=None,
+        known_to=frozenset(
+            {"config.formats", *(f"config.formats.{name}" for name in ["_dump", "_load", "_overrides"])}
+        ),
     ),
     "config.formats": Room(
         needs=None,
@@ -157,10 +142,6 @@ ROOMS: Final = {
     "cli.commands": Room(needs=None, known_to=frozenset({"cli._app"})),
 }
 """The rooms: below the rest of their folder, next to it, or above it."""
-
-
-FOLDER_SIZE: Final = 12
-"""How many files and rooms a folder has at most, its face aside. Nine are the aim."""
 
 
 class Import(NamedTuple):
@@ -367,19 +348,6 @@ def test_foreign_imports_are_declared_and_where_they_belong() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := foreign_problem(found, declared, optional))] == []
 
 
-def folder_sizes() -> dict[str, int]:
-    """Count the files and rooms of every folder that has a limit."""
-    limited = ("auth", "bridge", "catalog", "cli", "config", "kernel", "servers", "testing")
-    folders = [path.parent for name in limited for path in (PACKAGE / name).rglob("__init__.py")]
-    return {
-        str(folder.relative_to(PACKAGE)): sum(
-            path.suffix == ".py" or (path / "__init__.py").exists() for path in folder.iterdir()
-        )
-        - 1
-        for folder in folders
-    }
-
-
 def circles(folder: str) -> list[list[str]]:
     """List the groups of modules of a folder that import each other in a circle, for type checkers or at run time."""
     modules = {name_of(path) for path in python_files(PACKAGE / folder)}
@@ -412,11 +380,6 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
             found.add(to)
             todo.append(to)
     return found
-
-
-def test_a_folder_has_at_most_twelve_files_and_rooms() -> None:
-    large = {folder for folder, size in folder_sizes().items() if size > FOLDER_SIZE}
-    assert large == set()
 
 
 @pytest.mark.parametrize("folder", ["auth", "bridge", "catalog", "cli", "config", "kernel", "servers"])

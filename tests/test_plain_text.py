@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors._plain_text import one_line, plain_text
+from mcp_actors._text import one_line, plain_text
 
 from .processor_time import takes_less_than
 

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints
 
-from mcp_actors import _suspend
-from mcp_actors._suspend import sleep_through_suspend
+from mcp_actors import _backoff as _suspend
+from mcp_actors._backoff import sleep_through_suspend
 
 
 class Wall:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._answers import answer_of
+from .._foreign import answer_of
 from ._failures import Refused
 
 

@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 from pydantic_core import from_json
 
-from .._plain_text import plain_text
+from .._text import plain_text
 from ..config import is_loopback, is_not_public
 from ._failures import Refused, Unreachable, said_by
 

@@ -11,7 +11,7 @@ from mcp.shared.auth import OAuthToken
 from pydantic_core import ValidationError, from_json
 
 from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
-from .._plain_text import plain_text
+from .._text import plain_text
 
 if TYPE_CHECKING:
     from ..config import OAuth

@@ -34,7 +34,7 @@ from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.types import LATEST_PROTOCOL_VERSION
 from pydantic_core import ValidationError, from_json
 
-from .._plain_text import plain_text
+from .._text import plain_text
 from ._callbacks import call_back
 from ._challenge import Challenge
 from ._exchange import Exchange, is_busy

@@ -17,7 +17,7 @@ from mcp.shared.auth import AuthorizationCodeResult
 
 from .._collapse import collapse
 from .._errors import ConfigError
-from .._plain_text import plain_text
+from .._text import plain_text
 from ._callbacks import call_back
 from ._challenge import HEADER, Challenge, read_challenge
 from ._exchange import TIMEOUT, Exchange

@@ -30,7 +30,7 @@ from attrs import define, field
 
 from .._errors import ConfigError, ConnectFailed
 from .._foreign import Log
-from .._plain_text import plain_text
+from .._text import plain_text
 from ._challenge import HEADER, Challenge, challenge_of
 from ._exchange import TIMEOUT, Exchange
 from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable

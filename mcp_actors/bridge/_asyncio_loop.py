@@ -11,7 +11,7 @@ from typing import Any, TypeVar, TypeVarTuple, overload
 import trio
 
 from .._collapse import collapse
-from .._flavor import check_flavor
+from .._misuse import check_flavor
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ._bridge import Bridge

@@ -12,7 +12,7 @@ from typing import Final
 import attrs
 
 from .._errors import ConfigError
-from .._plain_text import plain_text
+from .._text import plain_text
 from ..config import Ask, Input, LoadedConfig, Rank, check_overrides
 from ..config.formats import Content, load_servers, name_of, read_bytes
 from ..config.sources import stamp_of

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .._plain_text import indented, plain_text
+from .._text import indented, plain_text
 
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""

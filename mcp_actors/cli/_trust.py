@@ -26,7 +26,7 @@ from typing import Final
 
 import attrs
 
-from .._plain_text import plain_text
+from .._text import plain_text
 from .._user_files import replace_file, user_directory
 from ..config import Input, ServerConfig, dump_config
 from ..config.formats import Content, load_servers, read_bytes

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeVar
 
 import attrs
 
-from .._checks import is_number, is_whole
 from .._errors import ConfigError
+from .._misuse import is_number, is_whole
 
 Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
 

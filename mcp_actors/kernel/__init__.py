@@ -18,6 +18,8 @@ from .._errors import (
     RestartLimitReached,
 )
 from .._exports import publish
+from ._actor import Actor, IgnoreStart, NotSent, StopActor, handles
+from ._children import DormantSupervisor
 from ._events import (
     Crashed,
     DeadLetter,
@@ -40,32 +42,22 @@ from ._events import (
     Stopping,
     Unhandled,
 )
+from ._incarnation import Shutdown
+from ._mailbox import Call, Message, OverflowPolicy
 from ._open import open_actor, open_supervisor
-from .actor import Actor, IgnoreStart, Later, NotSent, Shutdown, StopActor, Timer, handles
-from .mailbox import Call, Message, OverflowPolicy
-from .pool import Pool
-from .ref import (
-    ActorRef,
-    ActorState,
-    ActorStatistics,
-    ChildInfo,
-    ChildrenCount,
-    Down,
-    DownReason,
-    Monitor,
-    PendingCall,
-    RestartType,
-    SupervisorRef,
-    TreeNode,
-)
-from .supervisor import AutoShutdown, ChildSpec, DormantSupervisor, Strategy, Supervisor, SupervisorOptions
+from ._pool import Pool
+from ._record import ActorState, ActorStatistics, ChildInfo, ChildrenCount, DownReason, RestartType, TreeNode
+from ._ref import ActorRef, Down, Monitor, PendingCall, SupervisorRef
+from ._restart import AutoShutdown, ChildSpec, Strategy, SupervisorOptions
+from ._supervisor import Supervisor
+from ._timers import Later, Timer
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
 from ._events import EVENT_BUFFER as EVENT_BUFFER  # isort: skip
-from .mailbox import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
-from .mailbox import Receives as Receives, Reply as Reply  # isort: skip
-from .supervisor import shows_options as shows_options  # isort: skip
+from ._mailbox import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
+from ._mailbox import Receives as Receives, Reply as Reply  # isort: skip
+from ._restart import shows_options as shows_options  # isort: skip
 
 __all__ = [
     "Actor",

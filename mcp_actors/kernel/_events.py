@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 import trio
 from attrs import define, field, fields, frozen
 
-from .._checks import is_whole
 from .._collapse import is_exit
 from .._foreign import Log, shown
+from .._misuse import is_whole
 from .._pickling import pack, unpack
 
 if TYPE_CHECKING:

@@ -17,22 +17,27 @@ from attrs import define, field
 
 from .._collapse import collapse, exit_in, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
-from .._flavor import check_flavor
 from .._foreign import plain_name
+from .._misuse import check_flavor
+from ._actor import check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._events import EventHub
-from .actor import Incarnation, Sweeper, check_actor, stop
-from .mailbox import MAILBOX_SIZE, M, Mailbox, OverflowPolicy, check_mailbox
-from .ref import Record, SupervisorRef, failure_of, not_started, ref_to
-from .supervisor import Supervisor, shows_options
+from ._incarnation import Incarnation, stop
+from ._mailbox import MAILBOX_SIZE, M, Mailbox, OverflowPolicy, check_mailbox
+from ._record import Record, failure_of, not_started
+from ._ref import SupervisorRef, ref_to
+from ._requests import Sweeper
+from ._restart import shows_options
+from ._supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
+    from ._actor import Actor
     from ._events import Observer
-    from .actor import Actor
-    from .ref import ActorRef, End, EndReason
-    from .supervisor import ChildSpec, SupervisorOptions
+    from ._record import End, EndReason
+    from ._ref import ActorRef
+    from ._restart import ChildSpec, SupervisorOptions
 
 
 ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"

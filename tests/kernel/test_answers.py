@@ -382,7 +382,7 @@ async def test_a_handler_that_ends_without_an_answer_answers_with_an_error(
     with trio.fail_after(60):
         async with open_child() as top:
             child = top.child("child")
-            monkeypatch.setattr("mcp_actors.kernel.actor._answers.collapse", broken)
+            monkeypatch.setattr("mcp_actors.kernel._serving.collapse", broken)
             if kind == "call":
                 with pytest.raises(ActorError) as caught:
                     await child.call(Do(raising(Boom())))

@@ -12,8 +12,7 @@ import trio
 from attrs import frozen
 from hypothesis import given, settings, strategies as st
 
-from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, open_actor
-from mcp_actors.kernel.ref import _ref
+from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, _ref, open_actor
 
 ACTORS = 3
 

@@ -27,7 +27,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 from mcp_actors.kernel._circles import Node, find_circle, serving
-from mcp_actors.kernel.actor import Incarnation
+from mcp_actors.kernel._incarnation import Incarnation
 
 from ..messages import Said
 from .actors import Do, DoNow, Fatal, Gate, Get, Host, Put, hook, open_child, raising

@@ -36,10 +36,10 @@ from mcp_actors.kernel import (
     Supervisor,
     SupervisorRef,
     _events,
+    _mailbox as _reply,
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.mailbox import _reply
 from mcp_actors.servers.group import _plain_logs
 from mcp_actors.servers.transports.credentials import _discretion
 

@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ChildSpec, open_actor, open_supervisor
-from mcp_actors.kernel.actor._requests import SWEEP_PERIOD, SWEEP_STEP
+from mcp_actors.kernel._requests import SWEEP_PERIOD, SWEEP_STEP
 
 from .actors import Boom, Do, Gate, Get, Host
 

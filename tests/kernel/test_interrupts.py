@@ -15,8 +15,7 @@ import trio.lowlevel
 import trio.testing
 
 from mcp_actors import kernel
-from mcp_actors.kernel import Actor, ChildSpec, Later, NotSent, Supervisor, open_actor, open_supervisor
-from mcp_actors.kernel.actor import _incarnation
+from mcp_actors.kernel import Actor, ChildSpec, Later, NotSent, Supervisor, _incarnation, open_actor, open_supervisor
 
 from ..interrupter import Interrupter, run_interrupted_at
 from .actors import Do, Gate, Get, Host, Put

@@ -11,7 +11,7 @@ from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
 from mcp_actors.kernel._circles import Sender
-from mcp_actors.kernel.mailbox import Envelope, Holder, Mailbox
+from mcp_actors.kernel._mailbox import Envelope, Holder, Mailbox
 
 from ..messages import Said
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow
@@ -101,7 +101,7 @@ async def test_many_that_return_are_sorted_once(monkeypatch: pytest.MonkeyPatch)
         compared.append(queued[0].number)
         return queued[0].number
 
-    monkeypatch.setattr("mcp_actors.kernel.mailbox._mailbox._arrival", number_of)
+    monkeypatch.setattr("mcp_actors.kernel._mailbox._arrival", number_of)
     mailbox, dying = Mailbox("box"), Taker(100)
     mailbox.attach(dying)
     put_all(mailbox, *map(Put, range(200)))

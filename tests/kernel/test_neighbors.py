@@ -19,7 +19,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.ref import WhichChildren
+from mcp_actors.kernel._ref import WhichChildren
 
 from ..messages import Said
 from .actors import Do, Get, Host, hook, open_child

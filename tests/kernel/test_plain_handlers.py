@@ -38,7 +38,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel.actor._plain import AT_ONCE
+from mcp_actors.kernel._requests import AT_ONCE
 
 from ..messages import Said
 from .actors import Boom, Fatal, of, open_child

@@ -7,15 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors.kernel import Actor, Backoff, ChildSpec, Supervisor, open_supervisor
-from mcp_actors.kernel.supervisor._restart import (
-    Plan,
-    RestartBudget,
-    Row,
-    affected,
-    plan_restart,
-    restarts_after,
-    shuts_down,
-)
+from mcp_actors.kernel._restart import Plan, RestartBudget, Row, affected, plan_restart, restarts_after, shuts_down
 
 from ..messages import Said
 

@@ -7,7 +7,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorCrashed, ActorError, ActorRef, ActorStopped, Event, NotSent, StopActor, open_actor
-from mcp_actors.kernel.actor._answers import NOT_SENT_PATIENCE
+from mcp_actors.kernel._serving import NOT_SENT_PATIENCE
 
 from ..messages import Said
 from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, of, open_child, raising

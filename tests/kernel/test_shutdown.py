@@ -25,7 +25,7 @@ from mcp_actors.kernel import (
     Stopped,
     open_actor,
 )
-from mcp_actors.kernel.actor import Incarnation
+from mcp_actors.kernel._incarnation import Incarnation
 
 from .actors import Boom, Do, DoNow, Fatal, Gate, Get, Host, Put, hook, leaving, of, open_child, raising, shielded
 

@@ -27,10 +27,10 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
+from mcp_actors.kernel._mailbox import Mailbox
 from mcp_actors.kernel._open import Root
-from mcp_actors.kernel.actor import Sweeper
-from mcp_actors.kernel.mailbox import Mailbox
-from mcp_actors.kernel.ref import Record
+from mcp_actors.kernel._record import Record
+from mcp_actors.kernel._requests import Sweeper
 
 from ..messages import Said
 from .actors import Boom, Get, Host, hook, leaving, of, raising, shielded

@@ -24,7 +24,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 from mcp_actors.kernel._circles import effective_deadline
-from mcp_actors.kernel.ref import Record
+from mcp_actors.kernel._record import Record
 
 from .workers import Boom, Echo, Yard, nest, shielded, state
 

@@ -11,7 +11,7 @@ import pytest
 
 from mcp_actors import bridge
 from mcp_actors.kernel import Backoff, Supervisor, SupervisorOptions, open_supervisor
-from mcp_actors.kernel.supervisor._options import SupervisorPolicy
+from mcp_actors.kernel._restart import SupervisorPolicy
 
 from .workers import Yard
 

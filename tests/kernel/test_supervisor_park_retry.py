@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import _suspend
+from mcp_actors import _backoff as _suspend
 from mcp_actors.kernel import (
     ChildSpec,
     GaveUp,

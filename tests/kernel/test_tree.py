@@ -251,8 +251,9 @@ async def test_a_supervisor_shows_why_it_gave_up_and_a_start_why_it_failed() -> 
 
 
 async def test_a_tree_that_is_deeper_than_the_stack_can_be_drawn() -> None:
-    from mcp_actors.kernel.mailbox import Mailbox
-    from mcp_actors.kernel.ref import Record, ref_to
+    from mcp_actors.kernel._mailbox import Mailbox
+    from mcp_actors.kernel._record import Record
+    from mcp_actors.kernel._ref import ref_to
 
     top = above = Record("n", Mailbox("n"), hub=None)  # type: ignore[arg-type]  # it emits nothing
     for _ in range(3_000):

@@ -16,7 +16,7 @@ from trio.testing import MockClock
 
 from mcp_actors import ConnectFailed, InProcess, RequestTimedOut, ServerConfig, ServerError, open_servers
 from mcp_actors.kernel import GaveUp, Restarting, StartFailed, StopFailed, Stopped, Stopping
-from mcp_actors.kernel.actor._incarnation import Incarnation
+from mcp_actors.kernel._incarnation import Incarnation
 from tests.idle_clock import IdleClock
 
 from .fleet import PROMPT, pid_of

@@ -18,7 +18,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerRef, open_servers, servers
 from mcp_actors._collapse import collapse
-from mcp_actors.kernel.actor import _incarnation
+from mcp_actors.kernel import _incarnation
 from mcp_actors.servers import transports
 from mcp_actors.servers.session import _dispatcher
 from mcp_actors.servers.transports.stdio import _start

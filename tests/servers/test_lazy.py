@@ -27,7 +27,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.kernel import Event
-from mcp_actors.kernel.mailbox import MAILBOX_SIZE
+from mcp_actors.kernel._mailbox import MAILBOX_SIZE
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 
 from .groups import AT_ONCE, BOUND, NEVER, after, crash, pids_in, server, until

@@ -30,7 +30,7 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
-from mcp_actors._plain_text import one_line
+from mcp_actors._text import one_line
 from mcp_actors.config import ConfigValue, Transport, load_config
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers.transports import Masker

@@ -13,12 +13,11 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from mcp_actors.auth import SignInRequired
-from mcp_actors.kernel import Event
-from mcp_actors.kernel.actor._requests import Requests
-from mcp_actors.kernel.mailbox._mailbox import Mailbox
-from mcp_actors.kernel.supervisor import _recovery
-from mcp_actors.kernel.supervisor._recovery import Recovery
-from mcp_actors.kernel.supervisor._restart import RestartBudget, affected
+from mcp_actors.kernel import Event, _supervisor as _recovery
+from mcp_actors.kernel._mailbox import Mailbox
+from mcp_actors.kernel._requests import Requests
+from mcp_actors.kernel._restart import RestartBudget, affected
+from mcp_actors.kernel._supervisor import Recovery
 from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
 from mcp_actors.servers.connection.upkeep._retrying import keep_trying
 from mcp_actors.servers.connection.upkeep._subscriptions import Connection

@@ -18,8 +18,8 @@ import trio
 from attrs import evolve
 
 from mcp_actors import Backoff, RestartPolicy, ServerRef
-from mcp_actors.kernel.mailbox import Envelope
-from mcp_actors.kernel.pool._crew import Crew
+from mcp_actors.kernel._mailbox import Envelope
+from mcp_actors.kernel._pool import Crew
 from mcp_actors.servers import StateChanged
 
 from ..programs import FULL_SIZE, SEED

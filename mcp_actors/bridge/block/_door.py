@@ -8,8 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
-from ..._flavor import check_flavor
-from ..._misuse import Block
+from ..._misuse import Block, check_flavor
 from .._bridge import Bridge
 from ._hosts import Host, TrioRun, trio_run
 from ._proxy import BlockProxy

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 import outcome
 from attrs import frozen
 
-from ..._answers import answer_of
 from ..._errors import ServerUnavailable
+from ..._foreign import answer_of
 from ...kernel import Reply
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import attrs
 
-from ..._json_walk import walk
+from ..._text import walk
 from ..values import canonical_text
 from ._patterns import Patterns
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from ..._foreign import Log
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ._dialects import BoundedDialect, TakesTooLong
 from ._violations import Violation, violation_of
 

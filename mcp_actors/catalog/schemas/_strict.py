@@ -17,7 +17,7 @@ from typing import Any, Final
 import attrs
 
 from ..._foreign import Log
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ..values import thaw
 from ._violations import Path, dotted
 

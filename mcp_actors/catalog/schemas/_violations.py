@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 
 import attrs
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ._patterns import Patterns
 
 Path = tuple[str | int, ...]

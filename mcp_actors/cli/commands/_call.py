@@ -12,7 +12,7 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourc
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ...catalog import CatalogTool
 from ...config import ProgressCallback
 from .._configuration import load

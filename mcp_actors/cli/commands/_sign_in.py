@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import trio
 
 from ..._errors import ConfigError, ConnectFailed
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
 from ...config import ServerConfig, mask_url
 from ...servers.transports import open_exchange

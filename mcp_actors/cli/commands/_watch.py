@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ...kernel import Event
 from ...servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
 from .._configuration import FollowedFile

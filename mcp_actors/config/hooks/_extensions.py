@@ -10,7 +10,7 @@ import attrs
 from mcp import Client
 from mcp.client import ClientExtension, NotificationBinding, ResultClaim, Transport
 
-from ..._answers import always_async
+from ..._foreign import always_async
 from .. import _validators as check
 
 Adapt: TypeAlias = Callable[[Any], Any]

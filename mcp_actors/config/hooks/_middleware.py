@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 from mcp.types import CallToolResult
 
-from ..._answers import answer_of
+from ..._foreign import answer_of
 from .. import _validators as check
 
 

@@ -7,8 +7,7 @@ from typing import Any, Final
 import attrs
 
 from ..._backoff import Backoff
-from ..._checks import is_number
-from ..._misuse import explained
+from ..._misuse import explained, is_number
 from .. import _validators as check
 
 # A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to

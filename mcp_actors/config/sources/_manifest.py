@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from ..._checks import is_number, is_seconds, is_whole
 from ..._errors import ConfigError
 from ..._foreign import Log
-from ..._plain_text import plain_text
+from ..._misuse import is_number, is_seconds, is_whole
+from ..._text import plain_text
 from ..formats import WITH_EFFECT, Entry, bad, child, did_you_mean, found, nearest
 from ._intervals import seconds_of
 from ._yaml import Document

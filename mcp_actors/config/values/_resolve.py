@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 
-from ..._answers import answer_of
 from ..._errors import ConfigError
+from ..._foreign import answer_of
 from .._validators import a_type
 from ._expand import expand
 from ._secret import ConfigValue, Secret

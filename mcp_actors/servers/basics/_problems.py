@@ -10,7 +10,7 @@ from typing import Final
 from attrs import frozen
 
 from ..._errors import ConfigError, ServerError
-from ..._plain_text import plain_text
+from ..._text import plain_text
 
 LOGGERS: Final = tuple(
     f"mcp_actors.{name}"

@@ -12,7 +12,7 @@ from pydantic_core import ValidationError
 
 from ..._collapse import caused_by, collapse
 from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, LimitExceeded, RequestTimedOut
-from ..._plain_text import indented, plain_text
+from ..._text import indented, plain_text
 from ...auth import SignInRequired
 from ..basics import ConnectionOver, own_shortage, problem_of
 from ..policy import incompatibility

@@ -11,9 +11,8 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
-from ..._flavor import check_trio, outside_trio
 from ..._foreign import Log
-from ..._misuse import CALL, explained_methods, unknown_argument
+from ..._misuse import CALL, check_trio, explained_methods, outside_trio, unknown_argument
 from ...catalog import CatalogSnapshot, Listing
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER

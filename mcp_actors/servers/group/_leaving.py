@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ..._checks import is_number
 from ..._foreign import Log
+from ..._misuse import is_number
 from ..basics import Signals, bad_option, name_of, open_background
 from ..record import ACTIVE, Drained, left
 

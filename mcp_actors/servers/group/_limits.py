@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from attrs import asdict, frozen
 
-from ..._checks import is_whole
 from ..._errors import ConfigError
+from ..._misuse import is_whole
 from ..basics import Capacity, bad_option
 
 if TYPE_CHECKING:

@@ -21,11 +21,9 @@ import trio
 from attrs import frozen
 from mcp.types import Implementation
 
-from ..._checks import is_number
 from ..._errors import ConfigError, ServerError
-from ..._flavor import check_flavor
 from ..._foreign import Log
-from ..._misuse import opens_block
+from ..._misuse import check_flavor, is_number, opens_block
 from ...catalog import check_naming
 from ...catalog.names import DEFAULT_NAMING
 from ...catalog.store import CatalogStore, default_directory

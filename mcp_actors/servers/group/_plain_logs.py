@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from ..._plain_text import indented, plain_text
+from ..._text import indented, plain_text
 from ..basics import LOGGERS
 
 LONGEST: Final = 256 * 1024

@@ -27,7 +27,7 @@ import trio
 from attrs import define
 
 from ..._errors import RequestTimedOut
-from ..._flavor import outside_trio
+from ..._misuse import outside_trio
 from ...kernel import Actor
 
 if TYPE_CHECKING:

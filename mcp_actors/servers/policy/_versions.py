@@ -8,7 +8,7 @@ from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 
 if TYPE_CHECKING:
     from ...config import ServerConfig

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import define, field
 
-from ..._suspend import sleep_through_suspend
+from ..._backoff import sleep_through_suspend
 from ..policy import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:

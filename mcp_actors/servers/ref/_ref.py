@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Never
 import trio
 
 from ..._errors import ServerUnavailable
-from ..._misuse import CALL, explained_methods, unknown_argument
-from ..._states import check_states
+from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ...auth import SignInRequired
 from ..basics import fan_out
 from ..connection import is_signed_in, sign_in_to, sign_out_of

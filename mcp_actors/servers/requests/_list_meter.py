@@ -11,9 +11,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import LimitExceeded
-from ..._json_items import UnreadableItem
-from ..._json_walk import bytes_in, measured
-from ..._plain_text import plain_text
+from ..._text import UnreadableItem, bytes_in, measured, plain_text
 from ...config import Limits
 
 _MEASURE_FACTOR: Final = 2

@@ -14,7 +14,7 @@ from mcp import MCPError
 from pydantic_core import ValidationError
 
 from ..._errors import LimitExceeded
-from ..._json_items import ItemReader, UnparsedText, UnreadableItem
+from ..._text import ItemReader, UnparsedText, UnreadableItem
 from ..basics import TimeSlice
 from ..policy import parse_result, without_later_fields
 from ._list_meter import ListMeter

@@ -18,7 +18,7 @@ from mcp import MCPError
 from mcp.types import HEADER_MISMATCH, Result
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ..basics import current_trace
 from ..policy import bounded, parse_result, without_later_fields
 from ..session import carry_on

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ..._answers import answer_of
-from ..._foreign import Log
+from ..._foreign import Log, answer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

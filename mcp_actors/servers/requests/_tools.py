@@ -16,7 +16,7 @@ from ..._collapse import caused_by
 from ..._errors import LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
 from ..basics import TimeSlice
 from ..policy import is_repeatable_call

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 from ..._errors import ToolNotFound
 from ..._misuse import nearest
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from ...catalog import Pins, PinVerdict, judge
 from ..basics import TimeSlice
 from ._identity import launch_pin

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 from attrs import define, field, frozen
 
-from ..._plain_text import plain_text
+from ..._text import plain_text
 from .credentials import Masker
 from .wire import Exchange, Json, Pipe, Receive, RequestTable, Unanswered
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from ...._json_walk import walk
+from ...._text import walk
 from .._places import bad
 
 MAX_SERVERS: Final = 1000

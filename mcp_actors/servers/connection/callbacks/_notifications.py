@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from mcp.types import LoggingMessageNotification
 
-from ...._answers import answer_of
-from ...._foreign import Log
-from ...._json_walk import measured
+from ...._foreign import Log, answer_of
+from ...._text import measured
 from ....config import CallbackContext
 from ...basics import MAX_WAITING, Feed
 from ...record import Flooded, NotificationsMissed

@@ -21,10 +21,9 @@ from mcp.types import (
 )
 from pydantic_core import PydanticSerializationError, to_json
 
-from ...._answers import answer_of
 from ...._collapse import caused_by
 from ...._errors import LimitExceeded, ServerError
-from ...._foreign import Log
+from ...._foreign import Log, answer_of
 from ....config import CallbackContext
 from ...basics import current_trace
 from ._tasks import TookTooLong

@@ -17,7 +17,7 @@ import httpx2
 from attrs import frozen
 from pydantic_core import ValidationError
 
-from ...._plain_text import plain_text
+from ...._text import plain_text
 from ....config import mask_url
 from ....config.values import ExpandedUrl
 from ...basics import LOGGERS

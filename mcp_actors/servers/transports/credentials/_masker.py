@@ -26,8 +26,7 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic_core import ValidationError
 
 from ...._errors import McpActorsError
-from ...._json_items import UnparsedText
-from ...._plain_text import HIDDEN, indented, one_line, plain_text
+from ...._text import HIDDEN, UnparsedText, indented, one_line, plain_text
 from ....config.transports import secrets_in
 from ....config.values import MASK
 

@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 from mcp import MCPError
 
-from ...._plain_text import plain_text
+from ...._text import plain_text
 from ...basics import TimeSlice
 from .._link import Lifeline
 from ..wire import SHOWN, Exchange, TooManyValues, ValueCounter

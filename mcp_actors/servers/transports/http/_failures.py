@@ -22,7 +22,7 @@ from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ...._collapse import caused_by
 from ...._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
-from ...._plain_text import plain_text
+from ...._text import plain_text
 from ...basics import ConnectionOver, Shortage, own_shortage
 from .._link import MAY_HAVE_ACTED
 from ..credentials import Masked, Masker

@@ -20,7 +20,7 @@ from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCRespo
 
 from ...._collapse import leaves
 from ...._errors import LimitExceeded
-from ...._json_walk import measured
+from ...._text import measured
 from ....config import Http, Sse
 from ...basics import Background, Certificates, open_background
 from .._link import Lifeline, Link

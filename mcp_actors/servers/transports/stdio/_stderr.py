@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from ...._foreign import Log
-from ...._plain_text import plain_text
+from ...._text import plain_text
 from ...basics import TimeSlice
 from ..credentials import Masker
 

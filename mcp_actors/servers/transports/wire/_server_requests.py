@@ -17,7 +17,7 @@ from mcp.shared.dispatcher import coerce_request_id
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, RequestId
 
 from ...._errors import LimitExceeded
-from ...._plain_text import plain_text
+from ...._text import plain_text
 from ._request_table import comparable_id
 
 EARNED: Final = 10

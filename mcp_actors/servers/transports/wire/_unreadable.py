@@ -21,7 +21,7 @@ from mcp import MCPError
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, RequestId
 
 from ...._errors import ConnectionLost, LimitExceeded
-from ...._json_items import UnparsedText
+from ...._text import UnparsedText
 from ._messages import BYTE_ORDER_MARK, alone
 from ._request_table import comparable_id
 

@@ -32,7 +32,7 @@ from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, J
 
 from ....._errors import HttpStatusError, LimitExceeded, ServerError
 from ....._foreign import Log
-from ....._plain_text import plain_text
+from ....._text import plain_text
 from .....auth import SignInRequired
 from ....basics import ConnectionOver, RequestTrace, current_trace
 from ...wire import SHOWN, Excess, Exchange, Json, Receive, TooManyValues, Unasked, parse_message, unreadable_answer

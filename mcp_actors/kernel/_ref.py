@@ -1,33 +1,89 @@
-"""References to actors and supervisors, and monitors that report their ends."""
+"""References to actors, and the record of an actor that they read.
+
+Imports the mailbox and the events; knows neither the class of an actor nor its runs.
+"""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast, overload
 
 import trio
 from attrs import define, field, frozen
 
-from ..._errors import ActorError, ActorStopped, ChildError
-from ..._states import check_states
-from .._circles import current_sender, expect, explain, find_circle, is_bounded
-from .._events import EVENT_BUFFER
-from ..mailbox import Call, Envelope, M, M_contra, Message, Receives
-from ._child_info import ChildInfo, ChildrenCount
-from ._record import STATES, Change, elsewhere
-from ._tree import tree_of
+from .._errors import ActorError, ActorStopped, ChildError
+from .._misuse import check_states
+from ._circles import current_sender, expect, explain, find_circle, is_bounded
+from ._events import EVENT_BUFFER
+from ._mailbox import Call, Envelope, M, M_contra, Message, Receives
+from ._record import (
+    STATES,
+    ActorState,
+    ActorStatistics,
+    Change,
+    ChildInfo,
+    ChildrenCount,
+    DownReason,
+    Record,
+    TreeNode,
+    elsewhere,
+    tree_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
-    from .._circles import Sender
-    from .._events import EventStream
-    from ..mailbox import CallFor, Receives as Actor  # of a class of actors, what is needed here
-    from ._child_info import Spec as ChildSpec  # what it always is
-    from ._pending import PendingCall
-    from ._record import ActorState, ActorStatistics, DownReason, Record
-    from ._tree import TreeNode
+    import outcome
+
+    from ._circles import Sender
+    from ._events import EventStream
+    from ._mailbox import CallFor, Receives as Actor  # of a class of actors, what is needed here
+    from ._record import Spec as ChildSpec  # what it always is
+
+
+# --- A call whose answer is awaited later -----------------------------------------------------------------------------
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class PendingCall(Protocol[T_co]):
+    """A message that was sent with `ActorRef.send_request`; its sender waits for the answer."""
+
+    @property
+    def handed_over(self) -> bool:
+        """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
+
+    @property
+    def actor(self) -> str:
+        """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
+
+    async def wait(self) -> T_co:
+        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once; else it is a `RuntimeError`.
+
+        **Cancellation**: as for `ActorRef.call`.
+        """
+
+    def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
+        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
+
+        For callers outside any Trio task. The function must not raise: what it raises is only logged. It is called at
+        once if there is an answer.
+        """
+
+    def withdraw(self) -> None:
+        """Leave without the answer, like a task that is cancelled while it waits. The function is not called then."""
+
+    def expire(self, exc: BaseException) -> bool:
+        """Answer in the actor's place: the waiting caller gets this exception at once.
+
+        If the message is still queued it is not served; if it was handed over its handler is cancelled. Any task may
+        call this, in any state. Return False, and do nothing, if there is an answer or the caller has left.
+        """
+
+
+# --- References to actors and supervisors, and monitors that report their ends ----------------------------------------
 
 
 T = TypeVar("T")

@@ -4,18 +4,126 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, get_args
 
 import trio
 from attrs import define, field, frozen
 
-from .._events import DeadLetter, Stopped
-from ._end import failure_summary, stopped
+from .._collapse import caused_by, flattened, is_a, is_exit
+from .._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, McpActorsError, RestartLimitReached
+from .._foreign import shown, words_of
+from .._text import plain_text
+from ._events import DeadLetter, Stopped
+from ._mailbox import M_contra
 
 if TYPE_CHECKING:
-    from .._events import Event, EventHub
-    from ..mailbox import Accepts, Envelope, Mailbox
-    from ._end import End
+    from ._events import Event, EventHub
+    from ._mailbox import Accepts, Envelope, Mailbox
+
+
+# --- The end of an incarnation, and the errors that report it ---------------------------------------------------------
+
+
+SUMMARY: Final = 200
+"""Characters of the summary of a failure: two lines of a terminal."""
+
+EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
+
+
+@frozen
+class End:
+    """The end of an incarnation.
+
+    Attributes:
+        reason: ``"normal"`` (by the actor itself), ``"shutdown"`` (requested, or by the actor itself, or cancelled
+            while starting), ``"crashed"``, ``"ignored"`` (there was nothing to run).
+        error: the failure: for ``"crashed"``, once it is known; for ``"shutdown"``, if a supervisor gave up.
+        hopeless: True if the actor's `is_hopeless` says that a restart cannot help.
+        keeps_mailbox: True if messages wait for a later ``restart_child``.
+    """
+
+    reason: EndReason
+    error: BaseException | None = field(default=None, eq=False)
+    hopeless: bool = False
+    keeps_mailbox: bool = False
+
+    @property
+    def crashed(self) -> bool:
+        """True if the reason is ``"crashed"``."""
+        return self.reason == "crashed"
+
+
+def failure_text(failure: BaseException | None) -> str:
+    """Return the text of a failure, for the error that it causes.
+
+    The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
+    every level of a tree, and so double its length each time.
+    """
+    if is_a(failure, ActorError):
+        return words_of(failure)
+    return shown(failure if failure is None else flattened(failure))
+
+
+def failure_summary(failure: BaseException) -> str:
+    """Return the text of a failure as one short line, to be kept."""
+    text = words_of(failure) if is_a(failure, McpActorsError) else shown(flattened(failure))
+    return plain_text(text, limit=SUMMARY)
+
+
+CUT_SHORT: Final = End("shutdown")
+"""The outcome of a start attempt that was interrupted by a stop; the caller of that stop does the rest."""
+
+
+def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:
+    """Return a new error for a message to an actor that has stopped, before or while it handled the message."""
+    return ActorStopped(
+        f"actor {name!r}: has stopped and will not restart by itself ({why}); "
+        "call restart_child if its supervisor still lists it",
+        actor=name,
+        handed_over=handed_over,
+    )
+
+
+def interrupted(end: End, name: str, number: int, message: str, *, comes_back: bool) -> ActorError:
+    """Return a new error for a caller whose message was being handled when the end was decided.
+
+    Args:
+        end: the end, as far as it is known yet.
+        name: the actor's.
+        number: the number of the incarnation that ends.
+        message: the class of the message.
+        comes_back: whether another incarnation follows.
+    """
+    if not end.crashed and not comes_back:
+        return stopped(name, f"it ended ({end.reason}) while it handled {message}", handed_over=True)
+    what = (
+        f"actor {name!r}: incarnation {number} ended ({end.reason}) while it handled {message}, whose effect is "
+        "unknown; send it again only if repeating it is safe"
+    )
+    return caused_by(ActorCrashed(what, actor=name), end.error)
+
+
+def not_started(end: End, name: str) -> BaseException:
+    """Return the error for the block that opens an actor which has not started."""
+    if is_a(end.error, ActorStartError):
+        return end.error
+    if end.error is not None:
+        why = words_of(end.error)
+    elif end.reason == "ignored":
+        why = "it has nothing to run"
+    else:
+        why = f"it ended itself ({end.reason}) before it had started"
+    what = f"actor {name!r}: did not start: {why}"
+    return caused_by(ActorStartError(what, actor=name), end.error)
+
+
+def failure_of(end: End, name: str) -> BaseException | None:
+    """Return the error for the block that has opened an actor; None if its end is not a failure."""
+    if end.error is None or is_a(end.error, RestartLimitReached) or is_exit(end.error):
+        return end.error
+    what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
+    return caused_by(ActorCrashed(what, actor=name), end.error)
+
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
 
@@ -282,4 +390,167 @@ def elsewhere(name: str) -> RuntimeError:
         f"actor {name!r}: used outside its Trio run; in a thread call "
         "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "
         "trio_token=... if Trio did not start the thread), in an asyncio program open it with mcp_actors.bridge"
+    )
+
+
+# --- Children of a supervisor, as plain data for callers --------------------------------------------------------------
+
+
+RestartType = Literal["permanent", "transient", "temporary"]
+
+
+class Spec(Generic[M_contra]):
+    """Base of `ChildSpec`, the only subclass.
+
+    A spec makes actors, an actor knows its supervisor, and the reference to a supervisor takes specs. This class keeps
+    the modules of the three from importing each other in a circle.
+    """
+
+    __slots__ = ()
+
+
+@frozen(kw_only=True)
+class ChildInfo:
+    """One row of ``which_children``.
+
+    Attributes:
+        id: the child's id.
+        state: its state.
+        incarnation: the number of the incarnation, counted from 1; 0 before the first.
+        restart: its restart type.
+        kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
+    """
+
+    id: str
+    state: ActorState
+    incarnation: int
+    restart: RestartType
+    kind: Literal["worker", "supervisor"]
+
+
+@frozen(kw_only=True)
+class ChildrenCount:
+    """The answer of ``count_children``.
+
+    Attributes:
+        specs: rows in the child table.
+        active: running children.
+        workers: children that are not supervisors.
+        supervisors: children that are supervisors.
+    """
+
+    specs: int
+    active: int
+    workers: int
+    supervisors: int
+
+
+# --- A picture of a tree of actors, as data and as text ---------------------------------------------------------------
+
+# Nothing here calls itself: a tree may be deeper than Python's stack.
+
+
+SHOWN: Final = 100
+"""Characters of a last error that a drawing shows: the line of an actor should fit on a screen."""
+
+
+@frozen(kw_only=True, repr=False)
+class TreeNode:
+    """One actor of a tree, with those below it; see `SupervisorRef.tree`. ``print(node)`` draws the tree.
+
+    Attributes:
+        id: its name, unique in its supervisor.
+        path: its name after those of the supervisors above it.
+        kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
+        state: its state.
+        incarnation: the number of the incarnation, counted from 1; 0 before the first.
+        queued: messages that wait in the mailbox.
+        in_flight: messages that are being handled.
+        oldest_wait: the seconds that the longest waiting of the queued messages has waited; None if none is queued.
+        restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
+        last_error: the text of the last failure, shortened; None if there was none.
+        children: the children of a supervisor, in the order in which they start.
+    """
+
+    id: str
+    path: str
+    kind: Literal["worker", "supervisor"]
+    state: ActorState
+    incarnation: int
+    queued: int
+    in_flight: int
+    oldest_wait: float | None
+    restarts: int
+    last_error: str | None
+    children: tuple[TreeNode, ...]
+
+    def __repr__(self) -> str:
+        return f"<TreeNode {self.path!r} {self.state}, {len(self.children)} children>"
+
+    def __str__(self) -> str:
+        rows = [(f"{branch}{each.id}{'/' if each.kind == 'supervisor' else ''}", each) for branch, each in _rows(self)]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:{width}}  {each.state:8}  {each._activity()}".rstrip() for name, each in rows)
+
+    def walk(self) -> Iterator[TreeNode]:
+        """Yield this actor and all below it, each before its children."""
+        return (node for _, node in _rows(self))
+
+    def _activity(self) -> str:
+        """Return the facts about it that are out of the ordinary, as text."""
+        facts = [f"{self.in_flight} in flight"] if self.in_flight else []
+        if self.oldest_wait is not None:
+            facts.append(f"{self.queued} queued for {_duration(self.oldest_wait)}")
+        if self.restarts:
+            facts.append("1 restart" if self.restarts == 1 else f"{self.restarts} restarts")
+        if self.last_error is not None:
+            facts.append(f"last error: {plain_text(self.last_error, limit=SHOWN)}")
+        return ", ".join(facts)
+
+
+def _rows(root: TreeNode) -> Iterator[tuple[str, TreeNode]]:
+    """Yield the nodes of a tree from top to bottom, each with the branch that leads to it."""
+    rows = [("", "", root)]
+    while rows:
+        branch, below, node = rows.pop()
+        yield branch, node
+        last = len(node.children) - 1
+        rows.extend(
+            (f"{below}└─ ", f"{below}   ", child) if number == last else (f"{below}├─ ", f"{below}│  ", child)
+            for number, child in reversed(tuple(enumerate(node.children)))
+        )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 600 else f"{seconds / 60:.0f} min"
+
+
+def tree_of(root: Record) -> TreeNode:
+    """Return the tree below a record as it is now."""
+    found = [(root, root.path)]
+    for record, path in found:
+        found.extend((child, f"{path}/{child.name}") for child in (record.children or {}).values())
+    nodes: dict[Record, TreeNode] = {}
+    for record, path in reversed(found):  # children first
+        children = tuple(nodes.pop(child) for child in (record.children or {}).values())
+        nodes[record] = _node(record, path, children)
+    return nodes[root]
+
+
+def _node(record: Record, path: str, children: tuple[TreeNode, ...]) -> TreeNode:
+    now, since = record.statistics(), record.queued_since
+    return TreeNode(
+        id=record.name,
+        path=path,
+        kind="worker" if record.children is None else "supervisor",
+        state=now.state,
+        incarnation=now.incarnation,
+        queued=now.queued,
+        in_flight=now.in_flight,
+        oldest_wait=None if since is None else trio.current_time() - since,
+        restarts=record.restarts,
+        last_error=record.last_error,
+        children=children,
     )

@@ -1,0 +1,683 @@
+"""Supervise actors: the child table, restarts, and changes of both.
+
+Only the face of the kernel, its doors and the pool import this room.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from contextlib import asynccontextmanager
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from logging import ERROR
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
+
+import outcome
+import trio
+
+from .._backoff import sleep_through_suspend
+from .._collapse import caused_by, first_of, is_exit
+from .._errors import ActorStartError, RestartLimitReached
+from .._foreign import shown, words_of
+from .._misuse import is_number
+from . import _events as events
+from ._actor import Actor
+from ._children import (
+    Child,
+    Children,
+    Group,
+    Job,
+    Run,
+    change_deadlocks,
+    change_refused,
+    count_children,
+    start_cut_short,
+    start_failed,
+    stopping_itself,
+    wait_deadlocks,
+)
+from ._circles import expect, find_circle, serving
+from ._mailbox import Envelope, M_contra, Reply
+from ._record import CUT_SHORT, failure_text
+from ._ref import ChildChange, CountChildren, DeleteChild, RestartChild, StartChild, StopChild, WhichChildren, ref_to
+from ._restart import (
+    ChildSpec,
+    RestartBudget,
+    SupervisorOptions,
+    SupervisorPolicy,
+    affected,
+    check_specs,
+    plan_restart,
+    restarts_after,
+    shows_options,
+    shuts_down,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from ._children import Fate
+    from ._circles import Sender
+    from ._incarnation import Incarnation
+    from ._record import End
+    from ._ref import ActorRef
+
+
+# --- Restart failed children, within the budget and after a back-off --------------------------------------------------
+
+# Every failure is a job of the manager (see ``_children``), in three steps. (A failed first start that is not an error
+# is the exception: it is decided at once and stops no other child; see `start_first`.)
+#
+# 1. *Decide*: is the child restarted, is there an attempt left, how long is the delay, which children are restarted
+# with it. These are pure functions in ``_restart`` and `Backoff`; this file passes them the child table and the clock.
+# 2. *Stop the group*, newest first. Its members are due again with the child that failed (`Child.group`). 3. *Start the
+# due children*, in child-table order, after the delay. A start that fails is a failure like any other, of the child
+# that did not start: it becomes a job behind the waiting ones, and the rest is due with that child.
+
+
+class Recovery(Children):
+    """Brings failed children back, as long as the budget lasts. See the top of the file."""
+
+    def __init__(
+        self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery, *, budget_per_child: bool
+    ) -> None:
+        super().__init__(life, policy, nursery)
+        self._parks = policy.on_limit == "park"
+        self._budget = RestartBudget(policy.max_restarts, policy.window, budget_per_child)
+        self._undecided: list[tuple[int, int, Group, End]] = []  # a heap
+        self._failures = count()
+
+    def forgive(self, *children: Child) -> None:
+        """Forget the failures of these children, for their back-off and for the budget."""
+        for child in children:
+            child.failures = 0
+            child.probation = None
+        self._budget.forget({child.spec.id for child in children})
+
+    def revive(self, child: Child) -> None:
+        """Reset the back-off of a child that is started explicitly, and the budget if the child was parked."""
+        if self._parks and (child.record.state == "failed" or child.probation):
+            self._budget.renew(child.spec.id)
+        self.leave(child)
+        child.failures = 0
+        child.probation = None
+
+    def ask(self, child: Child, fate: Fate) -> Run | None:
+        """Begin a stop, and forget the failures of a child that has run for long: it may be started again."""
+        if child.run is not None and self._lasted(child.run):
+            self.forgive(child)
+        return super().ask(child, fate)
+
+    # --- failures ---------------------------------------------------------------------------------------------------
+
+    async def ended(self, run: Run) -> None:
+        """Handle the end of an incarnation that had started, or that was overdue."""
+        child, end = run.child, run.final
+        self.finish(run)
+        run.forget_error()
+        if child.run is not run:
+            return
+        assert end is not None
+        child.run = None
+        if self.pass_on_exit(end):
+            return
+        if not restarts_after(child.spec.restart, end.reason):
+            self.retire(child, f"it ended: {end.reason}")
+            self._auto_shutdown(child)
+            return
+        if self._lasted(run):
+            self.forgive(child)
+        await self._recover(child, end)
+
+    def _auto_shutdown(self, child: Child) -> None:
+        """End the supervisor if this child, which has ended for good, is significant enough."""
+        significant = (other.idle for other in self.table.values() if other.spec.significant)
+        if not child.spec.significant or not shuts_down(self._policy.auto_shutdown, significant):
+            return
+        if self._life.started:
+            self._life.end("shutdown")
+        else:
+            self._nursery.start_soon(self._end_once_started, name=f"{self._life.record.name}:auto_shutdown")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _end_once_started(self) -> None:
+        """End the supervisor once it has started: its start must not fail because a child has ended early."""
+        await self._life.wait_started()
+        self._life.end("shutdown")
+
+    async def _recover(self, child: Child, end: End) -> None:
+        """Restart a failed child: decide, stop the group, start the due children."""
+        delay = self._decide(child, end)
+        if delay is None:
+            return
+        ids = [child.spec.id] if child.alone else affected(self._policy.strategy, self.table, child.spec.id)
+        plan = plan_restart([self.table[id].row(parks=self._parks) for id in ids], child.spec.id)
+        group = self.hold(child, [self.table[id] for id in plan.starts])
+        if delay > 0:
+            self._set_alarm(group, delay)
+        stops = [self.table[id] for id in plan.stops]
+        await self.stop_all([(other, "restarted" if other.group is group else "closed") for other in stops])
+        if delay == 0:
+            await self.start_due(group)
+
+    def _decide(self, child: Child, end: End) -> float | None:
+        """Decide on another attempt. Return its delay in seconds; None means that the child is not restarted."""
+        if end.hopeless or child.probation or not self._spend(child):
+            self._end_of_attempts(child, end)
+            return None
+        child.failures += 1
+        try:
+            delay = self._delay(child.failures)
+        except BaseException as exc:
+            self._life.end("crashed", exc)
+            comes_back = self.comes_back(child)
+            self.give_up(child, end.error, f"{self._name} crashed, because its back-off failed", comes_back=comes_back)
+            return None
+        child.record.become("backoff")
+        child.record.note(events.Restarting, attempt=child.failures, delay=delay)
+        return delay
+
+    def _delay(self, attempt: int) -> float:
+        """Return the delay before an attempt. A class of the program may be derived from `Backoff`, and be wrong."""
+        backoff = self._policy.backoff
+        delay: object = backoff.delay(attempt, random=random.random)
+        if not (is_number(delay) and delay >= 0):  # NaN is not either
+            kind = type(backoff).__name__
+            raise ValueError(f"{self._name}: {kind}.delay() returned {shown(delay)}; return seconds, 0 or more")
+        return delay
+
+    @property
+    def _name(self) -> str:
+        return f"supervisor {self._life.record.name!r}"
+
+    def _spend(self, child: Child) -> bool:
+        """Take an attempt from the budget. If it is spent, first forget failures of children that run long enough."""
+        now = trio.current_time()
+        if self._budget.spend(now, child.spec.id):
+            return True
+        spenders = [self.table[id] for id in self._budget.spenders() if id in self.table]
+        self.forgive(*(other for other in spenders if other.run and self._lasted(other.run)))
+        return self._budget.spend(now, child.spec.id)
+
+    def _lasted(self, run: Run) -> bool:
+        return self._policy.reset_after is not None and run.served >= self._policy.reset_after
+
+    # --- groups -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def hold(cause: Child, members: Sequence[Child]) -> Group:
+        """Make these children due together, instead of with a group that they were due with before."""
+        group = Group(cause, members)
+        for member in members:
+            if member.group is not None and member.group.cause is member:
+                member.group.delay.cancel("it is started with another group")
+            member.group = group
+        return group
+
+    def _set_alarm(self, group: Group, delay: float) -> None:
+        name, job = f"{group.cause.spec.id}:backoff", partial(self.start_due, group)
+        self._nursery.start_soon(self._alarm, group.delay, partial(trio.sleep, delay), job, name=name)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _alarm(self, scope: trio.CancelScope, sleep: Callable[[], Awaitable[object]], job: Job) -> None:
+        """Wait before a start, in a task of its own, unless the scope is cancelled."""
+        with scope:
+            await sleep()
+            self.put_job(job)
+
+    async def start_due(self, group: Group) -> None:
+        """Start all children that are due with a group."""
+        # A member inside a foreign shield may still run. Started now, the group would meet an old incarnation of it.
+        overdue = next((child.run for child in group.due if child.run and child.run.final is None), None)
+        if overdue is not None:
+            self._nursery.start_soon(self._start_after, overdue, group, name=f"{overdue.child.spec.id}:overdue")
+            return
+        for child in group.due:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            if child.group is group and not self._life.ending:
+                await self.carry_out(self._attempt, self.begin(child), group)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _start_after(self, overdue: Run, group: Group) -> None:
+        """Start the due children once an overdue one has ended: the whole group must have stopped first."""
+        await overdue.wait_over()
+        self.put_job(partial(self.start_due, group))
+
+    # --- start attempts ---------------------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def _attempt(self, run: Run, group: Group) -> None:
+        """Make a restart attempt. If it fails, the members that are still due are due with the child that failed."""
+        child, end = run.child, await self.outcome(run)
+        if end is None or self._is_settled(child, end):
+            return
+        self.drop(child, "restarted", noted=True)
+        due = self.hold(child, [child] if child.alone else [child, *group.due])
+        by_place = self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one"
+        heappush(self._undecided, (child.number if by_place else 0, next(self._failures), due, end))
+        self.put_job(self._recover_next)
+
+    async def _recover_next(self) -> None:
+        """Handle one failed restart attempt, unless that child was stopped or restarted meanwhile.
+
+        Several concurrent attempts may have failed. The first child in the table comes first: its restart includes the
+        others of its group, and counts as one attempt.
+        """
+        *_, group, end = heappop(self._undecided)
+        if group.cause.group is group:
+            await self._recover(group.cause, end)
+
+    async def start(self, child: Child) -> None:
+        """Make the first start of a child that the supervisor waits for; see `start_first`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        run = self.begin(child)
+        with self._awaiting(run):
+            await self.start_first(run)
+
+    @trio.lowlevel.enable_ki_protection
+    async def start_first(self, run: Run) -> End | None:
+        """Make a start attempt that is not a restart. Return its `outcome`.
+
+        Raises:
+            ActorStartError: the start failed and the supervisor is strict.
+        """
+        child, end = run.child, await self.outcome(run)
+        if end is None or self._is_settled(child, end):
+            return end
+        if self._policy.strict:
+            raise start_failed(self._life.record.name, child, end)
+        if child.spec.restart == "temporary":
+            self.retire(child, f"it did not start: {failure_text(end.error)}")
+            return end
+        self.drop(child, "restarted", noted=True)
+        child.alone = True
+        delay = self._decide(child, end)
+        if delay is not None:
+            self._set_alarm(self.hold(child, [child]), delay)
+        return end
+
+    def _is_settled(self, child: Child, end: End) -> bool:
+        """Handle the outcome of a start attempt that has not started, unless it has failed. Return False then."""
+        if end is CUT_SHORT or self.pass_on_exit(end):
+            return True
+        if child.group is not None:  # another child has failed meanwhile, and restarts this one with it
+            self.drop(child, "restarted", noted=True)
+        elif end.error is None:
+            self.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
+        return child.group is not None or end.error is None
+
+    # --- the end of attempts ----------------------------------------------------------------------------------------
+
+    def give_up(self, child: Child, error: BaseException | None, why: str, *, comes_back: bool = False) -> None:
+        """Stop restarting a child. `restart_child`, or the next incarnation of its supervisor, may start it again.
+
+        Args:
+            child: the child.
+            error: its last failure.
+            why: the reason, for its callers.
+            comes_back: True if its supervisor ends too and both are restarted, so that its messages keep waiting.
+        """
+        self.leave(child)
+        retry_in = self._retry_in(child, error)
+        child.record.note(events.GaveUp, error=error, retry_in=retry_in)
+        child.record.gave_up = True
+        child.record.become("backoff" if comes_back else "failed")
+        if not comes_back:
+            child.close(why)
+        self.drop(child, "restarted" if comes_back else "closed", noted=False)
+        if retry_in is not None:
+            child.probation = trio.CancelScope()
+            sleep, job = partial(sleep_through_suspend, retry_in), partial(self._try_once_more, child, child.probation)
+            self._nursery.start_soon(self._alarm, child.probation, sleep, job, name=f"{child.spec.id}:parked")
+
+    def _retry_in(self, child: Child, error: BaseException | None) -> float | None:
+        """Return the seconds until a parked child is tried once more; None if it is not."""
+        park_retry = self._policy.park_retry
+        try:
+            seconds = None if park_retry is None else park_retry(error)
+            if seconds is not None and not (is_number(seconds) and 0 <= seconds < math.inf):
+                raise ValueError(f"park_retry returned {shown(seconds)}; return seconds, 0 or more, or None")
+        except BaseException as exc:
+            if is_exit(exc):
+                self._life.record.hub.leave(exc)
+            text = "supervisor %r: park_retry raised for child %r, which counts as None"
+            self._life.record.hub.log(ERROR, text, self._life.record.name, child.spec.id, error=exc)
+            return None
+        return seconds
+
+    async def _try_once_more(self, child: Child, probation: trio.CancelScope) -> None:
+        """Start a parked child, unless it was started, stopped or deleted meanwhile."""
+        if not probation.cancel_called:
+            await self.start_due(self.hold(child, [child]))
+
+    def _end_of_attempts(self, child: Child, end: End) -> None:
+        """Give up on a child: park it, or end the supervisor."""
+        why = "restarting cannot help" if end.hopeless else _spent(self._policy)
+        what = f"last failure: {failure_text(end.error)}" if end.error is not None else f"last end: {end.reason}"
+        if not self._parks:
+            message = f"{self._name}: gave up on child {child.spec.id!r}: {why}; {what}"
+            self._life.end("shutdown", caused_by(RestartLimitReached(message, actor=self._life.record.name), end.error))
+        comes_back = not self._parks and self.comes_back(child)
+        self.give_up(child, end.error, f"{self._name} gave up on it: {why}; {what}", comes_back=comes_back)
+
+
+def _spent(policy: SupervisorPolicy) -> str:
+    restarts = "1 restart" if policy.max_restarts == 1 else f"{policy.max_restarts} restarts"
+    span = "" if policy.window == math.inf else f" within {policy.window:g} s"
+    return f"restart limit reached ({restarts}{span})"
+
+
+# --- The supervisor: an actor whose resource is other actors ----------------------------------------------------------
+
+# Its owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end:
+# first the manager, then the children, newest first, inside a shield that each child's own ``shutdown`` bounds.
+#
+# Queries only read the child table, and are answered at once. The manager makes the changes, and begins them in the
+# order in which they were requested. The stop of a child that does not serve is made at once: it ends a start or a
+# back-off. The ``start_order`` decides if a change is complete before the next one begins.
+
+
+T = TypeVar("T")
+
+
+class Supervisor(Actor[M_contra]):
+    """An actor that starts actors, restarts those that fail and stops all of them when it ends.
+
+    `open_supervisor` makes one and runs it. Make one yourself to nest it in another's child table:
+    ``ChildSpec("x", lambda: Supervisor(...))``.
+
+    Args:
+        specs: the children, in the order in which they start. They stop in reverse order.
+        strategy: the children that are restarted when a child fails: ``"one_for_one"`` only that child,
+            ``"rest_for_one"`` that child and those after it in the table, ``"one_for_all"`` all. The others are
+            stopped first, newest first; then all are started in order, except for temporary ones.
+        max_restarts: the restart attempts allowed within ``window``; 0 disables restarts.
+        window: seconds; `math.inf` never forgets an attempt.
+        reset_after: after this many seconds of running, the failures of a child no longer count, for its back-off and
+            for the budget. None: as in OTP, attempts only age out of the window.
+        backoff: the delay before each attempt; none by default. If the `Backoff.delay` of a derived class raises, or
+            returns anything but a number of at least 0, the supervisor crashes with that error.
+        on_limit: the reaction when a child needs more restarts than the budget allows, or says that they cannot help.
+            ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state
+            ``failed``, where ``restart_child`` starts it with a new budget and the same mailbox.
+        park_retry: with ``on_limit="park"``, a function from the last failure of a parked child to the seconds until
+            one more attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
+            for ``reset_after`` seconds, its next failure parks it again. Time in which the machine is suspended counts.
+        auto_shutdown: ends the supervisor when a ``significant`` child has ended by itself and is not restarted:
+            ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
+        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next one, so a
+            child whose start hangs delays the others unless it has a ``start_timeout``. With ``"parallel"`` starts and
+            changes of different children run concurrently.
+        stop_order: ``"sequential"`` (each child has stopped before the next is asked) or ``"concurrent"`` (all are
+            asked in one step, in reverse order).
+        strict: True makes a failed first start an error that undoes this start, also in ``start_child`` and
+            ``restart_child``. False records the failure and retries the start, like a crash.
+        await_start: False starts the supervisor without waiting for its children, whose failed starts are retried. It
+            needs ``strict=False``. True waits for the outcome of each first start.
+
+    Raises:
+        ValueError: an argument or a child is invalid; the message names it.
+    """
+
+    default_shutdown: float | Literal["infinity"] = "infinity"
+    kind: Literal["worker", "supervisor"] = "supervisor"
+    _budget_per_child = False
+
+    @shows_options
+    def __init__(self, *specs: ChildSpec, **options: Unpack[SupervisorOptions]) -> None:
+        self._policy = SupervisorPolicy(**options)
+        check_specs(specs, self._policy.auto_shutdown)
+        self._specs = specs
+
+    # --- the owner task ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    @trio.lowlevel.enable_ki_protection
+    async def running(self) -> AsyncIterator[None]:
+        """Start the children, run their manager, and stop them."""
+        async with trio.open_nursery() as nursery:
+            per_child = self._budget_per_child
+            self._children = Recovery(self._life, self._policy, nursery, budget_per_child=per_child)
+            try:
+                children = self._children.add_all(self._specs)
+                async with trio.open_nursery() as managing:
+                    # In parallel, a first start that hangs must not delay the restart of a child that has started.
+                    if self._policy.start_order == "parallel":
+                        self._manage_in(managing)
+                    await self._start(children)
+                    if self._policy.start_order == "sequential":
+                        self._manage_in(managing)
+                    self._life.pass_on_stop = self._begin_to_stop
+                    yield
+                    managing.cancel_scope.cancel("the supervisor stops")
+            finally:
+                await self._stop_children()
+                nursery.cancel_scope.cancel("all children have stopped")
+
+    @property
+    def _life(self) -> Incarnation:
+        return cast("Incarnation", self._current)
+
+    def _manage_in(self, managing: trio.Nursery) -> None:
+        managing.start_soon(self._children.manage, name=f"{self._life.record.name}:manager")
+
+    async def _start(self, children: list[Child]) -> None:
+        """Make the first starts, or leave them to the manager if they are not awaited."""
+        if not self._policy.await_start:
+            for child in children:
+                self._children.hold(child, [child])  # so that it can be stopped before its turn
+            self._children.put_job(partial(self._start_unawaited, children))
+            return
+        failures: dict[Child, ActorStartError] = {}
+        async with trio.open_nursery() as attempts:
+            for child in children:
+                if self._policy.start_order == "parallel":
+                    attempts.start_soon(self._start_awaited, child, failures, name=f"{child.spec.id}:start")
+                elif not failures:
+                    await self._start_awaited(child, failures)
+        if failures:
+            failure = first_of(failures[child] for child in children if child in failures)
+            self._life.end("crashed", failure)  # at once, so that callers need not wait for the clean-up
+            raise failure
+
+    async def _start_unawaited(self, children: list[Child]) -> None:
+        for child in children:
+            if child.group is not None:  # else it was stopped
+                await self._children.carry_out(self._children.start_first, self._children.begin(child))
+
+    @trio.lowlevel.enable_ki_protection
+    async def _start_awaited(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
+        """Make one first start. If it fails and the supervisor is strict, stop later ones that are under way."""
+        try:
+            await self._children.start(child)
+        except ActorStartError as exc:
+            failures[child] = exc
+            rows = list(self._children.table.values())
+            for later in rows[rows.index(child) + 1 :]:
+                if later.run is not None and later.run.fate is None and not later.run.started:
+                    self._children.ask(later, "closed")
+
+    def _stops(self) -> list[tuple[Child, Fate]]:
+        """Return the children, newest first, and what becomes of each when the supervisor stops."""
+        return [
+            (child, "restarted" if self._children.comes_back(child) else "closed")
+            for child in reversed(self._children.table.values())
+        ]
+
+    def _begin_to_stop(self) -> None:
+        """Ask the first children that are to stop, in the step in which this supervisor is asked.
+
+        The owners of several supervisors that are asked in one step wake up in any order. So their children are asked,
+        and seen to stop, in the order of the supervisors.
+        """
+        self._children.ask_first(self._stops())
+
+    async def _stop_children(self) -> None:
+        """Stop all running children, newest first, each within its own bound. Only a kill shortens that.
+
+        A supervisor that is cancelled while it starts is not killed: its children are asked to stop.
+        """
+        plan = self._stops()
+        # Shielded, because a cancelled supervisor must still ask its children to stop. The bound is that of each child;
+        # a kill of the supervisor is passed on by a task, as nothing else can reach in here.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._pass_on_a_kill, plan, name=f"{self._life.record.name}:kill")
+                await self._children.stop_all(plan)
+                overdue = [child.run for child, _ in plan if child.run is not None]
+                if overdue:
+                    self._life.let_go()  # they have been reported
+                for run in overdue:
+                    await self._children.wait_finished(run)
+                nursery.cancel_scope.cancel("all children have stopped")
+
+    @trio.lowlevel.enable_ki_protection
+    async def _pass_on_a_kill(self, plan: list[tuple[Child, Fate]]) -> None:
+        """Kill all running children once the supervisor is killed."""
+        await self._life.wait_killed()
+        for child, fate in plan:
+            if child.run is not None:
+                self._children.ask(child, fate)
+                child.run.kill("its supervisor was killed")
+
+    # --- messages ---------------------------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    async def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
+        """Answer a query at once; pass a change to the manager and wait for its result."""
+        match message:
+            case WhichChildren():
+                return tuple(child.info() for child in self._children.table.values())
+            case CountChildren():
+                return count_children(self._children.table.values())
+            case StartChild(spec):
+                start = partial(self._start_child, cast("ChildSpec", spec))
+                return await self._in_turn(start, partial(self._wait_started, self._undo_start))
+            case StopChild(id, keep_mailbox):
+                return await self._stop_child(id, "open" if keep_mailbox else "closed")
+            case RestartChild(id):
+                restart = partial(self._restart_child, id)
+                return await self._in_turn(restart, partial(self._wait_started, self._undo_restart))
+            case DeleteChild(id):
+                return await self._in_turn(partial(self._delete_child, id), self._children.wait_finished)
+        raise TypeError(
+            f"supervisor {self._life.record.name!r}: does not understand {shown(message)}; use SupervisorRef's methods"
+        )
+
+    async def _in_turn(self, begin: Callable[[], Run | None], rest: Callable[[Run], Awaitable[T]]) -> T | None:
+        """Let the manager make a change after its current jobs. If the caller leaves before that, it is not made.
+
+        Args:
+            begin: begins the change, in one synchronous step. Returns the incarnation to wait for; None if there is
+                none, so the change is done.
+            rest: waits for it, and returns the result.
+        """
+        request = serving.get()
+        assert request is not None
+        circle = find_circle(request, self._children)
+        if circle:
+            raise change_deadlocks(self._life.record.name, circle)
+        reply: Reply[T | None] = Reply()
+
+        @trio.lowlevel.enable_ki_protection
+        async def conclude(run: Run) -> None:
+            try:
+                result = await rest(run)
+            except Exception as exc:
+                reply.settle(outcome.Error(exc))
+            else:
+                reply.settle(outcome.Value(result))
+
+        async def job() -> None:
+            if not reply.open:
+                return
+            run = None
+            try:
+                run = begin()
+                if run is not None:
+                    self._expect(request, run)
+            except Exception as exc:
+                reply.settle(outcome.Error(exc))
+            if run is None:
+                reply.settle(outcome.Value(None))  # unless it was refused
+            else:
+                await self._children.carry_out(conclude, run)
+
+        self._children.put_job(job)
+        return await reply.wait()
+
+    def _expect(self, request: Sender, run: Run) -> None:
+        """Record that a change waits for an incarnation, unless that waits for the caller of the change."""
+        circle = find_circle(request, run)
+        if circle:
+            raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
+        expect(request, run)
+
+    def _find(self, id: str) -> Child:
+        child = self._children.table.get(id)
+        if child is None:
+            raise change_refused(self._life.record.name, id, "not_found")
+        return child
+
+    def _find_idle(self, id: str) -> Child:
+        child = self._find(id)
+        if child.group is not None:
+            raise change_refused(self._life.record.name, id, "restarting")
+        if child.run is not None:
+            raise change_refused(self._life.record.name, id, "running")
+        return child
+
+    def _start_child(self, spec: ChildSpec) -> Run:
+        check_specs((spec,), self._policy.auto_shutdown)
+        known = self._children.table.get(spec.id)
+        if known is not None:
+            runs = known.run is not None and (known.group is None or known.run.fate is None)
+            raise change_refused(self._life.record.name, spec.id, "already_started" if runs else "already_present")
+        return self._children.begin(self._children.add(spec))
+
+    def _restart_child(self, id: str) -> Run:
+        child = self._find_idle(id)
+        self._children.revive(child)
+        return self._children.begin(child)
+
+    def _delete_child(self, id: str) -> None:
+        self._children.remove(self._find_idle(id))
+
+    async def _wait_started(self, undo: Callable[[Child, ActorStartError], None], run: Run) -> ActorRef:
+        try:
+            end = await self._children.start_first(run)
+        except ActorStartError as exc:
+            undo(run.child, exc)
+            raise
+        if end is CUT_SHORT:
+            raise start_cut_short(self._life.record.name, run.child)
+        return ref_to(run.child.record)
+
+    def _undo_start(self, child: Child, exc: ActorStartError) -> None:
+        self._children.remove(child, words_of(exc))
+
+    def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
+        self._children.give_up(child, exc.__cause__, words_of(exc))
+
+    async def _stop_child(self, id: str, fate: Fate) -> None:
+        child = self._children.table.get(id)
+        if child is not None and self._asks(child):
+            raise stopping_itself(self._life.record.name, id)
+        if child is not None and child.in_between:
+            run = self._children.ask(child, fate)
+            if run is not None:
+                self._expect(cast("Sender", serving.get()), run)
+        else:
+            run = await self._in_turn(lambda: self._children.ask(self._find(id), fate), self._children.wait_stopped)
+        if run is not None:
+            await self._children.wait_finished(run)  # for an overdue child this caller waits, the manager does not
+
+    @staticmethod
+    def _asks(child: Child) -> bool:
+        """Return True if the running change was requested by this child."""
+        request = serving.get()
+        assert isinstance(request, Envelope)
+        sender = request.context.get(serving)
+        return sender is not None and (sender in child.record.in_flight or sender is child.run)
