@@ -55,7 +55,7 @@ KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}
 FOR_TYPE_CHECKERS: Final = "typing_extensions"
 """Known to every type checker, so modules may import it for them only, and nothing has to be installed."""
 
-NEED_EXTRAS: Final = {"auth._stores", "config.sources._postgres", "config.sources._yaml"}
+NEED_EXTRAS: Final = {"auth._stores", "config._sources", "config._tables"}
 """The modules outside the folders of extras that need one, and import it in functions."""
 
 ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
@@ -63,6 +63,13 @@ ONLY_IN_BRIDGE: Final = {"asyncio", "trio_asyncio"}
 
 For type checkers only, the bridge may import them anywhere.
 """
+
+
+OFFERS: Final = {
+    "catalog": "_names _pins _schemas _strict _tools _validation",
+    "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._file formats._load",
+}
+"""The private files of a folder that other folders use, for things that are of no use to programs."""
 
 
 class Room(NamedTuple):
@@ -96,40 +103,11 @@ ROOMS_OF_SERVERS: Final = {
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
 
-READ_FORMATS: Final = "_directory _file _manifest _sqlite _table _yaml"
-"""The modules of `config.sources` that use the readers of files."""
-
 ROOMS: Final = {
     **{
         f"servers.{room}": Room(needs=frozenset(f"servers.{need}" for need in needs.split()), known_to=None)
         for room, needs in ROOMS_OF_SERVERS.items()
     },
-    # ---
-    "config.policies": Room(needs=frozenset({"config._validators"}), known_to=None),
-    "config.values": Room(needs=frozenset({"config._validators"}), known_to=None),
-    "config.hooks": Room(needs=frozenset({"config._validators"}), known_to=None),
-    "config.tools": Room(needs=frozenset({"config._validators"}), known_to=None),
-    "config.transports": Room(needs=frozenset({"config._validators", "config.values"}), known_to=None),
-    "config.formats.file": Room(needs=frozenset({"config._validators", "config.formats._places"}), known_to=None),
-    "config.formats.entry": Room(
-        needs=None,
-        known_to=frozenset(
-            {"config.formats", *(f"config.formats.{name}" for name in ["_dump", "_load", "_overrides"])}
-        ),
-    ),
-    "config.formats": Room(
-        needs=None,
-        known_to=frozenset({"config", *(f"config.sources.{name}" for name in READ_FORMATS.split())}),
-    ),
-    "config.sources": Room(
-        needs=frozenset({"config._loaded", "config._source", "config._validators", "config.formats"}),
-        known_to=frozenset({"config"}),
-    ),
-    # ---
-    "catalog.values": Room(needs=frozenset(), known_to=None),
-    "catalog.names": Room(needs=frozenset(), known_to=None),
-    "catalog.schemas": Room(needs=frozenset({"catalog.values", "catalog._tools"}), known_to=None),
-    "catalog.store": Room(needs=frozenset({"catalog._pins"}), known_to=frozenset()),
     # ---
     "bridge.block": Room(
         needs=frozenset({"bridge._bridge", "bridge._lane"}), known_to=frozenset({"bridge", "bridge._open"})
@@ -251,8 +229,16 @@ def room_problem(found: Import) -> str | None:
 
 def owner_of(found: Import) -> str | None:
     """Return the folder whose private file is imported; None for a public one, or a file of layer 0."""
-    owner = re.match(r"((?!_)\w+(?:\.(?!_)\w+)*)\._", found.target.partition(".")[2])
-    return owner[1] if found.goes_to is not None and owner else None
+    target = found.target.partition(".")[2]
+    owner = re.match(r"((?!_)\w+(?:\.(?!_)\w+)*)\._", target)
+    if found.goes_to is None or owner is None or any(_is_in(target, each) for each in _offered()):
+        return None
+    return owner[1]
+
+
+@cache
+def _offered() -> frozenset[str]:
+    return frozenset(f"{folder}.{name}" for folder, names in OFFERS.items() for name in names.split())
 
 
 def _is_in(name: str, module: str) -> bool:
@@ -428,8 +414,7 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/transports/stdio/_a.py", "from ..http import x", "does without"),
         ("servers/ref/_a.py", "from ..record._b import x", "what the room offers"),
         ("servers/transports/_a.py", "from ..group import x", "does without"),
-        ("config/formats/entry/_a.py", "from ..file._b import x", "what the room offers"),
-        ("config/hooks/_a.py", "from ..values import x", "does without"),
+        ("config/_a.py", "from .formats._b import x", "what the room offers"),
         ("servers/_a.py", "from ..config._b import x", "what the room offers"),
         ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
         ("servers/_a.py", "if TYPE_CHECKING:\n    import asyncio", "a function of the bridge"),
@@ -450,8 +435,7 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
         ("bridge/_a.py", "if TYPE_CHECKING:\n    import asyncio"),
         ("servers/_a.py", "from .transports import open_link"),
-        ("servers/_a.py", "from ..config.values import mask_url"),
-        ("config/hooks/_a.py", "from .. import _validators\nfrom ._b import x"),
+        ("servers/_a.py", "from ..config._values import mask_url"),
         ("servers/__init__.py", "from .group import open_servers"),
         ("servers/group/_a.py", "from ..ref import x"),
         ("servers/transports/_a.py", "from ..basics import x\nfrom ._b import y\nfrom ...config import z"),

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 
 from .._exports import fetch_later, publish
 from ..config import OAuth as OAuth, SignInCallback as SignInCallback, TokenStore as TokenStore
-from ._failures import SignInFailed as SignInFailed, SignInRequired as SignInRequired
+from ._exchange import SignInFailed as SignInFailed, SignInRequired as SignInRequired
 
 if TYPE_CHECKING:
     from ._exchange import Exchange as Exchange
     from ._receiver import open_browser as open_browser
     from ._sign_in import sign_in as sign_in, sign_out as sign_out, signed_in as signed_in
-    from ._sign_in_record import SignedIn as SignedIn
-    from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore
+    from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore, SignedIn as SignedIn
     from ._tokens import OAuthTokens as OAuthTokens
 
 __all__ = [
@@ -42,7 +41,7 @@ if not TYPE_CHECKING:
             "FileTokenStore": "._stores",
             "KeyringTokenStore": "._stores",
             "OAuthTokens": "._tokens",
-            "SignedIn": "._sign_in_record",
+            "SignedIn": "._stores",
             "open_browser": "._receiver",
             "sign_in": "._sign_in",
             "sign_out": "._sign_in",

@@ -2,25 +2,162 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qsl, quote
 
 import httpx2
 import trio
-from attrs import define, field
-from pydantic_core import from_json
+from attrs import define, field, frozen
+from mcp.shared.auth import OAuthToken
+from pydantic_core import ValidationError, from_json
 
+from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
+from .._foreign import answer_of
 from .._text import plain_text
 from ..config import is_loopback, is_not_public
-from ._failures import Refused, Unreachable, said_by
 
 if TYPE_CHECKING:
-    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+    from mcp.shared.auth import OAuthClientInformationFull
 
     from ..config import OAuth
+
+
+# --- Failures of a sign-in --------------------------------------------------------------------------------------------
+
+
+_CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
+_EXPLAINED: Final = ("error", "error_description")
+_SHOWN: Final = 200
+"""Characters of an authorization server's explanation."""
+
+
+class SignInRequired(ConnectFailed, ServerUnavailable):
+    """A person has to sign in to the server, which has the state ``needs_auth``.
+
+    Attributes:
+        challenge: the ``WWW-Authenticate`` header of the answer that requires it, if there was one.
+    """
+
+    def __init__(self, message: str, *, server: str, challenge: str | None = None) -> None:
+        ServerUnavailable.__init__(self, message, server=server, state="needs_auth")
+        # Not by its `__init__`, which would call that of ServerUnavailable again.
+        self.phase: ConnectPhase = "open"
+        self.exit_code: int | None = None
+        self.stderr_tail: str = ""
+        self.http_status: int | None = None
+        self.hopeless: bool = True
+        self.challenge = challenge
+
+    @classmethod
+    def because(cls, server: str, why: str, challenge: str | None = None) -> Self:
+        """Return the error with a remedy."""
+        remedy = f"run 'mcp-actors login {server}', or await servers[{server!r}].sign_in()"
+        return cls(f"server {server!r} needs_auth: {why}; {remedy}", server=server, challenge=challenge)
+
+
+class SignInFailed(ServerError):
+    """A sign-in has ended without tokens.
+
+    Attributes:
+        reason: a name for it: an error code of OAuth such as ``"access_denied"``, or ``"timed_out"``,
+            ``"state_mismatch"``, ``"issuer_mismatch"``, ``"issuer_changed"``, ``"invalid_metadata"``,
+            ``"insecure_url"``, ``"private_address"``, ``"no_browser"``, ``"port_in_use"``,
+            ``"registration_refused"``, ``"token_refused"``, ``"unreachable"``.
+    """
+
+    def __init__(self, message: str, *, server: str, reason: str) -> None:
+        super().__init__(message, server=server)
+        self.reason = reason
+
+    @classmethod
+    def because(cls, server: str, reason: str, why: str) -> Self:
+        """Return the error with the name of the server."""
+        return cls(f"server {server!r}: sign-in failed ({reason}): {why}", server=server, reason=reason)
+
+
+class SignInNeeded(Exception):
+    """Only a person can help. The text says why.
+
+    Attributes:
+        challenge: as for `SignInRequired`.
+    """
+
+    def __init__(self, message: str, challenge: str | None = None) -> None:
+        super().__init__(message)
+        self.challenge = challenge
+
+
+class Refused(Exception):
+    """The authorization server, or a check on this side, has refused something. A retry cannot help.
+
+    Attributes:
+        reason: a name for it, such as ``"access_denied"``.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def again(self) -> Refused:
+        """Return the same failure for another task."""
+        return Refused(self.reason, str(self))
+
+
+class Unreachable(Exception):
+    """The authorization server does not answer, or answers that it cannot now. A retry may help."""
+
+    def again(self) -> Unreachable:
+        """Return the same failure for another task."""
+        return Unreachable(str(self))
+
+
+def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
+    """Return the error code in an answer, or an empty text; and the whole answer, as an error may show it.
+
+    Nothing else of the body is shown: it may contain a code, a token or a secret.
+    """
+    code, description = "", ""
+    try:
+        body = from_json(response.content)
+    except ValueError:
+        body = None
+    if isinstance(body, dict):
+        code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
+    # The code may be a credential too. The characters of its syntax are those of tokens.
+    code = mask(code) if _CODE.fullmatch(code) else ""
+    return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
+
+
+def with_explanation(said: str, description: str) -> str:
+    """Return an answer with the authorization server's explanation, which is masked, as an error may show it."""
+    explained = plain_text(description, limit=_SHOWN)
+    return f"{said} ({explained})" if explained else said
+
+
+def remedy_for(said: str, oauth: OAuth) -> str:
+    """Return the remedy for an answer of an authorization server, as the end of a sentence; empty without one."""
+    if "invalid_client" in said:
+        return "; check client_id and client_secret"
+    # RFC 8707; and of Microsoft Entra ID, AADSTS901002: "The 'resource' request parameter is not supported."
+    if oauth.send_resource and ("invalid_target" in said or "'resource'" in said):
+        problem = "if it refuses the parameter 'resource', as Microsoft Entra ID does"
+        return f"; {problem}, set scopes and send_resource=False"
+    return ""
+
+
+def problem_of_tokens(response: httpx2.Response) -> str:
+    """Return the problem of an answer that should be tokens, without any of its content."""
+    try:
+        OAuthToken.model_validate_json(response.content)
+    except ValidationError as error:
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
+    return ""
+
 
 TIMEOUT: Final = 30.0
 """Seconds for one request."""
@@ -203,3 +340,118 @@ def _is_error(body: bytearray) -> bool:
     except ValueError:
         return False
     return isinstance(content, dict) and "error" in content and "access_token" not in content
+
+
+# --- Read the challenge of a server that refuses a request (``WWW-Authenticate``) -------------------------------------
+
+# The SDK looks for ``scope=`` and other fields anywhere in the header, so the value of one field could pass for another
+# field. So the header is read here, and the SDK gets one that is written anew from the three fields that it uses.
+
+
+HEADER: Final = "www-authenticate"
+
+_PART: Final = re.compile(
+    r"""(?P<before>[\s,]*+)(?:
+        (?P<name>[!#$%&'*+.^`|~\w-]++)(?:\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"|(?P<bare>[^\s,"]*+)))?
+        |[^,]*+)""",
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
+"""A scheme, or a parameter with its value (RFC 9110, 11.6.1); or what is neither, up to a comma. In linear time."""
+
+_FIELDS: Final = ("error", "resource_metadata", "scope")
+_LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+_NOT_IN_URL: Final = re.compile(r'[\x00-\x20"\\\x7f]')
+_MORE_SCOPES: Final = "insufficient_scope"
+
+
+@frozen(kw_only=True)
+class Challenge:
+    """The fields of a challenge that a sign-in uses.
+
+    Attributes:
+        scope: the scopes that the server asks for; those that are not valid are left out.
+        resource_metadata: the URL of its metadata.
+        error: the reason of the refusal.
+    """
+
+    scope: str | None = None
+    resource_metadata: str | None = None
+    error: str | None = None
+
+    @property
+    def wants_more_scopes(self) -> bool:
+        """True if a token is good, but not for this request."""
+        return self.error == _MORE_SCOPES
+
+    def refusal(self, request: httpx2.Request, scope: str | None) -> httpx2.Response:
+        """Return the answer to a request as the SDK gets it, with the scopes to ask for.
+
+        Raises:
+            Refused: the URL of the metadata is not a URL.
+        """
+        fields = {"scope": scope, "error": _MORE_SCOPES if self.wants_more_scopes else None}
+        fields["resource_metadata"] = self._inert_url()
+        header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
+        headers = httpx2.Headers({HEADER: f"Bearer {header}"}, encoding="utf-8")
+        status = HTTPStatus.FORBIDDEN if self.wants_more_scopes else HTTPStatus.UNAUTHORIZED
+        return httpx2.Response(status, headers=headers, content=b"", request=request)
+
+    def _inert_url(self) -> str | None:
+        """Return the URL of the metadata so that no part of it looks like a field: ``%73cope=`` means ``scope=``."""
+        url = self.resource_metadata
+        if url is not None and _NOT_IN_URL.search(url):
+            raise Refused("invalid_metadata", "the challenge of the server names metadata without a valid URL")
+        return url and _LIKE_A_FIELD.sub(lambda found: f"%{ord(found[0][0]):X}{found[0][1:]}", url)
+
+
+def read_challenge(header: str | None) -> Challenge:
+    """Return the challenge in a header: that of ``Bearer`` if it has a field that a sign-in uses, or else another."""
+    used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_FIELDS)]
+    found = min(used, key=lambda each: each[0] != "bearer", default=("", {}))[1]
+    scopes = filter(_SCOPE.fullmatch, found.get("scope", "").split())
+    return Challenge(
+        scope=" ".join(scopes) or None,
+        resource_metadata=found.get("resource_metadata") or None,
+        error=found.get("error") or None,
+    )
+
+
+def challenge_of(response: httpx2.Response) -> Challenge:
+    """Return the challenge in an answer."""
+    return read_challenge(response.headers.get(HEADER))
+
+
+def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Yield each scheme with its parameters, the first of each name."""
+    scheme, parameters = "", dict[str, str]()
+    for part in _PART.finditer(header):
+        name, quoted, bare = part["name"], part["quoted"], part["bare"]
+        if quoted is not None or bare is not None:
+            parameters.setdefault(name.lower(), bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+        elif name is not None and (part.start() == 0 or "," in part["before"]):
+            yield scheme, parameters
+            scheme, parameters = name.lower(), {}
+    yield scheme, parameters
+
+
+# --- Call the functions of a sign-in, and check their answers ---------------------------------------------------------
+
+
+async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool = False) -> Any:
+    """Return the text that a function of the user returns; with ``or_none``, it may return None.
+
+    Args:
+        fn: the function, async or not.
+        name: its name in errors.
+        args: its arguments.
+        or_none: whether it may return None.
+
+    Raises:
+        Refused: it returns something else.
+    """
+    text = await answer_of(fn(*args))
+    if not isinstance(text, str) and not (or_none and text is None):
+        remedy = "return a str, or None to wait for the redirect" if or_none else "return a str"
+        raise Refused("invalid_callback", f"{name} returned {type(text).__name__}; {remedy}")
+    return text

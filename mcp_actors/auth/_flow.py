@@ -35,11 +35,19 @@ from mcp.types import LATEST_PROTOCOL_VERSION
 from pydantic_core import ValidationError, from_json
 
 from .._text import plain_text
-from ._callbacks import call_back
-from ._challenge import Challenge
-from ._exchange import Exchange, is_busy
-from ._failures import Refused, SignInNeeded, Unreachable, problem_of_tokens, remedy_for, said_by
-from ._sign_in_record import SignedIn
+from ._exchange import (
+    Challenge,
+    Exchange,
+    Refused,
+    SignInNeeded,
+    Unreachable,
+    call_back,
+    is_busy,
+    problem_of_tokens,
+    remedy_for,
+    said_by,
+)
+from ._stores import SignedIn
 
 if TYPE_CHECKING:
     from ..config import OAuth

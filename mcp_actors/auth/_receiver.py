@@ -39,7 +39,7 @@ from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
 from .._foreign import Log
-from ._failures import Refused
+from ._exchange import Refused
 
 logger = Log("mcp_actors.auth")
 

@@ -18,14 +18,22 @@ from mcp.shared.auth import AuthorizationCodeResult
 from .._collapse import collapse
 from .._errors import ConfigError
 from .._text import plain_text
-from ._callbacks import call_back
-from ._challenge import HEADER, Challenge, read_challenge
-from ._exchange import TIMEOUT, Exchange
-from ._failures import Refused, SignInFailed, Unreachable, remedy_for, with_explanation
+from ._exchange import (
+    HEADER,
+    TIMEOUT,
+    Challenge,
+    Exchange,
+    Refused,
+    SignInFailed,
+    Unreachable,
+    call_back,
+    read_challenge,
+    remedy_for,
+    with_explanation,
+)
 from ._flow import Person, revocation, run_person, run_unattended
-from ._lock import LONGEST, PATIENCE, patiently
 from ._receiver import Receiver, open_receiver, parameters_of, split
-from ._sign_in_record import SignedIn, key_of
+from ._stores import LONGEST, PATIENCE, SignedIn, key_of, patiently
 from ._tokens import store_of
 
 if TYPE_CHECKING:

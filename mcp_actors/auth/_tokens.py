@@ -31,13 +31,19 @@ from attrs import define, field
 from .._errors import ConfigError, ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
-from ._challenge import HEADER, Challenge, challenge_of
-from ._exchange import TIMEOUT, Exchange
-from ._failures import Refused, SignInNeeded, SignInRequired, Unreachable
+from ._exchange import (
+    HEADER,
+    TIMEOUT,
+    Challenge,
+    Exchange,
+    Refused,
+    SignInNeeded,
+    SignInRequired,
+    Unreachable,
+    challenge_of,
+)
 from ._flow import refresh, run_unattended
-from ._lock import LONGEST, PATIENCE, StoreBusy, busy, patiently
-from ._sign_in_record import SignedIn, key_of
-from ._stores import FileTokenStore
+from ._stores import LONGEST, PATIENCE, FileTokenStore, SignedIn, StoreBusy, busy, key_of, patiently
 
 if TYPE_CHECKING:
     from ..config import OAuth, TokenStore

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from .. import kernel, servers
 from .._misuse import explained
-from ..catalog.names import DEFAULT_NAMING
+from ..catalog._names import DEFAULT_NAMING
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from ..servers.sources import anchored
 from .block import Door

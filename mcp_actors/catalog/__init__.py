@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import publish
-from ._entries import CatalogEntry as CatalogEntry
+from ._names import (
+    NameCollision as NameCollision,
+    assign_names as assign_names,
+    check_naming as check_naming,
+    public_name as public_name,
+)
 from ._pins import (
     OnToolChange as OnToolChange,
     Pins as Pins,
@@ -14,21 +19,10 @@ from ._pins import (
     pin as pin,
     pins_of as pins_of,
 )
-from ._results import result_value as result_value
-from ._snapshot import CatalogSnapshot as CatalogSnapshot, Listing as Listing
-from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool
-from .names import (
-    NameCollision as NameCollision,
-    assign_names as assign_names,
-    check_naming as check_naming,
-    public_name as public_name,
-)
-from .schemas import (
-    StrictSchema as StrictSchema,
-    ToolChecks as ToolChecks,
-    Validation as Validation,
-    strict_schema as strict_schema,
-)
+from ._snapshot import CatalogEntry as CatalogEntry, CatalogSnapshot as CatalogSnapshot, Listing as Listing
+from ._strict import StrictSchema as StrictSchema, strict_schema as strict_schema
+from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool, result_value as result_value
+from ._validation import ToolChecks as ToolChecks, Validation as Validation
 
 __all__ = [
     "CatalogEntry",

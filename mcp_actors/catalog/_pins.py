@@ -8,15 +8,24 @@ listings are compared with the accepted one, also after a restart and, if pins a
 
 from __future__ import annotations
 
+import errno
+import json
+import os
 import re
-from collections.abc import Iterable, Mapping
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import attrs
 
-from ._tools import ListedTool, wire_annotations
-from .schemas import listed
-from .values import FrozenDict, digest
+from .._errors import ConfigError
+from .._foreign import Log
+from .._user_files import UNFINISHED, replace_file, user_directory
+from ._schemas import listed
+from ._tools import FrozenDict, ListedTool, digest, wire_annotations
 
 OnToolChange = Literal["allow", "warn", "block"]
 """The policy for a tool that was added or changed: show it, show it and log a warning, or hide it until approved."""
@@ -193,3 +202,271 @@ def judge(accepted: Pins | None, seen: Pins, policy: OnToolChange) -> PinVerdict
 def _is_other(accepted: str | None, seen: str | None) -> bool:
     """Return whether two identities are known to differ."""
     return accepted is not None and seen is not None and accepted != seen
+
+
+# --- Keep the listings of servers in files between runs ---------------------------------------------------------------
+
+# A file is a cache: it may be missing, old or broken at any time, and is ignored then. It is replaced as a whole, so
+# several programs may write the same file, and the last one wins. Only its owner can read it, and a file that another
+# user could have written is ignored, because models read the descriptions in it.
+#
+# Any program that uses the store removes files that were not read for half a year and, if there are very many, those
+# that were unused for longest. Reading a file marks it as used. If a file is removed just after a program has read it,
+# the program writes it again when its server lists its tools.
+#
+# All functions block; call them from a worker thread.
+
+
+logger = Log("mcp_actors.catalog")
+
+FORMAT: Final = "mcp-actors catalog"
+VERSION: Final = 1
+
+UNUSED: Final = 180 * 86_400.0
+"""Seconds after which an unused file is removed, with the accepted pins in it."""
+
+MOST_FILES: Final = 1000
+"""Files beyond this number are removed, the oldest first, except `RECENT` ones. People have some dozens of servers."""
+
+RECENT: Final = 86_400.0
+"""Seconds within which a file is not marked as used again, and not removed even if there are many."""
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest file to read or write. A thousand tools with long schemas take about 2 MiB."""
+
+
+def default_directory() -> Path:
+    """Return the directory for caches on this platform.
+
+    Raises:
+        ConfigError: the user's home directory is not known.
+    """
+    try:
+        return user_directory("cache") / "catalogs"
+    except RuntimeError:
+        message = "catalog_store=True: the home directory of this user is not known; give a directory instead"
+        raise ConfigError(message, source="open_servers", path="catalog_store") from None
+
+
+@attrs.frozen(kw_only=True)
+class RememberedCatalog:
+    """The remembered data of one server.
+
+    Attributes:
+        server: its configured name, for people who read the file.
+        tools: its tools as listed, in the form of the protocol; None if they were too large.
+        pins: the pins to compare its next listing with, or None if changes are not checked.
+        identity: the pin of its identity at the time of the listing, or None if that is unknown.
+        legacy: the name and version of a server that fails when it is asked for its protocol era; None if it does not,
+            or if that is unknown.
+    """
+
+    server: str
+    tools: tuple[Mapping[str, Any], ...] | None
+    pins: Pins | None = None
+    identity: str | None = None
+    legacy: str | None = None
+
+
+class _Unusable(Exception):
+    """A file that must be ignored; the text says why."""
+
+
+class _TooLarge(_Unusable):
+    """A catalogue that exceeds the size limit."""
+
+
+class CatalogStore:
+    """A directory of remembered catalogues. It is created when the first one is saved.
+
+    Args:
+        directory: the path of the directory.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.directory: Path = Path(
+            os.path.abspath(directory)
+        )  # absolute, because the program may change its directory
+
+    def __repr__(self) -> str:
+        return f"CatalogStore({str(self.directory)!r})"
+
+    def path(self, fingerprint: str) -> Path:
+        """Return the path of the file of a server."""
+        return self.directory / f"{fingerprint}.json"
+
+    def size(self, fingerprint: str) -> int:
+        """Return the size of the file of a server in bytes; 0 if it is not known."""
+        try:
+            return os.lstat(self.path(fingerprint)).st_size
+        except OSError:
+            return 0
+
+    def load(self, fingerprint: str) -> RememberedCatalog | None:
+        """Return the remembered catalogue of a server; None without one, or if it is not usable, which is logged.
+
+        Raises:
+            OSError: the file may exist, but cannot be read now: descriptors or permissions are missing, or the disk
+                fails. It must not count as missing, because the server would be trusted anew and the file replaced.
+        """
+        path = self.path(fingerprint)
+        try:
+            return _decoded(_read(path), fingerprint)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            if exc.errno != errno.ELOOP:  # a link, which `_read` does not follow
+                raise
+            problem = f"it cannot be read ({exc.strerror})"
+        except _Unusable as exc:
+            problem = str(exc)
+        logger.warning(
+            "the remembered catalogue %s is ignored: %s; it is replaced when its server lists its tools", path, problem
+        )
+        return None
+
+    def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
+        """Save the catalogue of a server; leave an identical file alone.
+
+        If the catalogue is too large, save only its pins: otherwise a server with a huge list would be trusted anew in
+        each run.
+
+        Returns:
+            True if all of it was saved; otherwise the reason was logged, and another attempt would fail too.
+
+        Raises:
+            OSError: the file cannot be written now.
+        """
+        path = self.path(fingerprint)
+        try:
+            try:
+                data = _encoded(fingerprint, catalog)
+            except _TooLarge:
+                if catalog.tools is None or catalog.pins is None:
+                    raise
+                self.save(fingerprint, attrs.evolve(catalog, tools=None))
+                raise
+            if not _says(path, data):
+                replace_file(path, data)
+        except (_Unusable, ValueError, TypeError, RecursionError) as exc:
+            problem = str(exc)
+        else:
+            return True
+        logger.warning("server %r: its tools are not saved for the next run: %s", catalog.server, problem)
+        return False
+
+    def tidy(self) -> None:
+        """Remove files that are unused for long, and temporary files of killed writers. Never raise."""
+        now = time.time()
+        try:
+            ages = sorted((now - status.st_mtime, name) for name, status in _files(self.directory))
+        except OSError:
+            return
+        for place, (age, name) in enumerate(ages):
+            if age > UNUSED or (age > RECENT and (place >= MOST_FILES or name.endswith(UNFINISHED))):
+                with suppress(OSError):
+                    os.unlink(self.directory / name)
+
+
+# --- the format -----------------------------------------------------------------------------------------------------
+
+
+def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
+    content = {
+        "format": FORMAT,
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "server": catalog.server,
+        "tools": None if catalog.tools is None else list(catalog.tools),
+        "pins": None if catalog.pins is None else catalog.pins.to_json(),
+        "identity": catalog.identity,
+        "legacy": catalog.legacy,
+    }
+    data = json.dumps(content, separators=(",", ":")).encode()
+    if len(data) > MAX_BYTES:
+        raise _TooLarge(f"it takes {len(data)} bytes, and the limit is {MAX_BYTES}")
+    return data
+
+
+def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError):
+        raise _Unusable("it is damaged") from None
+    match content:
+        case {"format": str(form), "version": int(version)} if form == FORMAT and version > VERSION:
+            raise _Unusable(f"it was written by a newer version of this program (format {version}, not {VERSION})")
+        case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": tools}:
+            if form != FORMAT or not _are_tools(tools, content.get("pins")):
+                raise _Unusable("it is not a catalogue")
+            if written != fingerprint:
+                raise _Unusable(f"it is about another server ({server!r})")
+            identity, legacy = content.get("identity"), content.get("legacy")  # older files have none
+            if not isinstance(identity, str | None) or not isinstance(legacy, str | None):
+                raise _Unusable("its identity is damaged")
+            remembered = None if tools is None else tuple(tools)
+            pins = _pins(content.get("pins"))
+            return RememberedCatalog(server=server, tools=remembered, pins=pins, identity=identity, legacy=legacy)
+    raise _Unusable("it is not a catalogue")
+
+
+def _are_tools(tools: object, pins: object) -> bool:
+    """Return whether this is a valid list of tools in a file; it may be missing if there are pins."""
+    if tools is None:
+        return pins is not None
+    return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
+
+
+def _pins(value: object) -> Pins | None:
+    try:
+        return None if value is None else Pins.from_json(value)
+    except ValueError as exc:
+        raise _Unusable(f"its pins are damaged ({exc})") from None
+
+
+# --- the files ------------------------------------------------------------------------------------------------------
+
+
+_OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
+
+
+def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files in a directory that this package has made for this user."""
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if _OURS.fullmatch(entry.name):
+                with suppress(OSError):  # another program may remove it at the same time
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+                        yield entry.name, status
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a file, if this user has written it."""
+    # O_NOFOLLOW, because a link could lead to any file; O_NONBLOCK, because opening a named pipe would block the thread
+    # forever. Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _Unusable("it is not a regular file")
+        if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            raise _Unusable("it belongs to another user, or others may write to it")
+        if status.st_size > MAX_BYTES:
+            raise _Unusable(f"it has more than {MAX_BYTES} bytes")
+        with open(descriptor, "rb", buffering=0, closefd=False) as file:
+            data = file.readall()
+        if time.time() - status.st_mtime > RECENT:
+            with suppress(OSError):
+                os.utime(descriptor)
+    finally:
+        os.close(descriptor)
+    return data
+
+
+def _says(path: Path, data: bytes) -> bool:
+    """Return whether a file has this content."""
+    try:
+        return _read(path) == data
+    except (OSError, _Unusable):
+        return False

@@ -2,12 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+import base64
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 
 import attrs
+import pydantic_core
 
-from .values import freeze
+from .._errors import ToolFailed
+
+if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
+
+# --- Immutable dicts and lists for JSON -------------------------------------------------------------------------------
+
+# They are subclasses of dict and list, so `json.dumps`, schema validators and the SDKs of model providers accept them.
+# A copy (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list.
+
+
+C = TypeVar("C", bound=type)
+
+_ADVICE: Final = "this belongs to the tool catalogue and is shared; change a copy of it: copy.deepcopy(...)"
+
+_CHANGES: Final = (
+    *("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"),
+    *("__iadd__", "__imul__", "append", "extend", "insert", "remove", "reverse", "sort"),
+)
+
+
+_LEAVES: Final = frozenset({str, bool, int, float, type(None)})
+"""The types of most values, which need no test for an abstract class."""
+
+
+def freeze(value: Any) -> Any:
+    """Return a copy of a JSON-like value with every dict and list frozen; a frozen value is returned as it is."""
+    kind = type(value)
+    if kind in _LEAVES or kind is FrozenDict or kind is FrozenList:
+        return value
+    if kind is dict or isinstance(value, (dict, Mapping)):  # the second test takes as long as all the rest
+        # Not from a generator: a start freezes the schemas of thousands of tools.
+        return FrozenDict({key: each if type(each) in _LEAVES else freeze(each) for key, each in value.items()})
+    if isinstance(value, (list, tuple)):
+        return FrozenList([freeze(each) for each in value])
+    return value
+
+
+def thaw(value: Any) -> Any:
+    """Return a copy of a value with every dict and list an ordinary one."""
+    if isinstance(value, dict):
+        return {key: thaw(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [thaw(each) for each in value]
+    return value
+
+
+def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
+    raise TypeError(_ADVICE)
+
+
+def _thawed(self: Any, memo: object = None) -> Any:
+    return thaw(self)
+
+
+def _reduced(self: Any, protocol: object) -> Any:
+    # An unpickled value is frozen again: a pickle transports a value, it does not make a copy to modify.
+    return freeze, (thaw(self),)
+
+
+def _frozen(cls: C) -> C:
+    """Replace the methods of a class that change its values, and those that copy them."""
+    for name in _CHANGES:
+        if hasattr(cls, name):
+            setattr(cls, name, _refuse)
+    for name in ("__copy__", "__deepcopy__", "copy"):
+        setattr(cls, name, _thawed)
+    cls.__reduce_ex__ = _reduced  # type: ignore[method-assign, assignment]  # it takes the value, as `self`
+    return cls
+
+
+@_frozen
+class FrozenDict(dict[str, Any]):
+    """A dict that raises `TypeError` on every attempt to change it."""
+
+    __slots__ = ()
+
+
+@_frozen
+class FrozenList(list[Any]):
+    """A list that raises `TypeError` on every attempt to change it."""
+
+    __slots__ = ()
 
 
 class ListedTool(Protocol):
@@ -135,3 +224,172 @@ class CatalogTool:
     def __repr__(self) -> str:
         away = ", deferred" if self.deferred else "" if self.available else ", unavailable"
         return f"<CatalogTool {self.public_name!r}: {self.name!r} of server {self.server!r}{away}>"
+
+
+# --- Convert the result of a tool call into plain values --------------------------------------------------------------
+
+# A `CallToolResult` may contain its data twice: as structured content for programs, and as content parts for models.
+# Servers differ in which of the two they fill, and wrap a value that is not an object as ``{"result": …}``.
+# `result_value` handles these differences.
+
+
+_SAID: Final = 500
+"""Characters of a failed tool's text in the message of the error; the error's result has all of them."""
+
+
+def result_value(result: CallToolResult) -> Any:
+    """Return the result of a tool as plain values: JSON-like data, and `bytes` for binary content.
+
+    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``, because servers wrap values that are
+    not objects in this way. (A tool that returns an object with the single member ``result`` looks the same.)
+
+    Without structured content, each part of the content becomes a value:
+
+    - text becomes a `str`, or the object or array if all of it is JSON; ``"007"`` and ``"true"`` stay text;
+    - images and audio become `bytes`; their media type is in the part at the same index in ``result.content``;
+    - an embedded resource becomes its text or its bytes, in the same way;
+    - a link to a resource becomes a `dict` as on the wire (``uri``, ``name`` …). Nothing is fetched.
+
+    A single part becomes its value, several parts become a list, and a result without parts becomes None.
+
+    Args:
+        result: the return value of `call_tool`.
+
+    Returns:
+        The value. It may share parts with `result`, so modify only a copy.
+
+    Raises:
+        ToolFailed: the tool failed (``is_error``), or a binary part is not base64.
+    """
+    if result.is_error:
+        raise ToolFailed(f"the tool failed{_said(result)}", result=result)
+    structured = result.structured_content
+    if structured is not None:
+        wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+        return structured["result"] if wrapped else structured
+    values = [_part_value(result, place) for place in range(len(result.content))]
+    return values[0] if len(values) == 1 else values or None
+
+
+def _part_value(result: CallToolResult, place: int) -> Any:
+    part = result.content[place]
+    if part.type == "text":
+        return _text_value(part.text)
+    if part.type == "resource":
+        held = part.resource
+        return _text_value(held.text) if hasattr(held, "text") else _decoded(result, place, held.blob)
+    if part.type == "resource_link":
+        return part.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return _decoded(result, place, part.data)
+
+
+def _text_value(text: str) -> Any:
+    """Return the JSON object or array in a text, or the text itself."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return text
+    try:
+        return pydantic_core.from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError):  # TypeError for an unpaired surrogate, which JSON cannot contain
+        return text
+
+
+def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
+    try:
+        return base64.b64decode("".join(data.split()), validate=True)  # some encoders break lines
+    except ValueError as exc:
+        raise ToolFailed(
+            f"part {place + 1} of the tool's result ({result.content[place].type}) is not base64 ({exc}), so its bytes "
+            "are not known; read the part from the error's result, and report this to the server's author",
+            result=result,
+        ) from None
+
+
+def _said(result: CallToolResult) -> str:
+    """Return the text of a failed tool for a message, shortened."""
+    words = "\n".join(part.text for part in result.content if part.type == "text").strip()
+    if not words:
+        return " without a text; see the error's result"
+    if len(words) <= _SAID:
+        return f": {words!r}"
+    return f": {words[:_SAID]!r}… ({len(words)} characters; see the error's result for all of them)"
+
+
+# --- The canonical text of a JSON value, and its hash -----------------------------------------------------------------
+
+# Values that mean the same have the same text. Pins and the identity of a server are hashes of it, and ``uniqueItems``
+# compares it.
+#
+# The members of objects are sorted by name. Strings are not normalized (as by NFC), because a model may read two
+# encodings of the same letter differently. Numbers of the same value have the same text: ``1``, ``1.0`` and ``1e0`` (as
+# in RFC 8785, but integers of any size stay exact). A boolean is never equal to a number.
+
+
+_write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
+
+_DIGITS: Final = 16
+"""Integers with more digits are written in base 16, because Python is slow to write large ones in base 10."""
+
+_PERHAPS_A_NUMBER_TO_REWRITE: Final = re.compile(rf"[0-9][.eE]|[0-9]{{{_DIGITS + 1}}}|NaN|Infinity")
+
+
+def digest(value: Any) -> str:
+    """Return the SHA-256 of a JSON value, as 64 hexadecimal digits."""
+    return hashlib.sha256(canonical_text(value).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def canonical_text(value: Any) -> str:
+    """Return the canonical text of a JSON value, which is JSON itself except for very large integers.
+
+    Parts that are not JSON are written as their `repr`. The nesting depth is not limited, but a value must not contain
+    itself: its text would never end.
+    """
+    # The encoder of the standard library is fast, but it recurses and does not normalize numbers. Use it where neither
+    # matters.
+    try:
+        text = _write(value)
+    except (RecursionError, TypeError, ValueError):
+        return _walked(value)
+    return _walked(value) if _PERHAPS_A_NUMBER_TO_REWRITE.search(text) else text
+
+
+_Piece = tuple[bool, Any]
+"""True and a finished text, or False and a value that must still be written."""
+
+
+def _walked(value: Any) -> str:
+    """Write a value without recursion."""
+    written: list[str] = []
+    pending: list[_Piece] = [(False, value)]
+    while pending:
+        is_text, each = pending.pop()
+        if is_text:
+            written.append(each)
+        elif isinstance(each, Mapping):
+            # Sort by the text of the key, because keys of different types cannot be compared.
+            members = sorted(each.items(), key=lambda member: str(member[0]))
+            pieces = [[(True, _scalar(key)), (True, ":"), (False, member)] for key, member in members]
+            pending += _reversed("{", pieces, "}")
+        elif isinstance(each, (list, tuple)):
+            pending += _reversed("[", [[(False, item)] for item in each], "]")
+        else:
+            written.append(_scalar(each))
+    return "".join(written)
+
+
+def _reversed(opening: str, parts: Iterable[list[_Piece]], closing: str) -> list[_Piece]:
+    """Return the pieces of an object or array in reverse order, for a stack."""
+    pieces: list[_Piece] = [(True, opening)]
+    for place, part in enumerate(parts):
+        pieces += [(True, ","), *part] if place else part
+    pieces.append((True, closing))
+    return pieces[::-1]
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value) if abs(value) < 10**_DIGITS else hex(value)
+    if value is None or isinstance(value, (str, bool, float)):
+        return _write(value)
+    return repr(value)

@@ -14,8 +14,8 @@ import attrs
 from .._errors import ConfigError
 from .._text import plain_text
 from ..config import Ask, Input, LoadedConfig, Rank, check_overrides
+from ..config._sources import stamp_of
 from ..config.formats import Content, load_servers, name_of, read_bytes
-from ..config.sources import stamp_of
 from ._output import Output
 from ._problems import unknown
 from ._trust import require_trust

@@ -11,7 +11,7 @@ import attrs
 import trio
 
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
-from ..config.values import mask_args
+from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..servers.transports import Masker
 from ._output import Output

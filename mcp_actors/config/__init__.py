@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 
 from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import fetch_later, publish
-from ._loaded import LoadedConfig as LoadedConfig
-from ._server import ServerConfig as ServerConfig, check_unique_names as check_unique_names
-from ._source import Rank as Rank, Source as Source
-from .hooks import (
+from ._hooks import (
     AdaptedExtension as AdaptedExtension,
     CallbackContext as CallbackContext,
     Callbacks as Callbacks,
@@ -29,7 +26,14 @@ from .hooks import (
     effective_callbacks as effective_callbacks,
     wrapped as wrapped,
 )
-from .policies import (
+from ._oauth import (
+    OAuth as OAuth,
+    SignInCallback as SignInCallback,
+    TokenStore as TokenStore,
+    is_loopback as is_loopback,
+    is_not_public as is_not_public,
+)
+from ._policies import (
     BreakerPolicy as BreakerPolicy,
     HealthPolicy as HealthPolicy,
     Limits as Limits,
@@ -37,29 +41,29 @@ from .policies import (
     RetryBudget as RetryBudget,
     RetryPolicy as RetryPolicy,
 )
-from .tools import (
+from ._server import (
+    LoadedConfig as LoadedConfig,
+    Rank as Rank,
+    ServerConfig as ServerConfig,
+    Source as Source,
+    check_unique_names as check_unique_names,
+)
+from ._template import Transport as Transport, TransportTemplate as TransportTemplate, speaks_sse as speaks_sse
+from ._tools import (
     ToolContext as ToolContext,
     ToolFilter as ToolFilter,
     ToolPredicate as ToolPredicate,
     permitted as permitted,
 )
-from .transports import (
+from ._transports import (
     Http as Http,
     InProcess as InProcess,
-    OAuth as OAuth,
     Sandbox as Sandbox,
-    SignInCallback as SignInCallback,
     Sse as Sse,
     Stdio as Stdio,
-    TokenStore as TokenStore,
-    Transport as Transport,
-    TransportTemplate as TransportTemplate,
     is_auth_flow as is_auth_flow,
-    is_loopback as is_loopback,
-    is_not_public as is_not_public,
-    speaks_sse as speaks_sse,
 )
-from .values import (
+from ._values import (
     ConfigValue as ConfigValue,
     Secret as Secret,
     expand as expand,
@@ -71,19 +75,14 @@ from .values import (
 )
 
 if TYPE_CHECKING:
+    from ._sources import DirectorySource as DirectorySource, FileSource as FileSource
+    from ._tables import PostgresSource as PostgresSource, SqliteSource as SqliteSource, TableSource as TableSource
     from .formats import (
         Ask as Ask,
         Input as Input,
         check_overrides as check_overrides,
         dump_config as dump_config,
         load_config as load_config,
-    )
-    from .sources import (
-        DirectorySource as DirectorySource,
-        FileSource as FileSource,
-        PostgresSource as PostgresSource,
-        SqliteSource as SqliteSource,
-        TableSource as TableSource,
     )
 
 __all__ = [
@@ -156,12 +155,12 @@ if not TYPE_CHECKING:
         globals(),
         {
             "Ask": ".formats",
-            "DirectorySource": ".sources",
-            "FileSource": ".sources",
+            "DirectorySource": "._sources",
+            "FileSource": "._sources",
             "Input": ".formats",
-            "PostgresSource": ".sources",
-            "SqliteSource": ".sources",
-            "TableSource": ".sources",
+            "PostgresSource": "._tables",
+            "SqliteSource": "._tables",
+            "TableSource": "._tables",
             "check_overrides": ".formats",
             "dump_config": ".formats",
             "load_config": ".formats",

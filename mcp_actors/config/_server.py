@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Any, Final, Literal
+from collections.abc import Hashable, Iterable, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
+from attrs import field, frozen
 from mcp.client import ClientExtension
 from mcp.types import Implementation, Tool
 
 from .._errors import ConfigError
 from .._misuse import explained
 from . import _validators as check
-from .hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
-from .policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
-from .tools import ToolFilter, check_static_tools, to_static_tools
-from .transports import Http, InProcess, Sse, Stdio, Transport, TransportTemplate
+from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
+from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
+from ._template import Transport, TransportTemplate
+from ._tools import ToolFilter, check_static_tools, to_static_tools
+from ._transports import Http, InProcess, Sse, Stdio
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
@@ -274,3 +278,83 @@ def check_unique_names(configs: Iterable[ServerConfig]) -> None:
             problem = f"configurations {first} and {place} have this name; rename one of them"
             message = f"server {config.name!r}: {problem}"
             raise ConfigError(message, source="ServerConfig", path=f"servers.{config.name}")
+
+
+# --- The result of `load_config` --------------------------------------------------------------------------------------
+
+
+def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
+    return MappingProxyType(dict(failed))
+
+
+@frozen
+class LoadedConfig:
+    """The content of a configuration: the valid servers, and an error for each of the others.
+
+    Attributes:
+        servers: the servers in the order of the file, including disabled ones.
+        errors: one `ConfigError` for each invalid entry, in the order of the file; or a single one for the whole file,
+            which has no servers then.
+        warnings: messages about keys without effect, and about risks.
+        source: the absolute path of the file, or ``"a mapping"``.
+        failed: the same errors by the name of the server, or by `source` for the whole file.
+        required: the names in `failed` whose entries say that the server is required for the start of a group.
+    """
+
+    servers: tuple[ServerConfig, ...]
+    errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    source: str = field(default="a mapping", kw_only=True)
+    failed: Mapping[str, ConfigError] = field(factory=dict, converter=_frozen, kw_only=True, repr=False)
+    required: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)
+
+
+# --- The interface of a source of servers (`Source`) ------------------------------------------------------------------
+
+
+class Rank(IntEnum):
+    """The precedence of a source. If several have a server of the same name, the lowest rank wins, then the first."""
+
+    CODE = 0
+    TABLE = 1
+    DIRECTORY = 2
+    FILE = 3
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A place where servers are written down, which `open_servers` reads and, with ``watch=True``, follows.
+
+    `look` and `read` block. A group calls them in a thread, one call at a time for each source, and abandons a call
+    that hangs when the group is left. So they must have timeouts of their own, and limits for what they return.
+
+    Attributes:
+        name: names the source in errors, logs and ``ServerConfig.source``, without credentials. No other source of the
+            group may have the same name.
+        rank: its precedence, if several have a server of the same name.
+        interval: seconds between two looks.
+        settles: whether a change is awaited until two looks in a row are equal, because writers write in pieces.
+    """
+
+    @property
+    def name(self) -> str: ...  # see Attributes
+    @property
+    def rank(self) -> Rank: ...  # see Attributes
+    @property
+    def interval(self) -> float: ...  # see Attributes
+    @property
+    def settles(self) -> bool: ...  # see Attributes
+
+    def look(self) -> Hashable:
+        """Return a value that differs from an earlier one if `read` may return something else now.
+
+        Raises:
+            ConfigError: the source cannot be reached.
+        """
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        """Return what is written there: one part, or one for each file of a directory.
+
+        Raises:
+            ConfigError: the source cannot be reached.
+        """

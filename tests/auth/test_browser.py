@@ -21,7 +21,7 @@ import trio
 
 from mcp_actors import open_servers
 from mcp_actors.auth import _receiver, open_browser
-from mcp_actors.auth._failures import Refused
+from mcp_actors.auth._exchange import Refused
 
 from .authority import Authority
 from .test_sign_in import whoami

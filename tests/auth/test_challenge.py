@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, strategies
 from mcp.client.auth.utils import extract_field_from_www_auth
 
-from mcp_actors.auth._challenge import Challenge, read_challenge
-from mcp_actors.auth._failures import Refused
+from mcp_actors.auth._exchange import Challenge, Refused, read_challenge
 
 URL = "https://mcp.example/metadata"
 

@@ -16,7 +16,7 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from mcp_actors.auth import OAuth
-from mcp_actors.auth._sign_in_record import key_of
+from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import PAUSE, OAuthTokens
 
 from .test_hostile_answers import STORED, URL, Memory, Servers

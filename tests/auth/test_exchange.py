@@ -6,8 +6,7 @@ import httpx2
 import pytest
 
 from mcp_actors.auth import Exchange, OAuth
-from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL
-from mcp_actors.auth._failures import Refused, Unreachable
+from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL, Refused, Unreachable
 
 
 def exchange(url: str, answer: httpx2.Response) -> Exchange:

@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError, open_servers
 from mcp_actors.auth import FileTokenStore, OAuth, SignInRequired
-from mcp_actors.auth._sign_in_record import key_of
+from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import PAUSE, OAuthTokens
 
 from ..forkserver import run_python

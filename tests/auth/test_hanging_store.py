@@ -18,8 +18,8 @@ from trio.testing import MockClock
 
 from mcp_actors import ConnectFailed, open_servers
 from mcp_actors._user_files import replace_file
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _lock, _stores, sign_in, sign_out
-from mcp_actors.auth._lock import PATIENCE, StoreBusy
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _stores, _stores as _lock, sign_in, sign_out
+from mcp_actors.auth._stores import PATIENCE, StoreBusy
 
 from .authority import Authority
 from .test_hostile_answers import NEW, STORED, URL, Servers, pasted

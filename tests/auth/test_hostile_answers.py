@@ -19,10 +19,10 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError, ConnectFailed
-from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _lock, _stores
+from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _stores, _stores as _lock
 from mcp_actors.auth._exchange import Exchange
 from mcp_actors.auth._sign_in import CHALLENGE, sign_in
-from mcp_actors.auth._sign_in_record import key_of
+from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
 from .authority import no_page

@@ -13,7 +13,7 @@ import trio.testing
 from trio.testing import MockClock
 
 from mcp_actors.auth import _receiver
-from mcp_actors.auth._failures import Refused
+from mcp_actors.auth._exchange import Refused
 from mcp_actors.auth._receiver import MOST, PATIENCE, Receiver, open_receiver, parameters_of, split
 
 STATE = "the-state-of-this-sign-in"

@@ -16,7 +16,7 @@ from attrs import define
 from mcp_actors.auth import SignInFailed
 from mcp_actors.auth._flow import refresh
 from mcp_actors.auth._sign_in import sign_in
-from mcp_actors.auth._sign_in_record import SignedIn
+from mcp_actors.auth._stores import SignedIn
 from mcp_actors.auth._tokens import OAuthTokens
 
 from .test_hostile_answers import ISSUER, STORED, URL, Memory, Servers, pasted

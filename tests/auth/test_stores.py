@@ -19,9 +19,9 @@ import trio
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError, ConnectFailed
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _lock, sign_in
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _stores as _lock, sign_in
 from mcp_actors.auth._sign_in import signed_in as find
-from mcp_actors.auth._sign_in_record import SignedIn, key_of
+from mcp_actors.auth._stores import SignedIn, key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
 from ..forkserver import run_python

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.catalog.values._canonical import _walked, canonical_text, digest
-from mcp_actors.catalog.values._frozen import freeze
+from mcp_actors.catalog._tools import _walked, canonical_text, digest, freeze
 
 scalars = st.none() | st.booleans() | st.integers() | st.integers(10**15, 10**20) | st.floats() | st.text(max_size=5)
 values = st.recursive(

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given, strategies as st
 
-from mcp_actors.catalog import NameCollision, assign_names
-from mcp_actors.catalog.names import _public as _names
-from mcp_actors.catalog.names._book import NameBook, ToolName
+from mcp_actors.catalog import NameCollision, _names, assign_names
+from mcp_actors.catalog._names import NameBook, ToolName
 
 TEMPLATES = ["mcp__{server}__{tool}", "{server}_{tool}", "{tool}", "{tool}-{server}", "x" * 80 + "{tool}"]
 

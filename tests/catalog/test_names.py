@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given, strategies as st
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import assign_names, public_name
-from mcp_actors.catalog.names import _public as _names
+from mcp_actors.catalog import _names, assign_names, public_name
 
 from ..messages import Said
 

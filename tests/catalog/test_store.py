@@ -16,9 +16,8 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import Pins
-from mcp_actors.catalog.store import _store
-from mcp_actors.catalog.store._store import CatalogStore, RememberedCatalog, default_directory
+from mcp_actors.catalog import Pins, _pins as _store
+from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog, default_directory
 
 from ..messages import Said
 

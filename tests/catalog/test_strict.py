@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors.catalog import CatalogTool, strict_schema
-from mcp_actors.catalog.values._frozen import freeze
+from mcp_actors.catalog._tools import freeze
 
 from ..messages import Said
 

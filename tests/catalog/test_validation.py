@@ -27,8 +27,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, model_serializer
 
 from mcp_actors import InvalidArguments, InvalidResult, ServerError
-from mcp_actors.catalog import ToolChecks, Validation
-from mcp_actors.catalog.schemas import _dialects, _validation
+from mcp_actors.catalog import ToolChecks, Validation, _schemas as _dialects, _validation
 
 from ..messages import Said
 from ..processor_time import takes_less_than

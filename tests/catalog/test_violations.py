@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from mcp_actors.catalog.schemas._schema import Schema
-from mcp_actors.catalog.schemas._violations import Path, dotted, kind_of
+from mcp_actors.catalog._schemas import Path, Schema, dotted, kind_of
 
 
 def told(schema: Any, value: Any) -> str:

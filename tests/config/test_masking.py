@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors import ConfigError, Http, Stdio
-from mcp_actors.config.values._masking import mask_args, mask_url
+from mcp_actors.config._values import mask_args, mask_url
 
 from ..processor_time import takes_less_than
 

@@ -8,7 +8,7 @@ import pytest
 from mcp.types import Icon, Tool, ToolAnnotations, ToolExecution
 
 from mcp_actors.catalog import pin
-from mcp_actors.catalog._entries import place_of
+from mcp_actors.catalog._snapshot import place_of
 from mcp_actors.servers.tools import KnownTool, known_tools
 
 from ..calls import calls_in

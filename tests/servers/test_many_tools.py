@@ -13,7 +13,7 @@ from mcp.types import Tool
 
 from mcp_actors import InProcess, ServerConfig, Stdio, ToolFilter, open_servers
 from mcp_actors.catalog import Pins, PinVerdict, judge
-from mcp_actors.catalog.names import DEFAULT_NAMING, NameBook, ToolName
+from mcp_actors.catalog._names import DEFAULT_NAMING, NameBook, ToolName
 from mcp_actors.servers.tools import KnownTool, _admission
 from mcp_actors.servers.tools._catalog import Reporter, ServerCatalog, _difference
 

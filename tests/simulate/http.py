@@ -19,7 +19,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from mcp_actors import Http
 from mcp_actors.auth import OAuth
-from mcp_actors.auth._sign_in_record import SignedIn
+from mcp_actors.auth._stores import SignedIn
 
 from .worker import SUBSCRIPTION, Json, Worker
 

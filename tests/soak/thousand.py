@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from mcp_actors import ServerConfig, Stdio, open_servers
-from mcp_actors.catalog.store import CatalogStore, RememberedCatalog
+from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog
 from mcp_actors.servers.tools import fingerprint
 from mcp_actors.servers.tools._identity import launch_pin
 

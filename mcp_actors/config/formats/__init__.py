@@ -7,23 +7,27 @@ Programs call `load_config`; the command line and ``sources`` also use its parts
 from __future__ import annotations
 
 from ._dump import dump_config as dump_config
-from ._env_file import read_env_file as read_env_file
+from ._file import (
+    Content as Content,
+    JsonObject as JsonObject,
+    bad as bad,
+    child as child,
+    decode as decode,
+    did_you_mean as did_you_mean,
+    file_name as file_name,
+    found as found,
+    nearest as nearest,
+    permission_warnings as permission_warnings,
+    read_bytes as read_bytes,
+    read_env_file as read_env_file,
+)
 from ._inputs import Ask as Ask, Input as Input
+from ._keys import WITH_EFFECT as WITH_EFFECT
 from ._load import (
     Entry as Entry,
+    check_overrides as check_overrides,
     load_config as load_config,
     load_entries as load_entries,
     load_servers as load_servers,
-)
-from ._overrides import check_overrides as check_overrides
-from ._places import bad as bad, child as child, did_you_mean as did_you_mean, found as found, nearest as nearest
-from ._sections import name_of as name_of
-from .entry import WITH_EFFECT as WITH_EFFECT
-from .file import (
-    Content as Content,
-    JsonObject as JsonObject,
-    decode as decode,
-    file_name as file_name,
-    permission_warnings as permission_warnings,
-    read_bytes as read_bytes,
+    name_of as name_of,
 )

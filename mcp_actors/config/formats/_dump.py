@@ -12,11 +12,14 @@ from mcp.types import Tool
 from ..._collapse import first_of
 from ..._errors import ConfigError
 from ..._misuse import explained
+from .._oauth import OAuth
 from .._server import ServerConfig, check_unique_names
-from ..transports import Http, InProcess, OAuth, Sse, Stdio, TransportTemplate, is_auth_flow
-from ..values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
-from ._sections import predefined
-from .entry import SETTINGS, Nameable
+from .._template import TransportTemplate
+from .._transports import Http, InProcess, Sse, Stdio, is_auth_flow
+from .._values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
+from ._entry import Nameable
+from ._keys import SETTINGS
+from ._load import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")

@@ -11,8 +11,8 @@ import attrs
 
 from ..._collapse import caused_by
 from ..._errors import ConfigError
-from ..values import Secret
-from ._places import child, found
+from .._values import Secret
+from ._file import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED: Final = 10  # inputs in a message

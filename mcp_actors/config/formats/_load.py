@@ -2,36 +2,284 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
 from typing import Any, Final
 
 import attrs
 
 from ..._errors import ConfigError
 from ..._misuse import explained
-from .._loaded import LoadedConfig
-from .._server import ServerConfig
-from ..values import FROM_FILE
-from ._env_file import read_env_file
-from ._inputs import Ask, Inputs
-from ._overrides import apply_overrides
-from ._places import bad, child, found
-from ._sections import OF_VS_CODE, find_sections, inputs_of, name_of, predefined, project_of
-from .entry import SETTINGS, Surroundings, is_enabled, read_entry
-from .file import (
+from .._server import LoadedConfig, ServerConfig
+from .._values import FROM_FILE
+from ._entry import is_enabled, read_entry
+from ._file import (
     Content,
+    bad,
     check_numbers,
     check_size,
+    child,
     decode,
+    did_you_mean,
     file_name,
+    found,
     parse,
     permission_warnings,
     read_bytes,
+    read_env_file,
+    repeated,
     repeated_keys,
+    shown_key,
 )
+from ._inputs import Ask, Inputs
+from ._keys import SERVER, SETTABLE, SETTINGS, TRANSPORT, Surroundings
+
+# --- Apply the environment variables that override single values (``MCP_ACTORS__…``) ----------------------------------
+
+# ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for every character that a
+# variable cannot have. Two servers, or a server and a field, may so have the same name in a variable; such a variable
+# is refused, and never applied to the first server that fits.
+
+
+PREFIX: Final = "MCP_ACTORS__"
+
+_TEXTS: Final = frozenset({"command", "cwd", "url", "type"})
+_SECRETS: Final = frozenset({"env", "headers", "auth"})
+_IN_ENTRY: Final = _TEXTS | _SECRETS | {"args", "enabled", "required"}
+_FIELDS: Final = {field.upper(): field for field in _IN_ENTRY | SETTABLE}
+
+_SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
+    "auth": ("bearer_token", "bearer_token_env_var", "oauth"),
+    "enabled": ("disabled",),
+    "type": ("transport",),
+}
+
+
+@attrs.frozen
+class Override:
+    """A variable that fits a server: the field that it sets, and the key in it (empty for the field itself)."""
+
+    variable: str
+    server: str
+    field: str
+    key: str = ""
+
+
+def apply_overrides(server: str, entry: object, environ: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
+    """Return an entry with the values that the environment overrides, and the names of these variables."""
+    found = [each for each in _fitting(server, environ) if each.field]
+    if not found:
+        return entry, ()
+    if isinstance(entry, str):
+        entry = {"url" if "://" in entry else "command": entry}
+    if not isinstance(entry, Mapping):
+        return entry, ()
+    changed = dict(entry)
+    for each in found:
+        _apply(changed, each, environ[each.variable])
+    return changed, tuple(each.variable for each in found)
+
+
+def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dict[str, ConfigError]:
+    """Return the error of each variable that fits no server or field, or more than one.
+
+    Args:
+        servers: the names of all servers.
+        environ: the environment.
+
+    Returns:
+        The errors by the name of the variable; or, if it fits several servers, by the name of each of them.
+    """
+    failed = {}
+    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+        fits = [each for server in servers for each in _fitting(server, environ) if each.variable == variable]
+        known = [each for each in fits if each.field]
+        names = " and ".join(repr(each.server) for each in known or fits)
+        if len(known) > 1:
+            problem = f"this fits the servers {names}; rename one of them"
+        elif known:
+            continue
+        elif fits:
+            word = variable.removeprefix(f"{PREFIX}{_normal(fits[0].server)}__").partition("__")[0]
+            near = did_you_mean(word, _FIELDS)
+            problem = f"server {names} has no field {word!r} that can be set{near}"
+        else:
+            word = variable.removeprefix(PREFIX).partition("__")[0]
+            near = did_you_mean(word, map(_normal, servers))
+            problem = f"there is no server {word!r}{near}; its servers are: {', '.join(servers) or 'none'}"
+        error = ConfigError(f"environment variable {variable}: {problem}", source="environment", path=variable)
+        failed.update(dict.fromkeys((each.server for each in known) if known else (variable,), error))
+    return failed
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", name.upper())
+
+
+def _fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
+    """Yield the variables that begin with a server; those that name no field of it have an empty field."""
+    prefix = f"{PREFIX}{_normal(server)}__"
+    for variable in sorted(environ):
+        if variable.startswith(prefix):
+            word, _, key = variable.removeprefix(prefix).partition("__")
+            yield Override(variable, server, _FIELDS.get(word, ""), key)
+
+
+def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
+    field, key = override.field, override.key
+    # A credential is referred to, so that it is resolved at each connect, masked by its name, and never written down.
+    value = f"${{{override.variable}}}" if field in _SECRETS else text if field in _TEXTS else _value(text)
+    settings = entry.get(SETTINGS)
+    settings = dict(settings) if isinstance(settings, Mapping) else {}
+    into = entry if field in _IN_ENTRY else settings
+    if key:
+        value = _with(into.get(field), field, key, value)
+    else:
+        for name in _names_of(field):
+            entry.pop(name, None)
+            settings.pop(name, None)
+    into[field] = value
+    if settings or into is settings:
+        entry[SETTINGS] = settings
+    else:
+        entry.pop(SETTINGS, None)
+
+
+def _names_of(field: str) -> Iterator[str]:
+    """Yield the keys that set a field, in the words of every program."""
+    yield field
+    yield from _SYNONYMS.get(field, ())
+    yield from (key for keys in (TRANSPORT, SERVER) for key, target in keys.items() if target == field)
+
+
+def _with(within: object, field: str, key: str, value: object) -> dict[str, object]:
+    """Return an object with one value changed, under the spelling of the key that it has there."""
+    values = dict(within) if isinstance(within, Mapping) else {}
+    spelled = next((name for name in values if isinstance(name, str) and _normal(name) == key), None)
+    if spelled is None:
+        spelled = key if field == "env" else key.replace("_", "-") if field == "headers" else key.lower()
+    return {**values, spelled: value}
+
+
+def _value(text: str) -> object:
+    """Return a value as JSON, and a word that is not JSON as a str."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+
+
+# --- Find the servers in a document, and their names and project folder -----------------------------------------------
+
+
+SECTIONS: Final[Mapping[str, str]] = {
+    "mcpServers": "Claude, Cursor and others",
+    "servers": "VS Code",
+    "context_servers": "Zed",
+    "mcp_servers": "Codex",
+}
+"""Top-level key → the programs that write it."""
+
+_LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
+OF_VS_CODE: Final = ("servers", "mcp.servers")
+"""The places of sections that VS Code writes, where ``~`` is expanded in arguments too."""
+
+_EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME: Final = 64
+_LOOKED_AT: Final = 100  # keys of a document that are searched for a misspelling
+
+
+def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the parts of a document that map names to entries, each with its place.
+
+    Raises:
+        ConfigError: there is no such part, or one is not an object or appears twice.
+    """
+    if twice := [key for key in repeated_keys(document) if key in SECTIONS]:
+        raise repeated(source, "", tuple(twice))
+    within = document.get("mcp")
+    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
+        return [("mcp.servers", within["servers"])]  # VS Code's settings.json
+    given = [(key, document[key]) for key in SECTIONS if key in document]
+    if not given and document and all(map(_looks_like_entry, document.values())):
+        return [("", document)]
+    if not given:
+        raise bad(source, "", _nothing_found(document))
+    for key, section in given:
+        if section is not None and not isinstance(section, Mapping):
+            raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
+    return [(key, section) for key, section in given if section is not None]
+
+
+def inputs_of(document: Mapping[str, Any]) -> object:
+    """Return the definitions of the inputs that a document asks for."""
+    within = document.get("mcp")
+    return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
+
+
+def _looks_like_entry(value: object) -> bool:
+    return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
+
+
+def _nothing_found(document: Mapping[str, Any]) -> str:
+    first = list(islice(document, _LOOKED_AT))
+    near = next(filter(None, (did_you_mean(key, SECTIONS) for key in first)), "")
+    expected = ", ".join(f"{key!r} ({who})" for key, who in SECTIONS.items())
+    keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
+    return f"no servers found; expected one of the keys {expected}, found {keys}{near}"
+
+
+def name_of(source: str, path: str, key: object) -> str:
+    """Return the name of a server: its key, with invalid characters replaced by ``_``.
+
+    Raises:
+        ConfigError: the key is not a str, or no valid name remains.
+    """
+    if not isinstance(key, str):
+        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
+    name = _NOT_IN_NAMES.sub("_", key).strip("_") if _NOT_IN_NAMES.search(key) else key
+    if not name or len(name) > _LONGEST_NAME:
+        problem = "is empty" if not key else "is too long" if name else "has no character that a name may have"
+        allowed = f"use 1 to {_LONGEST_NAME} of the characters A-Z a-z 0-9 _ . -"
+        raise bad(source, child(path, key), f"the name of this server {problem}; {allowed}")
+    return name
+
+
+def project_of(file: str | None) -> str | None:
+    """Return the folder of the project that a file belongs to, in which its servers are started.
+
+    Return None for any other file: a file in the home folder is for all projects.
+    """
+    if file is None:
+        return None
+    path, workspace = Path(os.path.abspath(file)), _workspace(file)
+    in_project = path.name == ".mcp.json" or path.parent.name in _EDITOR_FOLDERS
+    return str(workspace) if in_project and workspace != Path(os.path.expanduser("~")) else None
+
+
+def _workspace(file: str) -> Path:
+    folder = Path(os.path.abspath(file)).parent
+    return folder.parent if folder.name in _EDITOR_FOLDERS else folder
+
+
+def predefined(file: str | None) -> dict[str, str]:
+    """Return the variables that editors define for their files and that mean something without the editor."""
+    workspace = _workspace(file) if file is not None else Path.cwd()
+    return {
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "userHome": os.path.expanduser("~"),
+        "pathSeparator": os.sep,
+        "/": os.sep,
+    }
+
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""

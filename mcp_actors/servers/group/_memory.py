@@ -29,8 +29,8 @@ from pydantic_core import ValidationError
 
 from ..._foreign import Log
 from ...catalog import Pins
-from ...catalog.store import RememberedCatalog
-from ...catalog.values import freeze
+from ...catalog._pins import RememberedCatalog
+from ...catalog._tools import freeze
 from ...kernel import Actor
 from ..basics import NoThread, run_in_thread
 from ..policy import Era
@@ -40,7 +40,7 @@ from ..tools import KnownTool, fingerprint, launch_pin
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
-    from ...catalog.store import CatalogStore
+    from ...catalog._pins import CatalogStore
     from ...config import ServerConfig
     from ...kernel import Event
     from ..basics import Upkeep

@@ -25,8 +25,8 @@ from ..._errors import ConfigError, ServerError
 from ..._foreign import Log
 from ..._misuse import check_flavor, is_number, opens_block
 from ...catalog import check_naming
-from ...catalog.names import DEFAULT_NAMING
-from ...catalog.store import CatalogStore, default_directory
+from ...catalog._names import DEFAULT_NAMING
+from ...catalog._pins import CatalogStore, default_directory
 from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, open_supervisor
 from ..basics import ClosingOrder, Signals, bad_option, name_of, open_background

@@ -28,7 +28,7 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorStopped
-from ...catalog.names import DEFAULT_NAMING
+from ...catalog._names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
 from ..basics import Certificates, Upkeep

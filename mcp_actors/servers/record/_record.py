@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from attrs import define, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
-from ...catalog.names import DEFAULT_NAMING
+from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed, Starting
 from ..basics import Capacity, Certificates

@@ -14,7 +14,7 @@ from mcp.types import (
 )
 
 from ..._misuse import explained_methods
-from ...catalog.schemas import kind_of
+from ...catalog._schemas import kind_of
 from ...config import mask_url
 from ..record import require
 from ..requests import (

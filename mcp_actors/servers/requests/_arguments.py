@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..._errors import InvalidArguments
-from ...catalog.schemas import dotted, kind_of
+from ...catalog._schemas import dotted, kind_of
 
 _SHOWN: Final = 40  # characters of a name or value that an error shows: enough to recognize it
 

@@ -10,9 +10,9 @@ import os
 from typing import TYPE_CHECKING
 
 from ...catalog import identity_pin
-from ...catalog.values import digest
+from ...catalog._tools import digest
 from ...config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
-from ...config.values import mask_args
+from ...config._values import mask_args
 
 if TYPE_CHECKING:
     from ...config import ServerConfig, Transport

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 from attrs import field, frozen
 
 from ...catalog import CatalogEntry, pin
-from ...catalog.names import DEFAULT_NAMING
+from ...catalog._names import DEFAULT_NAMING
 from ..basics import TimeSlice
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..._errors import ConfigError, ConnectFailed
 from ...config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
-from ...config.transports import INHERITED, variables_of
+from ...config._template import INHERITED, variables_of
 from ..basics import Capacity, Certificates
 from . import http
 from ._in_process import open_in_process_link

@@ -11,8 +11,8 @@ import pytest
 
 from mcp_actors import ConfigError, Http, Stdio, load_config, open_servers
 from mcp_actors.config import TransportTemplate, dump_config
+from mcp_actors.config._template import variables_of
 from mcp_actors.config.formats import read_env_file
-from mcp_actors.config.transports import variables_of
 
 from ...messages import Said
 

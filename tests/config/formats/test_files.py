@@ -13,7 +13,7 @@ import pytest
 
 from mcp_actors import ConfigError
 from mcp_actors.config import DirectorySource, FileSource, SqliteSource, load_config
-from mcp_actors.config.formats.file import _source
+from mcp_actors.config.formats import _file as _source
 
 from ...messages import Said
 from .writing import load, write

@@ -15,9 +15,9 @@ from hypothesis import given, settings, strategies as st
 
 from mcp_actors import ConfigError
 from mcp_actors.config import LoadedConfig, TransportTemplate, load_config
-from mcp_actors.config.formats._sections import SECTIONS
-from mcp_actors.config.formats.entry import _keys
-from mcp_actors.config.formats.entry._settings import SETTABLE
+from mcp_actors.config.formats import _keys
+from mcp_actors.config.formats._keys import SETTABLE
+from mcp_actors.config.formats._load import SECTIONS
 
 CANARY = "s3cret-canary"
 """The value of every secret, which must not be shown anywhere."""

@@ -10,7 +10,7 @@ import pytest
 
 from mcp_actors import Backoff, BreakerPolicy, HealthPolicy, Http, RestartPolicy, RetryPolicy, ServerConfig, Stdio
 from mcp_actors.config import RetryBudget, load_config
-from mcp_actors.config.formats.entry._settings import SETTABLE
+from mcp_actors.config.formats._keys import SETTABLE
 
 from ...messages import Said
 from .writing import load, one, wrong

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mcp_actors.config import load_config
-from mcp_actors.config.formats.entry import _keys
-from mcp_actors.config.formats.entry._settings import SETTABLE
+from mcp_actors.config.formats import _keys
+from mcp_actors.config.formats._keys import SETTABLE
 
 from .writing import load
 

@@ -22,7 +22,7 @@ import pytest
 from attrs import define
 
 from mcp_actors import ConfigError, Http, Stdio
-from mcp_actors.config import PostgresSource, SqliteSource, TableSource
+from mcp_actors.config import PostgresSource, SqliteSource, TableSource, _tables
 
 from ...messages import Said
 
@@ -266,8 +266,7 @@ def test_a_table_that_is_missing_is_an_error(postgres: Tables, said: Said) -> No
 def test_a_lock_is_not_waited_for_longer_than_the_timeout(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    for module in ("_sqlite", "_postgres"):
-        monkeypatch.setattr(sys.modules[f"mcp_actors.config.sources.{module}"], "TIMEOUT", 0.05)
+    monkeypatch.setattr(_tables, "TIMEOUT", 0.05)
     if isinstance(tables.source, PostgresSource):
         import psycopg
 
@@ -286,8 +285,7 @@ def test_a_lock_is_not_waited_for_longer_than_the_timeout(
 def test_a_statement_does_not_run_longer_than_the_timeout(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    for module in ("_sqlite", "_postgres"):
-        monkeypatch.setattr(sys.modules[f"mcp_actors.config.sources.{module}"], "TIMEOUT", 0.05)
+    monkeypatch.setattr(_tables, "TIMEOUT", 0.05)
     tables.execute("DROP TABLE mcp_servers")
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     tables.execute(f"CREATE VIEW mcp_servers AS SELECT 'a' AS name, '{{}}' AS spec, ({endless}) AS enabled")

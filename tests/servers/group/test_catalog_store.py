@@ -29,8 +29,8 @@ from mcp_actors import (
     ToolsChanged,
     open_servers,
 )
-from mcp_actors.catalog.store import _store
-from mcp_actors.catalog.store._store import CatalogStore, RememberedCatalog
+from mcp_actors.catalog import _pins as _store
+from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog
 from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer

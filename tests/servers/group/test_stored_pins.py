@@ -9,7 +9,7 @@ import attrs
 import pytest
 
 from mcp_actors import ServerConfig, ServerGroup, open_servers
-from mcp_actors.catalog.store import _store
+from mcp_actors.catalog import _pins as _store
 from mcp_actors.servers.group import _roster
 
 from ..changing import shown

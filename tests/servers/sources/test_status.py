@@ -15,7 +15,7 @@ from trio.testing import MockClock
 
 from mcp_actors import LoadedConfig, open_servers
 from mcp_actors.config import SqliteSource
-from mcp_actors.config.sources import TableSource
+from mcp_actors.config._tables import TableSource
 
 from ..houses import House
 

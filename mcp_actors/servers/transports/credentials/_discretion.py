@@ -19,7 +19,7 @@ from pydantic_core import ValidationError
 
 from ...._text import plain_text
 from ....config import mask_url
-from ....config.values import ExpandedUrl
+from ....config._values import ExpandedUrl
 from ...basics import LOGGERS
 from ._masker import Masker, first_of
 

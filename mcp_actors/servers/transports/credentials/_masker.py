@@ -27,8 +27,8 @@ from pydantic_core import ValidationError
 
 from ...._errors import McpActorsError
 from ...._text import HIDDEN, UnparsedText, indented, one_line, plain_text
-from ....config.transports import secrets_in
-from ....config.values import MASK
+from ....config._template import secrets_in
+from ....config._values import MASK
 
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""

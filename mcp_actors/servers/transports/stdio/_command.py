@@ -17,7 +17,7 @@ from pathlib import PureWindowsPath
 from typing import Final
 
 from ...._errors import ConnectFailed
-from ....config.transports import INHERITED
+from ....config._template import INHERITED
 from ...basics import own_shortage, shortage_of
 
 _REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"

@@ -24,7 +24,7 @@ import trio
 
 from ...._foreign import Log
 from ....config import resolve_env
-from ....config.values import hidden_args
+from ....config._values import hidden_args
 from ...basics import Background, ConnectionOver, open_background, own_shortage
 from .._link import Lifeline, Link, Obituary
 from ..credentials import Masker, discreet, install_filters, resolve_credentials

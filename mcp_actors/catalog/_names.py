@@ -1,0 +1,335 @@
+"""Public names of tools, and the book that keeps them.
+
+Imported by the snapshot, and for its default by the groups that take a template. This room uses nothing of the folder
+around it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain
+from json.encoder import encode_basestring_ascii as _quoted
+from operator import attrgetter
+from string import Formatter
+from sys import intern
+from typing import Final, NamedTuple
+
+import attrs
+
+from .._errors import ConfigError
+
+# --- Public names of tools, valid for every model provider ------------------------------------------------------------
+
+# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. The names that servers give to their tools, and the
+# configured names of servers, have no such limits. So some must be changed, and then two may be equal. A name that
+# could mean more than one tool therefore ends in a short hash of the server's configured name and the tool's own name:
+#
+# - a name in which a character was replaced, or which was shortened;
+# - a name of a tool whose server's name contains ``__`` or ends in ``_``, so that it is not clear where the tool's own
+#   name begins;
+# - a name that looks as if it ended in such a hash;
+# - all names that are still equal to each other (possible with a template that hides where the tool's name begins).
+#
+# So with the default template a name depends only on the names of the server and the tool (unless two hashes are
+# equal): it does not change when other servers are added or removed, and no server can take the name of another
+# server's tool. Nothing depends on the order in which tools are listed.
+
+
+DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
+"""The default template of public names."""
+
+MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers' tool names
+
+_SEPARATOR: Final = "__"
+_HASH_LENGTH: Final = 8  # hexadecimal digits
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+_LOOKS_HASHED: Final = re.compile(rf".*_[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
+
+ToolKey = tuple[str, str]
+"""The configured name of a server, and its own name of a tool."""
+
+
+def public_name(server: str, tool: str, naming: str = DEFAULT_NAMING) -> str:
+    """Return the public name of one tool, regardless of other tools.
+
+    With the default template this is the name from `assign_names`, unless two hashes are equal.
+
+    Args:
+        server: the server's configured name.
+        tool: the server's own name of the tool.
+        naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
+
+    Raises:
+        ConfigError: `naming` is not a valid template.
+    """
+    check_naming(naming)
+    return base_name(server, tool, naming)
+
+
+def base_name(server: str, tool: str, naming: str) -> str:
+    """Do as `public_name` does, for a template that has been checked."""
+    return plain_name(server, tool, naming) or hashed_name(server, tool, naming)
+
+
+def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict[ToolKey, str]:
+    """Return a unique public name for every tool.
+
+    Args:
+        tools: the tools as ``(server, tool)``; duplicates are ignored.
+        naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
+
+    Returns:
+        The names in the order of `tools`. The name of a tool does not depend on that order.
+
+    Raises:
+        ConfigError: `naming` is not a valid template.
+    """
+    check_naming(naming)
+    return distinct({key: base_name(*key, naming) for key in dict.fromkeys(tools)}, naming)
+
+
+def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
+    """Return the names with another hash in each of those that are equal; see `base_name`."""
+    attempts: Counter[ToolKey] = Counter()
+    names = dict(names)
+    # A plain name never looks hashed, so equal names are either all plain or all hashed. Plain names get a hash, and
+    # equal hashes (one chance in four billion, or a malicious server) get another one. All of the equal names change,
+    # not all but one: otherwise a server could take over the plain name of another server's tool.
+    while colliding := _colliding(names):
+        for key in colliding:
+            names[key] = hashed_name(*key, naming, attempts[key])
+            attempts[key] += 1
+    return names
+
+
+def _colliding(names: dict[ToolKey, str]) -> list[ToolKey]:
+    uses = Counter(names.values())
+    return [key for key, name in names.items() if uses[name] > 1]
+
+
+def check_naming(naming: object) -> None:
+    """Refuse a template that cannot make valid, distinct names.
+
+    Raises:
+        ConfigError: it has no ``{tool}``, an unknown field, or a character that a public name cannot have.
+    """
+    if not isinstance(naming, str):
+        raise _bad_naming(f"naming is a {type(naming).__name__}; give a str such as {DEFAULT_NAMING!r}")
+    remedy = "use {tool}, {server} and the characters A-Z a-z 0-9 _ -, for example 'mcp__{server}__{tool}'"
+    try:
+        pieces = list(Formatter().parse(naming))
+    except ValueError as exc:
+        raise _bad_naming(f"naming={naming!r} cannot be parsed ({exc}); {remedy}") from None
+    fields = [field for _, field, _, _ in pieces if field is not None]
+    if unknown := sorted({*fields} - {"server", "tool"}):
+        raise _bad_naming(f"naming={naming!r} has the unknown field {{{unknown[0]}}}; {remedy}")
+    if "tool" not in fields:
+        raise _bad_naming(f"naming={naming!r} has no {{tool}}, so all tools of a server would have one name; {remedy}")
+    literal = "".join(text for text, _, _, _ in pieces)
+    if _ILLEGAL.search(literal) or any(spec or conversion for _, _, spec, conversion in pieces):
+        raise _bad_naming(f"naming={naming!r} contains characters that a tool's name cannot have; {remedy}")
+
+
+def _bad_naming(message: str) -> ConfigError:
+    return ConfigError(message, path="naming")
+
+
+def plain_name(server: str, tool: str, naming: str) -> str | None:
+    """Return the name without a hash, or None if it could also mean another tool."""
+    name = naming.format(server=server, tool=tool)
+    blurred = _SEPARATOR in server + "_"
+    legal = 0 < len(name) <= MAX_LENGTH and not _ILLEGAL.search(name)
+    return name if legal and not blurred and not _LOOKS_HASHED.fullmatch(name) else None
+
+
+def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
+    """Return the name with a hash at its end, which depends on `attempt`."""
+    # JSON separates the parts unambiguously, whatever they contain. `json.dumps` would write the same in 2 µs more.
+    identity = f"[{_quoted(server)}, {_quoted(tool)}{f', {attempt}' if attempt else ''}]"
+    digest = hashlib.sha256(identity.encode("ascii")).hexdigest()[:_HASH_LENGTH]
+    readable = _ILLEGAL.sub("_", naming.format(server=server, tool=tool))
+    return f"{readable[: MAX_LENGTH - 1 - _HASH_LENGTH]}_{digest}"
+
+
+# --- The public names of all tools, updated incrementally (`NameBook`) ------------------------------------------------
+
+# The rules are those of ``_public``. Tools with *similar* names form a group; only tools of one group can get the same
+# name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the
+# change.
+#
+# The part that depends on one tool alone is derived before (`ToolName`), tool by tool, which takes some microseconds.
+
+
+_ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
+_NAMED: Final = 8  # tools that one message names
+
+_COMPARED: Final = 128
+"""Characters of a tool's name that are compared, twice as many as a public name has; normalizing more takes long."""
+
+
+@attrs.frozen
+class NameCollision:
+    """Tools whose public names differ only in a hash, or in upper and lower case.
+
+    Their own names differ only in case, in how letters are composed, or in characters that public names cannot have.
+    Their public names are unique, but people and models may confuse them.
+
+    Attributes:
+        tools: the tools as ``(server, name)``, sorted.
+        public_names: their public names, in the same order.
+    """
+
+    tools: tuple[ToolKey, ...]
+    public_names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        pairs = list(zip(self.tools, self.public_names, strict=True))
+        named = [f"{tool!r:.80} of server {server!r} (here {name!r})" for (server, tool), name in pairs[:_NAMED]]
+        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
+        return f"tools with similar names: {', '.join(named)}{more}"
+
+
+class ToolName(NamedTuple):
+    """The names of one tool that depend on no other tool.
+
+    Attributes:
+        key: the name of its server, and its own name.
+        base: its public name, unless other tools have similar ones.
+        alike: the same for all tools with similar names.
+        hashed: its public name if that of another tool would be the same.
+    """
+
+    key: ToolKey
+    base: str
+    alike: str
+    hashed: str
+
+    @classmethod
+    def of(cls, key: ToolKey, naming: str) -> ToolName:
+        """Derive the names of a tool, with a template that has been checked."""
+        plain, hashed = plain_name(*key, naming), intern(hashed_name(*key, naming))
+        base, alike = (plain, plain.lower()) if plain else (hashed, _alike(key, naming))
+        # Interned, because most are equal, and so that their hashes are known when a book is made.
+        return cls(key, intern(base), intern(alike), hashed)
+
+
+_ALIKE: Final = attrgetter("alike")
+_NAMED_KEY: Final = attrgetter("base", "key")
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class NameBook:
+    """The public names of tools. It is immutable; `changed` returns a new one.
+
+    Attributes:
+        naming: the template of the names.
+        keys: the tool of each public name.
+        odd: the public names that differ from `ToolName.base`.
+    """
+
+    naming: str = DEFAULT_NAMING
+    keys: Mapping[str, ToolKey] = attrs.Factory(dict)
+    odd: Mapping[ToolKey, str] = attrs.Factory(dict)
+    _groups: Mapping[str, tuple[ToolName, ...]] = attrs.Factory(dict)
+    _crowded: frozenset[str] = frozenset()
+    _redrawn: bool = False
+
+    def public_name(self, tool: ToolName) -> str:
+        """Return the public name of a tool."""
+        return self.odd.get(tool.key, tool.base)
+
+    @cached_property
+    def collisions(self) -> tuple[NameCollision, ...]:
+        """The groups with several tools, sorted."""
+        groups = sorted(sorted(self._groups[alike]) for alike in self._crowded)
+        return tuple(
+            NameCollision(tuple(tool.key for tool in group), tuple(map(self.public_name, group))) for group in groups
+        )
+
+    def changed(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> tuple[NameBook, frozenset[ToolKey]]:
+        """Return the book without `gone` and with `new` tools, and the other tools that were renamed.
+
+        This is one step of the event loop. So for a tool whose name is similar to no other, nothing is called.
+        """
+        similar = self._similar(gone, new)
+        if not similar:
+            book = self._with_lone(gone, new)
+        else:
+            book = self._with_lone(*([tool for tool in each if tool.alike not in similar] for each in (gone, new)))
+            book = book._with_crowd(*([tool for tool in each if tool.alike in similar] for each in (gone, new)))
+        concerned: Iterable[str] = similar
+        if self._redrawn or len(book.keys) < len(self.keys) - len(gone) + len(new):
+            # Two short hashes are equal, or were until now. This may concern tools of any group, so name all of them.
+            book = book._with_distinct_names()
+            concerned = book._groups
+        stayed = {*chain.from_iterable(self._groups.get(alike, ()) for alike in concerned)}.difference(gone)
+        return book, frozenset(tool.key for tool in stayed if book.public_name(tool) != self.public_name(tool))
+
+    def _similar(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> frozenset[str]:
+        """Return the groups that have several tools before or after a change."""
+        arrived = {tool.alike for tool in new}
+        similar = arrived.intersection(self._groups) | self._crowded.intersection([tool.alike for tool in gone])
+        if len(arrived) < len(new):
+            similar.update(alike for alike, uses in Counter(map(_ALIKE, new)).items() if uses > 1)
+        return frozenset(similar)
+
+    def _with_lone(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> NameBook:
+        """Return the book after a change of tools that are alone in their groups."""
+        groups, keys, odd = dict(self._groups), dict(self.keys), dict(self.odd)
+        for tool in gone:
+            del groups[tool.alike], keys[odd.pop(tool.key, tool.base)]
+        groups.update(zip(map(_ALIKE, new), zip(new, strict=True), strict=True))
+        keys.update(map(_NAMED_KEY, new))
+        return attrs.evolve(self, groups=groups, keys=keys, odd=odd)
+
+    def _with_crowd(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> NameBook:
+        """Return the book after a change of any tools; all tools of their groups are named again."""
+        groups, keys, odd = dict(self._groups), dict(self.keys), dict(self.odd)
+        left, touched = set(gone), dict[str, list[ToolName]]()
+        for alike in dict.fromkeys(tool.alike for tool in (*gone, *new)):
+            before = groups.pop(alike, ())
+            touched[alike] = [tool for tool in before if tool not in left]
+            for tool in before:
+                keys.pop(odd.pop(tool.key, tool.base), None)  # two have one key while there are equal hashes
+        for tool in new:
+            touched[tool.alike].append(tool)
+        for tool, name in _named(touched.values()):
+            keys[name] = tool.key
+            if name != tool.base:
+                odd[tool.key] = name
+        groups.update((alike, tuple(group)) for alike, group in touched.items() if group)
+        crowded = self._crowded.difference(touched) | {alike for alike, group in touched.items() if len(group) > 1}
+        return attrs.evolve(self, groups=groups, keys=keys, odd=odd, crowded=crowded)
+
+    def _with_distinct_names(self) -> NameBook:
+        """Return the book with all tools named again, so that no two names are equal."""
+        apart = dict(_named(self._groups.values()))
+        names = distinct({tool.key: tool.base for tool in apart}, self.naming)
+        odd = {tool.key: names[tool.key] for tool in apart if names[tool.key] != tool.base}
+        redrawn = any(names[tool.key] != name for tool, name in apart.items())
+        return attrs.evolve(self, keys={name: key for key, name in names.items()}, odd=odd, redrawn=redrawn)
+
+
+def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, str]]:
+    """Yield the names of the tools in some groups, which are final unless two hashes are equal."""
+    for group in groups:
+        bases = [tool.base for tool in group]
+        if len({*bases}) == len(bases):
+            yield from zip(group, bases, strict=True)
+        else:
+            uses = Counter(bases)
+            yield from ((tool, tool.base if uses[tool.base] == 1 else tool.hashed) for tool in group)
+
+
+def _alike(key: ToolKey, naming: str) -> str:
+    """Return a key that is the same for all tools with similar names."""
+    server, tool = key
+    name = naming.format(server=server, tool=tool[:_COMPARED])
+    if not name.isascii():
+        name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    return _ILLEGAL_FOLDED.sub("_", name.casefold())

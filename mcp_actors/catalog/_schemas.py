@@ -1,0 +1,520 @@
+"""Check values against JSON schemas of servers, and convert the schemas.
+
+Imported by the pins, by the servers (which check calls) and by programs (`strict_schema`). This room uses the canonical
+and frozen values of the folder around it, and the type of a listed tool.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from time import thread_time
+from typing import Any, Final, Protocol
+
+import attrs
+from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
+
+from .._foreign import Log
+from .._text import plain_text, walk
+from ._tools import canonical_text
+
+# --- Match the patterns of a schema in bounded time -------------------------------------------------------------------
+
+# The regular expressions of the standard library backtrack, and a hostile pattern keeps them busy for hours, during
+# which the whole program stops. Those of `pydantic_core` do not backtrack: their time is proportional to the length of
+# the pattern times that of the text, and both are limited here. In return, they do not support look-around and
+# references to groups.
+
+
+MAX_WEIGHT: Final = 5_000
+"""Characters of a pattern times the counts in its ``{…}``, because repetitions are expanded."""
+
+MAX_CHARACTERS: Final = 10_000
+"""Characters of a text. With the heaviest pattern, matching that many takes a tenth of a second."""
+
+_COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
+
+
+class Patterns:
+    """Matches texts, and caches compiled patterns."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, SchemaValidator | None] = {}
+
+    def match(self, pattern: str, text: str) -> bool | None:
+        """Return whether a pattern matches anywhere in a text; None if that cannot be checked."""
+        if pattern not in self._known:
+            self._known[pattern] = _compiled(pattern)
+        compiled = self._known[pattern]
+        if compiled is None or len(text) > MAX_CHARACTERS:
+            return None
+        return compiled.isinstance_python(text)
+
+
+def _compiled(pattern: str) -> SchemaValidator | None:
+    counts = (max(1, *(int(number or 1) for number in found)) for found in _COUNT.findall(pattern[:MAX_WEIGHT]))
+    if len(pattern) * math.prod(counts) > MAX_WEIGHT:
+        return None
+    try:
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    except SchemaError:
+        return None
+
+
+# --- Describe a violation of a schema in words ------------------------------------------------------------------------
+
+# The messages of `jsonschema` contain the whole value and the whole schema. A value may be megabytes long, or a
+# password, so here only its kind and size are named. The value itself is shown, shortened, if one of several words was
+# expected or if a number is out of range. Texts of the schema are shortened too, because a foreign server has written
+# them.
+
+
+Path = tuple[str | int, ...]
+"""Member names and array indices from the outside inwards; ``()`` is the whole value."""
+
+_SHOWN: Final = 40  # characters of a name, value or rule: enough to recognize it
+_LISTED: Final = 8  # names or values of a list
+
+
+@attrs.frozen
+class Violation:
+    """One violation in a JSON value.
+
+    Attributes:
+        path: the place of the value.
+        found: the problem: ``"is a string"``.
+        expected: the expectation: ``"an integer"``, or None if `found` is clear on its own.
+    """
+
+    path: Path
+    found: str
+    expected: str | None = None
+
+
+class BrokenRule(Protocol):
+    """The attributes of ``jsonschema.ValidationError`` that are used here."""
+
+    @property
+    def absolute_path(self) -> Iterable[str | int]:
+        """The path of the value."""
+
+    @property
+    def absolute_schema_path(self) -> Iterable[str | int]:
+        """The path of the rule in the schema."""
+
+    @property
+    def instance(self) -> Any:
+        """The value."""
+
+    @property
+    def validator(self) -> Any:
+        """The keyword of the rule; None if the schema is ``false``."""
+
+    @property
+    def validator_value(self) -> Any:
+        """The value of the keyword."""
+
+    @property
+    def schema(self) -> Any:
+        """The schema that contains the rule."""
+
+
+def violation_of(error: BrokenRule, mask: Callable[[str], str] = str) -> Violation:
+    """Return the meaning of an error, for a reader who does not know the schema.
+
+    Args:
+        error: a ``jsonschema.ValidationError``.
+        mask: masks credentials in names and values, before they are shortened. The path stays as it is.
+    """
+    path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
+    match error.validator:
+        case "required" if isinstance(rule, list):
+            return Violation((*path, next(name for name in rule if name not in value)), "is missing")
+        case "additionalProperties" if rule is False:
+            known = [mask(name) for name in error.schema.get("properties", ())]
+            return Violation((*path, _odd(error)), "is not known", listed(known, "one of ") if known else "nothing")
+    where = tuple(error.absolute_schema_path)
+    if where[-2:-1] == ("propertyNames",) and where[-3:-2] != ("properties",) and isinstance(value, str):
+        path = (*path, value)  # the name of a member is invalid
+    if isinstance(value, str) and error.validator == "enum":  # of other texts only the size or kind is shown
+        value = mask(value)
+    return Violation(path, *_phrases(error.validator, value, _masked(rule, mask)))
+
+
+def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
+    if isinstance(rule, list):
+        return [mask(each) if isinstance(each, str) else each for each in rule]
+    return mask(rule) if isinstance(rule, str) else rule
+
+
+def _odd(error: BrokenRule) -> str:
+    """Return the name of a member that is not allowed."""
+    known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
+    odd: Iterable[str] = (name for name in error.instance if name not in known)
+    match = Patterns().match
+    return next(name for name in odd if all(match(each, name) is False for each in patterns))
+
+
+def _phrases(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:
+    """Return the problem and the expectation for a rule about the value itself."""
+    if keyword in _WORDS:
+        return _WORDS[keyword](value, rule)
+    return f"is {kind_of(value)} that violates the rule {_shown(keyword)}", _clipped(f"{keyword}: {_shown(rule)}")
+
+
+def _alternatives(value: Any, alternatives: list[Any]) -> tuple[str, str]:
+    kinds = [_kinds(each["type"]) if isinstance(each, dict) and "type" in each else None for each in alternatives]
+    known = list(dict.fromkeys(kind for some in kinds if some is not None for kind in some))
+    if None in kinds or kind_of(value) in known:
+        return f"is {kind_of(value)} that does not fit", f"one of {len(alternatives)} alternatives of the schema"
+    return f"is {kind_of(value)}", " or ".join(known)
+
+
+def _bounded(words: str) -> Callable[[Any, Any], tuple[str, str]]:
+    return lambda value, rule: (f"is {_shown(value)}", f"{words} {_shown(rule)}")
+
+
+def _sized(words: str) -> Callable[[Any, Any], tuple[str, str]]:
+    return lambda value, rule: (f"has {_size_of(value)}", f"{words} {_shown(rule)}")
+
+
+_WORDS: Final[dict[Any, Callable[[Any, Any], tuple[str, str | None]]]] = {
+    "type": lambda value, rule: (f"is {kind_of(value)}", " or ".join(_kinds(rule))),
+    "enum": lambda value, rule: (f"is {_shown(value)}", listed(rule, "one of ")),
+    "const": lambda value, rule: (f"is {kind_of(value)}", f"exactly {_shown(rule)}"),
+    "pattern": lambda value, rule: ("does not match", f"a string that matches {_clipped(rule)}"),
+    "minimum": _bounded("at least"),
+    "maximum": _bounded("at most"),
+    "exclusiveMinimum": _bounded("more than"),
+    "exclusiveMaximum": _bounded("less than"),
+    "multipleOf": _bounded("a multiple of"),
+    "minLength": _sized("at least"),
+    "maxLength": _sized("at most"),
+    "minItems": _sized("at least"),
+    "maxItems": _sized("at most"),
+    "minProperties": _sized("at least"),
+    "maxProperties": _sized("at most"),
+    "anyOf": _alternatives,
+    "oneOf": _alternatives,
+    "not": lambda value, rule: ("is not allowed", None),
+    # The schema is `false`, and jsonschema does not report for which member.
+    None: lambda value, rule: ("contains what is not allowed", None),
+}
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def dotted(root: str, path: Path) -> str:
+    """Return a path as people write it: ``arguments.filter.rows[0].id``."""
+    return root + "".join(_step(each) for each in path)
+
+
+def _step(each: str | int) -> str:
+    if isinstance(each, str) and each.isidentifier() and len(each) <= _SHOWN:
+        return f".{each}"
+    return f"[{_clipped(repr(each))}]"
+
+
+def kind_of(value: object) -> str:
+    """Return the kind of a JSON value: ``"a string"``, ``"null"``; for other values, the Python type."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"the number {value}"
+    return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
+
+
+_KINDS: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "an integer",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "an array",
+    tuple: "an array",
+}
+
+
+def _size_of(value: Any) -> str:
+    """Return the size of a JSON string, array or object: ``"3 characters"``."""
+    unit = "character" if isinstance(value, str) else "member" if isinstance(value, dict) else "item"
+    return f"{len(value)} {unit}{'' if len(value) == 1 else 's'}"
+
+
+def _shown(value: object) -> str:
+    """Return a scalar as written, shortened, and the kind of anything else."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return _clipped(repr(value)) if isinstance(value, (int, float, str)) else kind_of(value)
+
+
+def listed(values: Sequence[Any], prefix: str = "") -> str:
+    """Return the first values for a sentence: ``"one of 'a', 'b' and 3 more"``."""
+    some = ", ".join(_shown(value) for value in values[:_LISTED])
+    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
+    return f"{prefix if len(values) > 1 else ''}{some}{more}"
+
+
+def _clipped(text: str) -> str:
+    return plain_text(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
+
+
+def _kinds(rule: Any) -> list[str]:
+    """Return the types that a rule allows, for a sentence: ``["an integer", "null"]``."""
+    kinds = [rule] if isinstance(rule, str) else rule
+    return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]
+
+
+# --- Validate with any dialect of JSON schema within a time limit -----------------------------------------------------
+
+# A schema comes from a server and is not trusted. A small one can take very long to check: by a pattern that
+# backtracks, by nested ``anyOf``, by ``uniqueItems`` on a long array. So ``pattern``, ``patternProperties``,
+# ``additionalProperties`` and ``uniqueItems`` are implemented here, and every keyword first checks whether time is
+# left. The limit also holds for the check of the schema itself.
+
+
+SECONDS: Final = 0.1
+"""Processor time for one check, of a value or of the schema itself. A value with a thousand members takes a fraction of
+it; a schema with several hundred properties can exceed it."""
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
+"""A function of `jsonschema` for a keyword, of the validator, the keyword's value, the instance and the schema."""
+
+
+class TakesTooLong(Exception):
+    """A check exceeded its time limit."""
+
+
+class BoundedDialect:
+    """Makes validators with a time limit, for one schema in one dialect (a version of JSON schema, such as 2020-12).
+
+    Args:
+        dialect: a validator class of `jsonschema`.
+
+    Attributes:
+        unmatched: the patterns that could not be applied: unsupported or too large, or met by a text that is too long.
+            The rules that depend on them are not checked. The caller reports and clears them.
+    """
+
+    def __init__(self, dialect: Any) -> None:
+        from jsonschema.validators import extend
+
+        self.unmatched: set[str] = set()
+        self._meta_schema = dialect.META_SCHEMA
+        self._patterns = Patterns()
+        self._until = 0.0
+        own = {
+            "pattern": self._pattern,
+            "patternProperties": self._pattern_properties,
+            "additionalProperties": self._additional_properties,
+            "uniqueItems": _unique_items,
+        }
+        keywords = {name: own.get(name, keyword) for name, keyword in dialect.VALIDATORS.items()}
+        self._class: Any = extend(dialect, {name: self._timed(keyword) for name, keyword in keywords.items()})
+
+    def compiled(self, document: Any) -> Any:
+        """Return a validator for a schema.
+
+        Raises:
+            jsonschema.SchemaError: it is not a valid schema.
+            ValueError: parts of it are in another dialect, which would have no time limit.
+            TakesTooLong: validating the schema itself exceeded the time limit.
+        """
+        from jsonschema import SchemaError
+        from jsonschema_specifications import REGISTRY
+        from referencing import Registry
+
+        self.begin()
+        document = _in_one_dialect(document)
+        known: Any = REGISTRY  # a mapping of URIs to resources
+        bare = ((uri, attrs.evolve(each, contents=_without_dialect(each.contents))) for uri, each in known.items())
+        # jsonschema runs a schema that has a `$schema` with its own classes, which have no time limit. So it is removed
+        # here and from the meta-schemas. The registry is crawled, so that their anchors resolve to these copies and not
+        # to the originals in jsonschema.
+        meta_schemas: Any = Registry().with_resources(bare).crawl()
+        meta = self._class(_without_dialect(self._meta_schema), registry=meta_schemas)
+        for error in meta.iter_errors(document):
+            raise SchemaError(error.message)
+        # Pass an empty registry: without one jsonschema fetches the URL of a `$ref`, from wherever a server points it.
+        return self._class(document, registry=Registry())
+
+    def begin(self) -> None:
+        """Start the time limit of a check."""
+        self._until = thread_time() + SECONDS
+
+    def _timed(self, keyword: Keyword) -> Keyword:
+        def timed(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+            if thread_time() > self._until:
+                raise TakesTooLong(f"a check takes more than {SECONDS} s")
+            yield from keyword(validator, rule, value, schema) or ()
+
+        return timed
+
+    # --- keywords ---------------------------------------------------------------------------------------------------
+
+    def _pattern(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, str) and self._match(rule, value) is False:
+            yield _error("does not match")
+
+    def _pattern_properties(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if isinstance(value, Mapping):
+            for pattern, inner in rule.items():
+                for name, member in value.items():
+                    if self._match(pattern, name):
+                        yield from validator.descend(member, inner, path=name, schema_path=pattern)
+
+    def _additional_properties(self, validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+        if not isinstance(value, Mapping):
+            return
+        known, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+        for name in value:
+            if name not in known and all(self._match(pattern, name) is False for pattern in patterns):
+                if rule is False:
+                    yield _error("is not known")
+                    return
+                yield from validator.descend(value[name], rule, path=name)
+
+    def _match(self, pattern: str, text: str) -> bool | None:
+        """Return whether a pattern matches a text; None, and note the pattern, if it cannot be applied."""
+        found = self._patterns.match(pattern, text)
+        if found is None:
+            self.unmatched.add(pattern)
+        return found
+
+
+def _unique_items(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
+    if rule and isinstance(value, list) and len(set(map(canonical_text, value))) < len(value):
+        yield _error("has items that are equal")
+
+
+def _error(message: str) -> Any:
+    from jsonschema import ValidationError
+
+    return ValidationError(message)
+
+
+# --- schemas --------------------------------------------------------------------------------------------------------
+
+
+def _without_dialect(schema: Any) -> Any:
+    """Return a schema without its ``$schema``, with which jsonschema would choose a class of its own."""
+    return {name: part for name, part in schema.items() if name != "$schema"} if isinstance(schema, Mapping) else schema
+
+
+def _in_one_dialect(document: Any) -> Any:
+    """Return a schema without ``$schema``.
+
+    Raises:
+        ValueError: there is a nested ``$schema``, or a combination of keywords that the time limit cannot cover.
+    """
+    bare = _without_dialect(document)
+    keywords: set[str] = set()
+    for part, _ in walk(bare):
+        if isinstance(part, Mapping):
+            if isinstance(part.get("$schema"), str):
+                raise ValueError("it has a nested $schema")
+            keywords.update(part.keys() & {"patternProperties", "unevaluatedProperties"})
+    if len(keywords) > 1:
+        raise ValueError("it has both patternProperties and unevaluatedProperties")
+    return bare
+
+
+# --- Check values against a JSON schema that a server sent ------------------------------------------------------------
+
+# The schema is untrusted: it may be invalid, have broken references, contain a pattern that is not supported, or run
+# for years. A part that cannot be checked is skipped, and no call fails because of it. Nothing is ever fetched: a
+# ``$ref`` to another document is a broken reference.
+
+
+logger = Log("mcp_actors.catalog")
+
+_ENOUGH: Final = 50  # errors to collect; the most relevant one is reported, with their number
+_REASON: Final = 200  # characters of the reason why a schema cannot be used
+
+_LARGEST: Final = 1024 * 1024
+"""Bytes of JSON of a value that is checked. Making errors about larger ones takes too long."""
+
+
+class Schema:
+    """One schema, compiled when it is first used, because compiling costs a thousand times as much as a check.
+
+    The dialect is that of ``$schema``, by default 2020-12. ``format`` is not checked, as the specification says.
+
+    Args:
+        document: the schema.
+        owner: the owner of the schema for the log: ``"server 'docs': tool 'find': its input schema"``.
+        mask: masks credentials in the text of the server. Default: none are known.
+    """
+
+    def __init__(self, document: Any, owner: str, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
+        self._document = document
+        self._owner = owner
+        self._compiled: Any = None  # a validator of jsonschema; False: there can be none
+        self._dialect: BoundedDialect | None = None
+        self._complained = False
+
+    @property
+    def used(self) -> bool:
+        """True once the schema has been compiled, so that keeping it saves work."""
+        return self._compiled is not None
+
+    def violation(self, value: Any) -> tuple[Violation, int] | None:
+        """Return the most relevant violation in a JSON value and their number, up to 50; None without any."""
+        try:
+            try:
+                return self._look(value)
+            except TakesTooLong:
+                # Try once more: the garbage collector may have used up the time. After a second failure the schema is
+                # marked as unusable below, so that a slow one cannot delay every call.
+                return self._look(value)
+        except Exception as exc:  # a foreign schema may cause anything, also a RecursionError
+            if isinstance(exc, TakesTooLong) or self._compiled is None:
+                self._compiled = False
+            reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
+            self._complain("cannot be used, so nothing is checked against it", reason)
+            return None
+
+    def _look(self, value: Any) -> tuple[Violation, int] | None:
+        if self._compiled is None:
+            self._dialect = BoundedDialect(_dialect_of(self._document))
+            self._compiled = self._dialect.compiled(self._document)
+        if self._compiled is False or self._dialect is None:
+            return None
+        return self._found(value, self._dialect)
+
+    def _found(self, value: Any, dialect: BoundedDialect) -> tuple[Violation, int] | None:
+        from jsonschema.exceptions import best_match
+
+        if len(to_json(value)) > _LARGEST:
+            raise ValueError(f"a value of more than {_LARGEST} bytes")
+        dialect.begin()
+        errors = list(islice(self._compiled.iter_errors(value), _ENOUGH))
+        if dialect.unmatched:
+            self._complain("has patterns that are not checked", ", ".join(sorted(dialect.unmatched)))
+            dialect.unmatched.clear()
+        return (violation_of(best_match(errors), self._mask), len(errors)) if errors else None
+
+    def _complain(self, problem: str, reason: str) -> None:
+        if not self._complained:
+            self._complained = True
+            logger.warning("%s %s (%s)", self._owner, problem, plain_text(self._mask(reason), limit=_REASON))
+
+
+def _dialect_of(document: Any) -> Any:
+    """Return the validator class of jsonschema for the dialect that a schema names."""
+    # Imported here, because the import is slow and programs that never check a schema should not wait for it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.validators import validator_for
+
+    return validator_for(document, default=Draft202012Validator)
+
+
+def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the required members at the top level of a schema; an invalid list counts as empty."""
+    required = schema.get("required")
+    if not isinstance(required, (list, tuple)):
+        return ()
+    return tuple(name for name in required if isinstance(name, str))

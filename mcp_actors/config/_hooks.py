@@ -1,0 +1,318 @@
+"""The user's own code in a configuration: callbacks, middleware, extensions.
+
+Imported by `ServerConfig` and by the servers, which call it. This room uses the validators of the folder around it and
+nothing else of it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
+
+import attrs
+from mcp import Client
+from mcp.client import ClientExtension, NotificationBinding, ResultClaim, Transport
+from mcp.client.session import IncomingMessage
+from mcp.types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitRequestParams,
+    ElicitResult,
+    ErrorData,
+    ListRootsResult,
+    LoggingLevel,
+    LoggingMessageNotificationParams,
+    RequestId,
+    SamplingCapability,
+)
+
+from .._foreign import always_async, answer_of
+from .._misuse import explained
+from . import _validators as check
+
+# --- Functions that answer a server's requests and receive its notifications ------------------------------------------
+
+
+T = TypeVar("T")
+
+DEFAULT_TIMEOUT: Final = 300.0
+"""Seconds: enough for a person to read a form and fill it in."""
+
+DEFAULT_LOG_LEVEL: Final[LoggingLevel] = "info"
+
+
+@attrs.frozen(kw_only=True)
+class CallbackContext:
+    """The server and the message that a callback is called for.
+
+    Attributes:
+        server: the server's configured name.
+        request_id: the id of the server's request; None for a notification.
+        meta: the ``_meta`` of the message, or None.
+    """
+
+    server: str
+    request_id: RequestId | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+Answer: TypeAlias = Awaitable[T] | T
+"""What a function returns that may be async or not."""
+
+ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Answer[None]]
+"""``progress(progress, total, message)``, async or not: receive a report on a request that is being carried out."""
+
+SamplingCallback: TypeAlias = Callable[
+    [CallbackContext, CreateMessageRequestParams],
+    Answer[CreateMessageResult | CreateMessageResultWithTools | ErrorData],
+]
+"""``sampling(context, params)``, async or not: let a model write a message."""
+
+ElicitationCallback: TypeAlias = Callable[[CallbackContext, ElicitRequestParams], Answer[ElicitResult | ErrorData]]
+"""``elicitation(context, params)``, async or not: ask the user, in a form or through a URL (``params.mode``)."""
+
+RootsCallback: TypeAlias = Callable[[CallbackContext], Answer[ListRootsResult | ErrorData]]
+"""``roots(context)``, async or not: list the folders that the server may access."""
+
+LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificationParams], Answer[None]]
+"""``logging(context, params)``, async or not: receive a log message of the server."""
+
+MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Answer[None]]
+"""``message(context, message)``, async or not: receive every notification and every error of the transport."""
+
+_check_timeout: Final = check.seconds(unlimited=True, optional=True)
+
+
+def _check_called_with(*parameters: str) -> check.Validator:
+    """Make a validator for a function with these parameters, async or not, None or False."""
+    called = f"({', '.join(parameters)})"
+    remedy = f"give a function {called}, async or not, or None"
+
+    def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+        if value is None or value is False:
+            return
+        problem = None
+        if not callable(value):
+            problem = check.shown(value)
+        elif isinstance(value, type):
+            problem = f"<{_name_of(value)}, which is a class>"
+        elif not _takes(value, len(parameters)):
+            problem = f"<{_name_of(value)}, which cannot be called with {called}>"
+        if problem is not None:
+            raise check.refused_text(instance, attribute.name, problem, remedy)
+
+    return validate
+
+
+def _takes(value: Callable[..., Any], count: int) -> bool:
+    try:
+        inspect.signature(value).bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def _name_of(value: object) -> str:
+    """Return the name of a function; the `repr` of a method would show its object."""
+    return getattr(value, "__qualname__", None) or type(value).__name__
+
+
+def _shown(value: object) -> str:
+    return repr(value) if value is None or value is False else f"<{_name_of(value)}>"
+
+
+_check_level: Final = attrs.validators.optional(check.one_of(*get_args(LoggingLevel)))
+_check_question: Final = _check_called_with("context", "params")
+_check_roots: Final = _check_called_with("context")
+_check_message: Final = _check_called_with("context", "message")
+_check_capabilities: Final = check.kind(
+    SamplingCapability, type(None), remedy="give an mcp.types.SamplingCapability(...), or None"
+)
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class Callbacks:
+    """Functions that answer requests of servers and receive their notifications.
+
+    Each is async or not; a plain one is called in the event loop, so it must not block. A server learns which callbacks
+    exist and may send only the requests that they answer. Each call runs in its own task with its own timeout. If a
+    callback raises or times out, the server's request is answered with an error. To refuse a request, return an
+    `mcp.types.ErrorData`. Callbacks may call any server.
+
+    Callbacks passed to ``open_servers`` apply to all servers of the group. A server's own (``ServerConfig.callbacks``)
+    override them field by field; False disables the group's callback for that server.
+
+    Args:
+        sampling: ``(context, params)``: let a model write a message; returns an `mcp.types.CreateMessageResult`.
+        elicitation: ``(context, params)``: ask the user, in a form or through a URL (``params.mode``); returns an
+            `mcp.types.ElicitResult`.
+        roots: ``(context)``: list the folders that the server may access; returns an `mcp.types.ListRootsResult`.
+        logging: ``(context, params)``: receive a log message.
+        message: ``(context, message)``: receive any notification of the server and any error of its transport,
+            after this library has handled it.
+        log_level: the lowest level that a server is asked to log, if there is a ``logging`` callback. None (default)
+            uses the level of the group's callbacks, or ``"info"``.
+        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
+            servers.
+        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's
+            callbacks, or 300.
+
+    Raises:
+        ConfigError: a value is not valid; the message names the field, the value and the remedy.
+    """
+
+    sampling: SamplingCallback | Literal[False] | None = attrs.field(
+        default=None, validator=_check_question, repr=_shown
+    )
+    elicitation: ElicitationCallback | Literal[False] | None = attrs.field(
+        default=None, validator=_check_question, repr=_shown
+    )
+    roots: RootsCallback | Literal[False] | None = attrs.field(default=None, validator=_check_roots, repr=_shown)
+    logging: LoggingCallback | Literal[False] | None = attrs.field(default=None, validator=_check_question, repr=_shown)
+    message: MessageCallback | Literal[False] | None = attrs.field(default=None, validator=_check_message, repr=_shown)
+    log_level: LoggingLevel | None = attrs.field(default=None, validator=_check_level)
+    sampling_capabilities: SamplingCapability | None = attrs.field(default=None, validator=_check_capabilities)
+    timeout: float | None = attrs.field(default=None, validator=_check_timeout)
+
+
+@attrs.frozen(kw_only=True)
+class EffectiveCallbacks:
+    """The callbacks in effect for one server; the attributes are those of `Callbacks`."""
+
+    sampling: SamplingCallback | None = None
+    elicitation: ElicitationCallback | None = None
+    roots: RootsCallback | None = None
+    logging: LoggingCallback | None = None
+    message: MessageCallback | None = None
+    log_level: LoggingLevel = DEFAULT_LOG_LEVEL
+    sampling_capabilities: SamplingCapability | None = None
+    timeout: float = DEFAULT_TIMEOUT
+
+
+def effective_callbacks(own: Callbacks | None, default: Callbacks | None = None) -> EffectiveCallbacks:
+    """Merge a server's own callbacks with its group's: its own win, and defaults fill the rest."""
+    effective: dict[str, Any] = {}
+    for callbacks in (default, own):
+        if callbacks is not None:
+            effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
+    # False has overridden the group's callback, and is not needed any more.
+    return EffectiveCallbacks(**{name: value for name, value in effective.items() if value is not False})
+
+
+# --- Validate and adapt the extensions of the protocol that the client supports ---------------------------------------
+
+
+Adapt: TypeAlias = Callable[[Any], Any]
+"""Returns a function that takes the place of another one."""
+
+
+def to_extensions(value: Iterable[ClientExtension]) -> tuple[ClientExtension, ...]:
+    """Return extensions as a tuple, for `check_extensions`."""
+    return check.as_tuple(value)
+
+
+_check_tuple: Final = check.tuple_of(
+    lambda each: isinstance(each, ClientExtension),
+    "give a tuple of mcp.client.ClientExtension objects, such as mcp.client.advertise('com.example/thing')",
+)
+
+
+def check_extensions(instance: Any, attribute: attrs.Attribute[Any], value: tuple[ClientExtension, ...]) -> None:
+    """Refuse anything but a tuple of extensions that are compatible with each other."""
+    _check_tuple(instance, attribute, value)
+    try:
+        # The SDK validates extensions only when a client is made, so make one that is never used.
+        Client(cast("Transport", None), extensions=value)
+    except (TypeError, ValueError) as exc:
+        raise check.refused_text(instance, attribute.name, f"<{len(value)} of them>", str(exc)) from exc
+
+
+class AdaptedExtension(ClientExtension):
+    """An extension with other functions in the place of its own, which may be async or not.
+
+    The declarations of the extension are read once, by ``__init__``. The SDK would read them at every connect.
+
+    Args:
+        extension: the extension of the program.
+        adapt_claim: returns what resolves a claim in the place of its function.
+        adapt_handler: returns what handles a notification in the place of its function.
+    """
+
+    def __init__(
+        self, extension: ClientExtension, adapt_claim: Adapt = always_async, adapt_handler: Adapt = always_async
+    ) -> None:
+        self.identifier: str = extension.identifier
+        self._settings = extension.settings()
+        self._claims = [replace(claim, resolve=adapt_claim(claim.resolve)) for claim in extension.claims()]
+        self._notifications = [
+            replace(binding, handler=adapt_handler(binding.handler)) for binding in extension.notifications()
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings that the extension advertises."""
+        return self._settings
+
+    def claims(self) -> Sequence[ResultClaim[Any]]:
+        """Return the extension's claims."""
+        return self._claims
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        """Return the extension's bindings."""
+        return self._notifications
+
+
+# --- Compose middleware around the tool calls of a server -------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class ToolRequest:
+    """A tool call on its way to the server. ``attrs.evolve(request, meta={...})`` makes a modified copy.
+
+    Attributes:
+        server: the server's configured name.
+        name: the tool's name as the server lists it.
+        arguments: the arguments, or None.
+        meta: the request's ``_meta``, or None.
+    """
+
+    server: str
+    name: str
+    arguments: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] | None = None
+
+
+CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]
+"""The function that a middleware calls to pass a request on; it returns the result."""
+
+Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult] | CallToolResult]
+"""``async def middleware(request, call_next)``: return a result, its own or that of ``await call_next(request)``.
+
+A plain function returns a result of its own, or ``call_next(request)``.
+"""
+
+
+def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
+    """Return middleware as a tuple, for `check_middleware`."""
+    return check.as_tuple(value)
+
+
+check_middleware: Final = check.tuple_of(callable, "give a tuple of functions (request, call_next)")
+
+
+def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
+    """Wrap a call in middleware; the first one is outermost."""
+    for each in reversed(tuple(middleware)):
+        call = _around(each, call)
+    return call
+
+
+def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
+    async def call(request: ToolRequest) -> CallToolResult:
+        return await answer_of(middleware(request, call_next))
+
+    return call

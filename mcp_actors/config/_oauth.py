@@ -1,0 +1,277 @@
+"""Sign-in by OAuth, as configured."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import attrs
+
+from .._misuse import explained
+from . import _validators as check
+from ._values import MASK, ConfigValue, Secret, mask_url
+
+# --- Judge the host of a URL without resolving a name -----------------------------------------------------------------
+
+
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+"""All that the Internet uses of IPv6. Everything else is of one link or site, or has an IPv4 address within it."""
+
+_OF_THIS_MACHINE: Final = frozenset({"localhost", "localdomain", "ip6-localhost", "ip6-loopback"})
+"""Names, or ends of names, that mean this machine wherever they are resolved."""
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return address.is_loopback if address.version == 4 else address == ipaddress.IPv6Address("::1")
+
+
+def is_not_public(host: str) -> bool:
+    """Return whether `host` is an address outside the public Internet, or a name of this machine.
+
+    Such are loopback, private, shared (100.64.0.0/10), link-local and unspecified addresses, also within an IPv6
+    address, and an IPv4 address in any form that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
+    """
+    name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        try:
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        except (OSError, ValueError):  # of a null character
+            return name.rpartition(".")[2] in _OF_THIS_MACHINE
+    if isinstance(address, ipaddress.IPv6Address):
+        within = address.ipv4_mapped or address.sixtofour
+        if within is None:
+            return address not in _GLOBAL_UNICAST or not address.is_global
+        address = within
+    return address.is_multicast or not address.is_global
+
+
+LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
+"""The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
+
+SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
+"""A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
+redirected to, if the person has pasted it; or None to wait for the redirect."""
+
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+_CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
+
+
+@runtime_checkable
+class TokenStore(Protocol):
+    """Keeps tokens between runs, for all processes of one user.
+
+    Keys and values are opaque strings; a value is at most a few kilobytes. A store that cannot do its work raises
+    `ConfigError` with a remedy. It never falls back to a less secure place. The methods run on Trio. `save` and
+    `delete` are called while the lock of the key is held.
+    """
+
+    async def load(self, key: str) -> str | None:
+        """Return the value of a key; None without one."""
+
+    async def save(self, key: str, value: str) -> None:
+        """Replace the value of a key as a whole: after a crash there is the old value or the new one."""
+
+    async def delete(self, key: str) -> None:
+        """Remove a key, if it exists."""
+
+    def lock(self, key: str) -> AbstractAsyncContextManager[None]:
+        """Hold the lock of a key, against other tasks and other processes. It ends with the process that holds it."""
+        raise NotImplementedError
+
+
+def _bad(field: str, problem: str) -> Exception:
+    return check.refused("OAuth", field, problem)
+
+
+def _to_scopes(value: str | Iterable[str]) -> tuple[str, ...]:
+    return tuple(value.split()) if isinstance(value, str) else check.as_tuple(value)
+
+
+def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+    if not isinstance(value, tuple):
+        raise _bad("scopes", f"scopes is {check.a_type(value)}; give a str or strings, such as 'files:read'")
+    for scope in value:
+        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+            raise _bad("scopes", f"scopes contains {scope!r}; give strings without spaces, such as 'files:read'")
+
+
+def _check_client(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and _CLIENT.fullmatch(value)):
+        problem = f"client_id {check.shown(value)} is not the id of a client"
+        raise _bad("client_id", f"{problem}; give it as a str, as the authorization server shows it")
+
+
+def _parts(url: object) -> SplitResult | None:
+    """Return the parts of a URL to which codes and tokens may go; None if it is not one."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+        if parts is None or not parts.hostname or parts.username is not None or parts.fragment:
+            return None
+        _ = parts.port  # which raises ValueError if it is not one
+    except ValueError:
+        return None
+    return parts if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)) else None
+
+
+def _check_redirect(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if _parts(value) is None:
+        problem = f"no code may be sent to the redirect {_shown_url(value)}"
+        remedy = "give http://127.0.0.1:PORT/PATH or, with a sign-in callback that reads it, an https URL"
+        raise _bad("redirect", f"{problem}; {remedy}, without user and fragment")
+
+
+def _check_issuer(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and _parts(value) is None:
+        problem = f"issuer {_shown_url(value)} is not the issuer of an authorization server"
+        raise _bad("issuer", f"{problem}; give an https URL without user and fragment")
+
+
+def _check_document(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    parts = _parts(value)
+    if parts is None or parts.scheme != "https" or parts.path in ("", "/"):
+        problem = f"client_metadata_url {_shown_url(value)} is not the URL of a document"
+        raise _bad("client_metadata_url", f"{problem}; give an https URL with a path, without user and fragment")
+    if instance.client_id is not None:
+        raise _bad("client_metadata_url", "client_id and client_metadata_url are both given; remove one of the two")
+
+
+def _shown_url(value: object) -> str:
+    return repr(mask_url(value)) if isinstance(value, str) else check.shown(value)
+
+
+def _check_account(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and value.strip() and value.isprintable()):
+        raise _bad("account", f"account {check.shown(value)} is not a name; give a word of your choice, such as 'work'")
+
+
+def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, str | Secret) and not callable(value):
+        raise _bad("client_secret", f"client_secret is {check.a_type(value)}; give a str, a Secret or a function")
+    if instance.client_id is None:
+        raise _bad("client_secret", "client_secret is given without client_id; give both")
+
+
+def _check_resource(instance: OAuth, attribute: attrs.Attribute[Any], value: bool) -> None:
+    if not value and not instance.scopes:
+        problem = "send_resource=False is given without scopes, so a token could be good for anything"
+        raise _bad("send_resource", f"{problem}; give scopes, such as 'api://CLIENT-ID/access'")
+
+
+def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not callable(value):
+        raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give a function")
+
+
+def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    check.one_of("authorization_code", "client_credentials", "identity_assertion")(instance, attribute, value)
+    if value == "client_credentials":
+        secret = instance.assertion or instance.client_secret
+        needed = {"client_id": instance.client_id, "client_secret or assertion": secret}
+    elif value == "identity_assertion":
+        if not instance.send_resource:
+            raise _bad("send_resource", "send_resource=False is not used with grant='identity_assertion'; remove it")
+        fields = ("issuer", "client_id", "client_secret", "assertion")
+        needed = {name: getattr(instance, name) for name in fields}
+    else:
+        needed = {}
+        if instance.assertion is not None:
+            raise _bad("assertion", "assertion is not used with grant='authorization_code'; set grant")
+    if missing := [name for name, each in needed.items() if each is None]:
+        raise _bad("grant", f"grant={value!r} is given without {' and '.join(missing)}; give that too")
+
+
+def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not isinstance(value, TokenStore):
+        raise _bad("store", f"store is {check.a_type(value)}; give an object with the methods of a TokenStore")
+
+
+def _shown_secret(value: object) -> str:
+    return "None" if value is None else MASK
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class OAuth:
+    """Sign in to a server over HTTP by OAuth 2.1, once for all processes of this user.
+
+    Nothing here opens a browser: a server without a sign-in gets the state ``needs_auth``, until
+    ``mcp-actors login NAME`` or ``await servers[NAME].sign_in()``. Tokens are kept in the `store` and refreshed before
+    they expire. The authorization server is found through the metadata of the resource.
+
+    Args:
+        scopes: the scopes to ask for, as a str or strings; no others are asked for. Empty (default): those that the
+            server asks for.
+        client_id: the id of a client that is registered with the authorization server. Default None: the client
+            registers itself.
+        client_secret: its secret, resolved like a value of ``headers``. It goes to the `issuer` only, or to the first
+            one that issues a token with it, until the sign-out. Default None: a public client.
+        client_metadata_url: the https URL of a client id metadata document, which is used as the client's id where the
+            authorization server supports that. Default None.
+        redirect: where the browser returns to. The default is a receiver on this machine, on a free port.
+        grant: ``"authorization_code"`` (default): a person signs in. ``"client_credentials"``: the program is
+            authenticated by `client_secret`, or by `assertion`. ``"identity_assertion"``: the enterprise's identity
+            provider vouches for the person by `assertion`.
+        issuer: the issuer of the authorization server. Any other is refused. Default None: the server names it.
+        assume_pkce: True accepts an authorization server whose metadata do not announce PKCE, for those that are known
+            to verify S256 (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as the specification of MCP
+            requires.
+        send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
+            servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
+            be given. Default True, as the specification of MCP requires.
+        assertion: a function, async or not, that returns a signed JWT. With ``"client_credentials"`` it gets the
+            issuer, and its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
+            the issuer and the resource, and returns an identity assertion authorization grant.
+        on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
+            served or is restarted explicitly, and at most twice an hour. Default None: only `sign_in()` and
+            ``mcp-actors login`` ask a person.
+        sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
+        optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
+            without OAuth. Default False. Servers of configuration files without credentials are used so.
+        account: a name of your choice for the account, if you use several at one URL. Servers with the same URL,
+            client, issuer, grant and account share one sign-in. Default None.
+        store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
+
+    Raises:
+        ConfigError: a value is not valid, or does not go with another one.
+    """
+
+    scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
+    client_id: str | None = attrs.field(default=None, validator=_check_client)
+    client_secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=_shown_secret)
+    client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
+    redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
+    issuer: str | None = attrs.field(default=None, validator=_check_issuer)
+    assume_pkce: bool = attrs.field(default=False, validator=check.flag)
+    send_resource: bool = attrs.field(default=True, validator=[check.flag, _check_resource])
+    assertion: Callable[..., Awaitable[str] | str] | None = attrs.field(
+        default=None, validator=_check_function, repr=check.shown_function
+    )
+    grant: Literal["authorization_code", "client_credentials", "identity_assertion"] = attrs.field(
+        default="authorization_code", validator=_check_grant
+    )
+    on_sign_in: SignInCallback | None = attrs.field(default=None, validator=_check_function, repr=check.shown_function)
+    sign_in_timeout: float = attrs.field(default=300.0, validator=check.seconds())
+    optional: bool = attrs.field(default=False, validator=check.flag)
+    account: str | None = attrs.field(default=None, validator=_check_account)
+    store: TokenStore | None = attrs.field(default=None, validator=_check_store)
+
+    @property
+    def unattended(self) -> bool:
+        """True if no person signs in: the program gets tokens by itself."""
+        return self.grant != "authorization_code"

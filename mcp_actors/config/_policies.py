@@ -1,0 +1,304 @@
+"""Policies and limits of one server, as frozen data.
+
+They decide nothing themselves; `mcp_actors.servers` does, by them. Imported by `ServerConfig`, by the readers of files
+and by the servers. This room uses the validators of the folder around it and nothing else of it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import attrs
+
+from .._backoff import Backoff
+from .._misuse import explained, is_number
+from . import _validators as check
+
+# --- The policy of the circuit breaker: failures until requests fail at once ------------------------------------------
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class BreakerPolicy:
+    """The circuit breaker of a server: when requests fail at once, without being sent.
+
+    After `failures` consecutive failures the breaker opens, and every request fails at once with `ServerUnavailable`,
+    whose ``retry_at`` says until when. After `reset_after` seconds one request is let through as a probe. The breaker
+    closes if the probe is answered, and stays open for another `reset_after` seconds if it fails.
+
+    A failure is a timeout, a lost connection, or the HTTP status 408, 429 or 5xx. Every other answer is a success, even
+    an error of a tool, because it shows that the server responds.
+
+    Args:
+        failures: consecutive failures that open the breaker. Default 5.
+        reset_after: seconds for which it stays open. Default 30.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    failures: int = attrs.field(default=5, validator=check.at_least_one)
+    reset_after: float = attrs.field(default=30.0, validator=check.seconds())
+
+
+# --- The policy of health checks: how soon a silent server is detected ------------------------------------------------
+
+
+_RUNGS: Final = ("warn_after", "unhealthy_after", "restart_after", "fail_after")
+
+
+def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: int) -> None:
+    """Validate that a rung is a count and not below the one before it."""
+    check.at_least_one(instance, attribute, value)
+    before = _RUNGS[_RUNGS.index(attribute.name) - 1] if attribute.name != _RUNGS[0] else None
+    if before is not None and value < getattr(instance, before):
+        remedy = f"give at least {before}, which is {getattr(instance, before)}"
+        raise check.refused_value(instance, attribute.name, value, remedy)
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class HealthPolicy:
+    """How a connected server is checked, and what consecutive failures lead to.
+
+    A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. It fails without
+    an answer within `timeout`, and the next one then follows at once. A request that times out without a byte from the
+    server counts as a failure too, and a check follows at once. Any answer resets the count.
+
+    A server that executes one request at a time looks frozen meanwhile. So a server that is only silent becomes
+    ``unhealthy``, but is restarted only after `silence`, and not while a request that was sent before it fell silent is
+    within its own deadline. A stopped process (SIGSTOP) is restarted without these conditions.
+
+    Args:
+        interval: seconds between checks while they succeed; None disables checks. Default 60.
+        timeout: seconds to wait for the answer to a check. Default 5.
+        warn_after: consecutive failures after which the server is ``degraded``, with a warning. Default 2.
+        unhealthy_after: consecutive failures after which it is ``unhealthy``, and no longer in ``active``. Default 3.
+        restart_after: consecutive failures after which it is restarted. Default 5.
+        fail_after: consecutive failures after which it is parked as ``failed``. A restart does not reset the count.
+            Default 10.
+        silence: seconds without a byte from the server after which a silent server may be restarted. None disables
+            restarts for silence. Default 300.
+
+    Raises:
+        ConfigError: a value is out of its range, or a later step comes before an earlier one.
+    """
+
+    interval: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
+    timeout: float = attrs.field(default=5.0, validator=check.seconds())
+    warn_after: int = attrs.field(default=2, validator=_check_rung)
+    unhealthy_after: int = attrs.field(default=3, validator=_check_rung)
+    restart_after: int = attrs.field(default=5, validator=_check_rung)
+    fail_after: int = attrs.field(default=10, validator=_check_rung)
+    silence: float | None = attrs.field(default=300.0, validator=check.seconds(optional=True))
+
+
+# --- Limits on the lists and messages that a server may send ----------------------------------------------------------
+
+
+_DEEPEST: Final = 200
+"""Levels. Code that reads schemas is recursive, here and in other packages; deeper schemas would raise in it."""
+
+_check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class Limits:
+    """How much one server may list, and how many messages it may send on its own.
+
+    A broken or hostile server may send anything. A tool that exceeds a limit is left out, and a warning is logged. If a
+    server lists too many tools, its whole listing fails with `LimitExceeded`, because nothing says which ones matter.
+    The defaults are far above what servers for models list.
+
+    The length of one message is limited by the transport: ``Stdio(max_line_bytes=…)``, ``Http(max_body_bytes=…)``.
+
+    Args:
+        max_tools: tools that it may list, including those that a `ToolFilter` hides. Default 1000.
+        max_list_bytes: bytes of JSON of a whole list, all its pages together; each list (tools, resources, resource
+            templates, prompts) has this limit on its own. Default 8388608 (8 MiB).
+        max_text_chars: characters of each text of a listed item, such as a tool's name, title or description, and of
+            a cursor. Default 16384.
+        max_schema_bytes: bytes of JSON of each other part of a listed item, such as a tool's input schema, output
+            schema, annotations, icons or meta. Default 262144 (256 KiB).
+        max_schema_depth: nesting depth of objects and arrays in each of these parts, 1 to 200. Default 64.
+        max_message_values: JSON values in one message, approximately (commas, colons, opening brackets and braces
+            outside of strings are counted, so a key is a value too). A response that has more fails its request; over
+            stdio and HTTP with SSE, any other message that has more ends the connection. Default 250000.
+        max_notifications: notifications accepted per second. A server that sends more than six times as many is read
+            no faster than that, nor faster than 12 KiB a second for each. Default 500.
+        max_requests: requests of its own (sampling, elicitation, roots, pings) that may be unanswered, and that it may
+            send at once. It earns thirty more per second, and ten for each request that it receives. A server that
+            sends more loses its connection. Default 500.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    max_tools: int = attrs.field(default=1000, validator=check.at_least_one)
+    max_list_bytes: int = attrs.field(default=8 * 1024 * 1024, validator=check.at_least_one)
+    max_text_chars: int = attrs.field(default=16 * 1024, validator=check.at_least_one)
+    max_schema_bytes: int = attrs.field(default=256 * 1024, validator=check.at_least_one)
+    max_schema_depth: int = attrs.field(default=64, validator=_check_depth)
+    max_message_values: int = attrs.field(default=250_000, validator=check.at_least_one)
+    max_notifications: int = attrs.field(default=500, validator=check.at_least_one)
+    max_requests: int = attrs.field(default=500, validator=check.at_least_one)
+
+
+# --- The policy of restarts: how often, how soon, and when to park ----------------------------------------------------
+
+
+# The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a minute.
+# A tenth of jitter keeps servers that failed together from restarting in the same instant.
+_RESTART_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
+
+
+def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
+    """Refuse a limit that can never be reached because the delays alone outlast the window."""
+    window = instance.window
+    if window == math.inf:
+        return
+    total = value.total(instance.max_restarts)
+    if total >= window:
+        raise check.refused(
+            "RestartPolicy",
+            "window",
+            f"max_restarts={instance.max_restarts} can never be reached within window={window}, because the back-off "
+            f"alone takes {total:g} s, so a failing server would be restarted forever; make "
+            f"window longer than {total:g}, or max_restarts or the back-off smaller",
+        )
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class RestartPolicy:
+    """How often and how soon a failed server is restarted.
+
+    Each attempt counts, successful or not. If a failure would need more than `max_restarts` attempts within `window`,
+    the server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``). With the defaults this
+    happens after five attempts in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
+
+    A parked server is retried every `park_retry` seconds, so it recovers by itself after an outage of any length.
+    Exceptions are failures that a retry cannot fix (``ConnectFailed.hopeless``, and the HTTP statuses 401 and 403) and
+    servers that were stopped with `ServerRef.stop`.
+
+    Args:
+        max_restarts: restarts that are allowed. 0 disables restarting. Default 5.
+        window: seconds within which restarts are counted. Default infinity: only `reset_after` clears the count.
+        reset_after: seconds of serving after which the count and the back-off are reset. None disables the reset.
+            Default 60.
+        backoff: the delays before the restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2,
+            jitter=0.1)``.
+        park_retry: seconds until a parked server is retried (up to a tenth less, at random). Each retry is a single
+            attempt: until the server has served for `reset_after`, its next failure parks it again. Time for which the
+            machine was suspended counts. None disables these retries, as does ``max_restarts=0``. Default 60.
+
+    Raises:
+        ConfigError: a value is out of its range, or the delays of `backoff` before `max_restarts` restarts (without
+            jitter) are not less than `window`, so that the limit could never be reached.
+    """
+
+    max_restarts: int = attrs.field(
+        default=5, validator=check.count(0, "give a whole number of 0 or more; 0 disables restarting")
+    )
+    window: float = attrs.field(default=math.inf, validator=check.seconds(unlimited=True))
+    reset_after: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
+    backoff: Backoff = attrs.field(
+        default=_RESTART_BACKOFF, validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable]
+    )
+    park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
+
+
+# --- The policy of retries, with a budget per server ------------------------------------------------------------------
+
+
+# A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to
+# half as much is added at random, so that requests that failed together are not all retried in the same instant.
+_RETRY_BACKOFF: Final = Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5)
+
+_MOST_TOKENS: Final = 1000
+"""As in gRPC."""
+
+_DECIMALS: Final = 3
+"""As in gRPC: a bucket counts thousandths of tokens, so that its arithmetic is exact."""
+
+
+def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], value: Any) -> None:
+    fits = is_number(value) and 0 < value <= _MOST_TOKENS and round(value, _DECIMALS) == value
+    if not fits:
+        remedy = f"give a number from 0.001 to {_MOST_TOKENS} with at most {_DECIMALS} decimals"
+        raise check.refused_value(instance, attribute.name, value, remedy)
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class RetryBudget:
+    """How many of the requests to one server may be retries: a token bucket.
+
+    The rule and the names are those of gRPC's retry throttling (proposal A6). The bucket starts full. Each attempt with
+    a transient failure takes one token, each success returns `token_ratio` tokens. While the bucket is half empty or
+    less, nothing is retried, and a request fails with the error of its attempt. First attempts are never held back. So
+    a few failures are retried at once, but in the long run there is one retry per ``1 / token_ratio`` successes.
+
+    The defaults differ from gRPC's examples (10 and 0.1), which suit thousands of calls a second. When a connection is
+    lost, up to ``max_in_flight`` requests (by default 64) fail together, and these must not empty the bucket. One retry
+    for five successes is what other clients allow (Finagle, the AWS SDKs).
+
+    Args:
+        max_tokens: tokens in a full bucket, 1 to 1000. With 1 or 2 nothing is ever retried. Default 200: the hundredth
+            failure in a row is the first that is not retried.
+        token_ratio: tokens that a success returns, 0.001 to 1000, with at most three decimals. Default 0.2.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    max_tokens: int = attrs.field(
+        default=200,
+        validator=check.count(1, f"give a whole number from 1 to {_MOST_TOKENS}", highest=_MOST_TOKENS),
+    )
+    token_ratio: float = attrs.field(default=0.2, validator=_check_token_ratio)
+
+
+_BUDGET: Final = RetryBudget()
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class RetryPolicy:
+    """How often, and after which delays, a failed request is sent again.
+
+    Only transient failures are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (except 501 and
+    505), and an internal error that the server reports. Any other answer (an unknown tool, a wrong argument, another
+    4xx, a result with ``is_error``) is final.
+
+    Only requests that are safe to repeat are retried: lists and reads always; a tool call if provably nothing of it was
+    sent, if the caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the
+    tool as read-only or idempotent.
+
+    A retry keeps the deadline of its request; a retry that could not begin before the deadline is not waited for. A
+    ``Retry-After`` that is longer than the delay replaces it.
+
+    Args:
+        attempts: how often a request is sent, including the first time; all pages of a list and all connections share
+            one count. 1 disables retrying. A request that was provably not sent is sent again without being counted.
+            Default 3.
+        backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
+            jitter=0.5)``.
+        isolated: True retries on a separate connection, which is closed afterwards; connecting counts as part of the
+            attempt. Default False: retry on the server's connection as soon as it is restored.
+        budget: the retries of all requests to the server together. Default ``RetryBudget()``.
+
+    Raises:
+        ConfigError: a value is out of its range.
+    """
+
+    attempts: int = attrs.field(
+        default=3, validator=check.count(1, "give a whole number of 1 or more; 1 disables retrying")
+    )
+    backoff: Backoff = attrs.field(default=_RETRY_BACKOFF, validator=check.kind(Backoff, remedy="give a Backoff(...)"))
+    isolated: bool = attrs.field(default=False, validator=check.flag)
+    budget: RetryBudget = attrs.field(
+        default=_BUDGET, validator=check.kind(RetryBudget, remedy="give a RetryBudget(...)")
+    )

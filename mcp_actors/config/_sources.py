@@ -1,0 +1,651 @@
+"""Sources of servers: files, directories and tables.
+
+Programs pass sources to `open_servers`, which reads them in threads. This room uses the readers in ``formats``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from .._errors import ConfigError
+from .._foreign import Log
+from .._misuse import explained, is_number, is_seconds, is_whole
+from .._text import plain_text
+from ._server import LoadedConfig, Rank
+from ._validators import is_positive, shown
+from .formats import (
+    WITH_EFFECT,
+    Ask,
+    Entry,
+    bad,
+    child,
+    decode,
+    did_you_mean,
+    file_name,
+    found,
+    load_config,
+    load_entries,
+    nearest,
+    permission_warnings,
+    read_bytes,
+)
+
+# --- Read intervals such as ``"30s"``, ``"5m"`` and ``"1h"`` ----------------------------------------------------------
+
+
+_UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_INTERVAL: Final = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>[smhd]?)", re.ASCII)
+
+
+def seconds_of(interval: object, where: str) -> float:
+    """Return an interval in seconds.
+
+    Args:
+        interval: a positive number of seconds, or a str with a unit.
+        where: names the option in the error.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    seconds: object = interval
+    if isinstance(interval, str) and (found := _INTERVAL.fullmatch(interval)):
+        seconds = float(found["number"]) * _UNITS[found["unit"]]
+    if isinstance(seconds, (int, float)) and is_positive(seconds):
+        return float(seconds)
+    problem = f'{shown(interval)} is not an interval; write a number of seconds, or "30s", "5m", "1h"'
+    raise ConfigError(f"{where}: {problem}", source=where)
+
+
+# --- Read YAML, strictly: the few things of it that a configuration needs ---------------------------------------------
+
+# YAML guesses types: ``no`` is false, ``1.10`` is 1.1, and ``12:30:00`` is 45000. Here a plain scalar is a string,
+# except where a value of another type is meant (`typed_keys`): there, ``true``, ``false``, ``null`` and numbers as JSON
+# has them are values of these types, and everything else is a string all the same.
+#
+# Refused, each with its line: doubled keys, of which only the last would count; aliases, by which a short file becomes
+# gigabytes; tags, which call constructors.
+
+
+MAX_NODES: Final = 20_000
+MAX_DEPTH: Final = 64
+
+_OF_JSON: Final = re.compile(r"true|false|null|-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?")
+_SHOWN: Final = 80  # characters of the parser's message
+
+
+@attrs.frozen
+class Document:
+    """One document of a file: its data, and the line on which it begins."""
+
+    data: Any
+    line: int
+
+
+def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[Document]:
+    """Return the documents of a file.
+
+    Args:
+        source: the file, for messages.
+        text: its content.
+        typed_keys: the keys below which values may be numbers, booleans or null.
+
+    Raises:
+        ConfigError: this is not valid YAML, or it is refused; the message has the line. Or PyYAML is not installed.
+    """
+    try:
+        import yaml
+    except ImportError:
+        raise bad(source, "", "PyYAML is not installed; run: pip install 'mcp-actors[yaml]'") from None
+    try:
+        return list(_Reader(source, yaml.parse(text, Loader=yaml.SafeLoader), typed_keys).documents())
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f":{mark.line + 1}" if mark is not None else ""
+        said = str(error.problem or error.context)[:_SHOWN]
+        raise bad(f"{source}{where}", "", f"this is not valid YAML: {said}") from None
+    except yaml.YAMLError:
+        raise bad(source, "", "this is not valid YAML: it has a character that YAML does not allow") from None
+
+
+@attrs.define
+class _Reader:
+    """Builds data from the events of a parser."""
+
+    source: str
+    events: Iterator[Any]
+    typed_keys: frozenset[str]
+    nodes: int = 0
+
+    def documents(self) -> Iterator[Document]:
+        """Yield the documents that are not empty."""
+        import yaml
+
+        for event in self.events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                first = next(self.events)
+                data = self._node(first, typed=False, depth=0)
+                if data is not None:
+                    yield Document(data, first.start_mark.line + 1)
+
+    def _node(self, event: Any, *, typed: bool, depth: int) -> Any:
+        """Return the data of the node that begins with an event, and take the events of it."""
+        import yaml
+
+        self.nodes += 1
+        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+            problem = "has too many values" if self.nodes > MAX_NODES else "is nested too deeply"
+            raise self._bad(event, f"the file {problem}; check that it is the right one")
+        if isinstance(event, yaml.AliasEvent):
+            raise self._bad(event, "this is an alias (*…), which is not supported; write the value again")
+        if event.tag is not None and event.tag != "!":
+            raise self._bad(event, "this is a tag (!…), which is not supported; remove it")
+        if isinstance(event, yaml.ScalarEvent):
+            return _scalar(event, typed=typed)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return [self._node(each, typed=typed, depth=depth + 1) for each in self._until(yaml.SequenceEndEvent)]
+        made: dict[str, Any] = {}
+        for key in self._until(yaml.MappingEndEvent):
+            if not isinstance(key, yaml.ScalarEvent):
+                raise self._bad(key, "this key is not a string; write a string")
+            name = self._node(key, typed=False, depth=depth + 1)
+            if name is None:
+                raise self._bad(key, "this key is empty; write a string")
+            if name in made:
+                raise self._bad(key, f"the key {json.dumps(name)} appears more than once; remove all but one")
+            below = typed or name in self.typed_keys
+            made[name] = self._node(next(self.events), typed=below, depth=depth + 1)
+        return made
+
+    def _until(self, end: type) -> Iterator[Any]:
+        for event in self.events:
+            if isinstance(event, end):
+                return
+            yield event
+
+    def _bad(self, event: Any, problem: str) -> ConfigError:
+        return bad(f"{self.source}:{event.start_mark.line + 1}", "", problem)
+
+
+def _scalar(event: Any, *, typed: bool) -> Any:
+    """Return a scalar: text in quotes is text, a plain one that is empty is None."""
+    plain, text = event.implicit[0], event.value
+    if plain and text == "":
+        return None
+    return json.loads(text) if plain and typed and _OF_JSON.fullmatch(text) else text
+
+
+# --- Convert manifests of ``kind: MCPServer`` into entries of the form of ``mcpServers`` ------------------------------
+
+# Unlike the files of other programs, these are written for programs like this one. So a key without effect is an error.
+
+
+logger = Log("mcp_actors.config")
+
+KIND: Final = "MCPServer"
+
+TYPED_KEYS: Final = frozenset(
+    {
+        "annotations",
+        "disabled",
+        "enabled",
+        "fallbackToStatic",
+        "inputSchema",
+        "mcp_actors",
+        "onStartup",
+        "outputSchema",
+        "parameters",
+        "required",
+        "retries",
+        "timeout",
+    }
+)
+"""The keys of a manifest below which values may be numbers, booleans or null; everything else is text."""
+
+_TRANSPORTS: Final = frozenset({"stdio", "http", "sse", "streamable-http"})
+_OF_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
+_OF_METADATA: Final = ("name", "labels", "annotations", "namespace")
+_OF_SPEC: Final = ("provider", "configuration", "authentication", "discovery", "tools", "displayName", "description")
+_OF_DISCOVERY: Final = ("enabled", "refreshInterval", "onStartup", "fallbackToStatic")
+_OF_AUTHENTICATION: Final = ("type", "token", "key", "header", "credentials")
+_OF_RETRIES: Final = ("maxAttempts", "backoff", "initialDelay")
+
+_SPELLINGS: Final[Mapping[str, str]] = {
+    "baseUrl": "url",
+    "endpoint": "url",
+    "environment": "env",
+    "workingDir": "cwd",
+}
+"""Key of a manifest's configuration → key of an entry."""
+
+_OF_CONFIGURATION: Final = frozenset({*WITH_EFFECT, *_SPELLINGS, "timeout", "retries"})
+_ONLY_COMMAND: Final = frozenset({"args", "cwd", "env", "env_vars"})
+_ONLY_URL: Final = frozenset({"auth", "headers"})
+
+_JITTER: Final = 0.5  # as in `RetryPolicy`: requests that have failed together are not repeated together
+
+_NAMED_IN_ERRORS: Final = 12
+"""Keys that an error lists; of more it shows only the nearest."""
+
+
+def entry_of(file: str, document: Document) -> Entry | None:
+    """Return the entry of a manifest; an error in it is the entry's. None if the document is of another kind.
+
+    Raises:
+        ConfigError: this is not a manifest, or it has no name.
+    """
+    manifest = _Manifest(f"{file}:{document.line}")
+    if manifest.is_of_another_kind(document.data):
+        return None
+    data = manifest.mapping("", document.data, _OF_DOCUMENT)
+    metadata = manifest.mapping("metadata", data.get("metadata"), _OF_METADATA)
+    name = metadata.get("name")
+    if not isinstance(name, str):
+        raise bad(manifest.source, "metadata.name", f"found {found(name)}; write the name of the server")
+    try:
+        value: object = manifest.entry(data.get("spec"))
+    except ConfigError as error:
+        value = error
+    return Entry(name, value, manifest.source, "metadata", "spec.configuration")
+
+
+class _Manifest:
+    """A manifest that is being read.
+
+    Attributes:
+        source: the file and the line, for messages.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+
+    def is_of_another_kind(self, data: object) -> bool:
+        """Return True, and log it, if a document says that it is something else than a server.
+
+        Raises:
+            ConfigError: it does not say what it is, or the word is misspelled.
+        """
+        if not isinstance(data, Mapping):
+            return False
+        kind = data.get("kind")
+        if kind == KIND:
+            return False
+        if not isinstance(kind, str) or nearest(kind, (KIND,)) is not None:
+            raise bad(self.source, "kind", f"found {found(kind)}; write {KIND!r}")
+        shown = plain_text(kind, limit=40)
+        logger.info("%s: this document of kind %r is skipped; servers are of kind %r", self.source, shown, KIND)
+        return True
+
+    def entry(self, spec: object) -> dict[str, Any]:
+        """Return the specification as an entry of the form of ``mcpServers``."""
+        spec = self.mapping("spec", spec, _OF_SPEC)
+        given = spec.get("configuration")
+        if not isinstance(given, Mapping):
+            raise self.wrong("spec.configuration", given, "an object with 'command' or 'url'")
+        entry = self._configuration(given)
+        settings = entry.get("mcp_actors") or {}
+        if not isinstance(settings, Mapping):
+            raise self.wrong("spec.configuration.mcp_actors", settings, "an object with settings")
+        settings = dict(settings)
+        self._provider(spec.get("provider"), entry)
+        self._authentication(spec.get("authentication"), entry)
+        self._suited(entry, given)
+        self._set("spec.displayName", settings, "title", spec.get("displayName"))
+        self._timeout(entry.pop("timeout", None), settings)
+        self._retries(entry.pop("retries", None), settings)
+        self._discovery(spec.get("discovery"), spec.get("tools"), settings)
+        if settings:
+            entry["mcp_actors"] = settings
+        return entry
+
+    def mapping(self, path: str, value: object, keys: tuple[str, ...]) -> Mapping[str, Any]:
+        """Return an object with some of these keys; an unknown key is an error."""
+        if not isinstance(value, Mapping):
+            raise self.wrong(path, value, f"an object with {', '.join(map(repr, keys))}")
+        for key in value:
+            if key not in keys:
+                raise self._unknown(child(path, key), key, keys)
+        return value
+
+    def wrong(self, path: str, value: object, remedy: str) -> ConfigError:
+        """Return the error for a value."""
+        return bad(self.source, path, f"found {found(value)}; write {remedy}")
+
+    def _unknown(self, path: str, key: str, keys: tuple[str, ...]) -> ConfigError:
+        if 0 < len(keys) <= _NAMED_IN_ERRORS:
+            problem = f"this key is not known; the keys here are {', '.join(map(repr, keys))}"
+        else:
+            problem = f"this key has no effect here{did_you_mean(key, keys)}; remove it"
+        return bad(self.source, path, problem)
+
+    def _set(self, path: str, settings: dict[str, Any], name: str, value: object) -> None:
+        """Set one of this package's settings, unless the value is None.
+
+        Raises:
+            ConfigError: ``mcp_actors`` sets it, too.
+        """
+        if value is None:
+            return
+        if name in settings:
+            raise bad(self.source, path, f"'mcp_actors.{name}' sets the same option; remove one of them")
+        settings[name] = value
+
+    def _configuration(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the configuration in the words of an entry."""
+        path = "spec.configuration"
+        entry: dict[str, Any] = {}
+        for key, value in given.items():
+            if key not in _OF_CONFIGURATION:
+                raise self._unknown(child(path, key), key, tuple(sorted(_OF_CONFIGURATION)))
+            name = _SPELLINGS.get(key, key)
+            if name in entry:
+                same = next(other for other in given if _SPELLINGS.get(other, other) == name)
+                raise bad(self.source, path, f"{same!r} and {key!r} set the same option; remove one of them")
+            entry[name] = value
+        return entry
+
+    def _provider(self, provider: object, entry: dict[str, Any]) -> None:
+        """Take the transport from a provider that names one (``http``, ``mcp-http``); any other is a label."""
+        if not isinstance(provider, str | None):
+            raise self.wrong("spec.provider", provider, "a string")
+        transport = (provider or "").removeprefix("mcp-")
+        if transport in _TRANSPORTS and not entry.keys() & {"type", "transport"}:
+            entry["type"] = transport
+
+    def _suited(self, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
+        """Refuse what is only for a URL next to a command, and the reverse."""
+        others, what = (_ONLY_URL, "a URL") if "command" in entry else (_ONLY_COMMAND, "a command")
+        for key in sorted(entry.keys() & others if entry.keys() & {"command", "url"} else ()):
+            written = [name for name in given if _SPELLINGS.get(name, name) == key]
+            path = child("spec.configuration", written[0]) if written else "spec.authentication"
+            raise bad(self.source, path, f"this has no effect, because it is only for a server with {what}; remove it")
+
+    def _authentication(self, authentication: object, entry: dict[str, Any]) -> None:
+        if authentication is None:
+            return
+        path = "spec.authentication"
+        given = self.mapping(path, authentication, _OF_AUTHENTICATION)
+        if (kind := given.get("type")) not in ("bearer", "api-key", "none"):
+            raise self.wrong(f"{path}.type", kind, "'bearer', 'api-key' or 'none'")
+        if "credentials" in given:
+            # In here, ``key`` is the name of the header. Next to ``type`` it is the secret.
+            keys = {"bearer": ("token",), "api-key": ("key", "value"), "none": ()}[kind]
+            self.mapping(path, given, ("type", "credentials"))
+            path = f"{path}.credentials"
+            given = self.mapping(path, given["credentials"], keys)
+            header, secret = "key", "value"
+        else:
+            keys = {"bearer": ("token",), "api-key": ("key", "header"), "none": ()}[kind]
+            self.mapping(path, given, ("type", *keys))
+            header, secret = "header", "key"
+        if kind == "bearer":
+            entry["auth"] = self._text(path, given, "token")
+        elif kind == "api-key":
+            name = self._text(path, given, header) if header in given else "X-API-Key"
+            headers = entry.get("headers") or {}
+            if not isinstance(headers, Mapping):
+                raise self.wrong("spec.configuration.headers", headers, "an object")
+            entry["headers"] = {**headers, name: self._text(path, given, secret)}
+
+    def _text(self, path: str, given: Mapping[str, Any], key: str) -> str:
+        value = given.get(key)
+        if not isinstance(value, str) or not value:
+            raise self.wrong(child(path, key), value, "a string, for example ${VARIABLE}")
+        return value
+
+    def _timeout(self, seconds: object, settings: dict[str, Any]) -> None:
+        path = "spec.configuration.timeout"
+        if seconds is not None and not is_seconds(seconds):
+            raise self.wrong(path, seconds, "a positive number of seconds")
+        self._set(path, settings, "request_timeout", seconds)
+
+    def _retries(self, retries: object, settings: dict[str, Any]) -> None:
+        """Turn the words about retries into a policy. ``initialDelay`` is in milliseconds."""
+        if retries is None:
+            return
+        path = "spec.configuration.retries"
+        given = self.mapping(path, retries, _OF_RETRIES)
+        policy: dict[str, Any] = {}
+        if "maxAttempts" in given:
+            if not is_whole(given["maxAttempts"], 1):
+                raise self.wrong(f"{path}.maxAttempts", given["maxAttempts"], "a whole number of 1 or more")
+            policy["attempts"] = given["maxAttempts"]
+        if given.keys() & {"backoff", "initialDelay"}:
+            growth = given.get("backoff", "exponential")
+            if growth not in ("exponential", "fixed"):
+                raise self.wrong(f"{path}.backoff", growth, "'exponential' or 'fixed'")
+            delay = given.get("initialDelay", 1000)
+            if not is_number(delay) or not 0 <= delay < 24 * 3600 * 1000:
+                raise self.wrong(f"{path}.initialDelay", delay, "a number of milliseconds")
+            factor = 2.0 if growth == "exponential" else 1.0
+            first = delay / 1000
+            policy["backoff"] = {"first": first, "initial": first * factor, "factor": factor, "jitter": _JITTER}
+        self._set(path, settings, "retry", policy)
+
+    def _discovery(self, discovery: object, tools: object, settings: dict[str, Any]) -> None:
+        """Turn the words about tools into settings of this package."""
+        path = "spec.discovery"
+        given = self.mapping(path, {} if discovery is None else discovery, _OF_DISCOVERY)
+        if "refreshInterval" in given:
+            seconds = seconds_of(given["refreshInterval"], f"{self.source}: {path}.refreshInterval")
+            settings.setdefault("refresh_interval", seconds)
+        if not self._flag(path, given, "onStartup", default=True):
+            settings.setdefault("connect", "lazy")
+        declared = list(self._tools(tools))
+        if self._flag(path, given, "fallbackToStatic", default=bool(declared)):
+            settings.setdefault("static_tools", declared)
+        if not self._flag(path, given, "enabled", default=True):
+            settings.setdefault("tools", {"allow": [tool["name"] for tool in declared]})
+
+    def _flag(self, path: str, given: Mapping[str, Any], key: str, *, default: bool) -> bool:
+        value = given.get(key, default)
+        if not isinstance(value, bool):
+            raise self.wrong(child(path, key), value, "true or false")
+        return value
+
+    def _tools(self, tools: object) -> Iterator[Mapping[str, Any]]:
+        """Yield the declared tools; one without a schema takes any arguments."""
+        if tools is None:
+            return
+        if not isinstance(tools, list):
+            raise self.wrong("spec.tools", tools, "a list of tools")
+        for index, tool in enumerate(tools):
+            path = f"spec.tools[{index}]"
+            if not isinstance(tool, Mapping) or not isinstance(tool.get("name"), str):
+                raise self.wrong(path, tool, "an object with 'name'")
+            if "parameters" not in tool:
+                yield {"inputSchema": {"type": "object"}, **tool}
+                continue
+            if "inputSchema" in tool:
+                raise bad(self.source, path, "'parameters' and 'inputSchema' say the same; remove one of them")
+            schema = self._schema(f"{path}.parameters", tool["parameters"])
+            yield {**{key: value for key, value in tool.items() if key != "parameters"}, "inputSchema": schema}
+
+    def _schema(self, path: str, parameters: object) -> dict[str, Any]:
+        """Return the schema of an object with these parameters, each of which says whether it is required."""
+        if not isinstance(parameters, Mapping):
+            raise self.wrong(path, parameters, "an object with the parameters")
+        properties, required = {}, []
+        for name, parameter in parameters.items():
+            if not isinstance(parameter, Mapping):
+                raise self.wrong(child(path, name), parameter, "an object with 'type'")
+            properties[name] = {key: value for key, value in parameter.items() if key != "required"}
+            if self._flag(child(path, name), parameter, "required", default=False):
+                required.append(name)
+        schema: dict[str, Any] = {"type": "object", "properties": properties}
+        return {**schema, "required": required} if required else schema
+
+
+# --- Notice that a file has changed, without reading it ---------------------------------------------------------------
+
+
+FILE_INTERVAL: Final = 1.0
+"""Seconds between two looks at a file. A look is one system call, so this costs nothing that could be measured."""
+
+TICK: Final = 0.02
+"""Seconds within which two changes of a file may get the same time: kernels count it in steps of up to 10 ms."""
+
+_MOST_TICKS: Final = 5  # that a look waits for a file which is written all the time
+
+Stamp: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size, and the times of the last change of the content and of anything else.
+
+A file that was written or replaced, or has other permissions, has another one.
+"""
+
+
+def stamp_of(path: str) -> Stamp | None:
+    """Return the stamp of a file; None if it cannot be found.
+
+    A file that was changed just now is awaited for `TICK` seconds. Otherwise it could be changed again, after it was
+    read, and have the same stamp.
+    """
+    try:
+        status = os.stat(path)
+        for _ in range(_MOST_TICKS):
+            if not 0 <= time.time() - status.st_ctime < TICK:
+                break
+            time.sleep(TICK)
+            status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+# --- A directory of manifests, YAML files of ``kind: MCPServer`` (`DirectorySource`) ----------------------------------
+
+
+MAX_FILES: Final = 1000
+MAX_BYTES: Final = 256 * 1024
+"""Bytes of one file. The parser is written in Python and takes about a second for that."""
+
+
+@explained
+class DirectorySource:
+    """The files ``*.yaml`` and ``*.yml`` in a directory, each with one or more servers as ``kind: MCPServer``.
+
+    Files whose names begin with a dot, and directories below it, are left out. Requires PyYAML:
+    ``pip install 'mcp-actors[yaml]'``.
+
+    Args:
+        path: the directory, in which ``~`` is expanded.
+
+    Raises:
+        ConfigError: this is not a path.
+    """
+
+    rank = Rank.DIRECTORY
+    interval = FILE_INTERVAL
+    settles = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.path.abspath(file_name(path, "DirectorySource: path"))
+
+    def __repr__(self) -> str:
+        return f"<DirectorySource {self._path}>"
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return self._path
+
+    def look(self) -> Hashable:
+        """Return the identity, size and time of each file.
+
+        Raises:
+            ConfigError: the directory cannot be read.
+        """
+        return tuple((file, stamp_of(file)) for file in self._files())
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        """Load the files. A file that is not valid is an error in the result, and the others are loaded.
+
+        Raises:
+            ConfigError: the directory cannot be read.
+        """
+        return tuple(map(_load, self._files()))
+
+    def _files(self) -> list[str]:
+        try:
+            with os.scandir(self._path) as found:
+                names = [each.name for each in found if each.name.endswith((".yaml", ".yml")) and each.name[0] != "."]
+        except OSError as error:
+            problem = f"the directory cannot be read ({error.strerror}); check the path and its permissions"
+            raise bad(self._path, "", problem) from None
+        if len(names) > MAX_FILES:
+            raise bad(self._path, "", f"there are more than {MAX_FILES} files; check that it is the right directory")
+        return [os.path.join(self._path, name) for name in sorted(names)]
+
+
+def _load(file: str) -> LoadedConfig:
+    warnings: list[str] = []
+    try:
+        entries: list[Entry] | ConfigError = _entries(file, warnings)
+    except ConfigError as error:
+        entries = error
+    return load_entries(file, entries, file=file, warnings=warnings)
+
+
+def _entries(file: str, warnings: list[str]) -> list[Entry]:
+    data, status = read_bytes(file)
+    warnings += permission_warnings(file, status)
+    if len(data) > MAX_BYTES:
+        raise bad(file, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")
+    text = decode(file, data)
+    if isinstance(text, ConfigError):
+        raise text
+    documents = read_documents(file, text, TYPED_KEYS)
+    return [entry for entry in (entry_of(file, each) for each in documents) if entry is not None]
+
+
+# --- A configuration file as a source ---------------------------------------------------------------------------------
+
+
+@explained
+class FileSource:
+    """A configuration file; `open_servers` makes one of each path that it gets.
+
+    A relative path is one below the working directory in which this is made, also if the program enters another later.
+
+    Args:
+        path: the file, as for `load_config`.
+        ask: as for `load_config`.
+        env_file: as for `load_config`; a change of it counts as a change of the configuration.
+
+    Raises:
+        ConfigError: this is not a path.
+    """
+
+    rank = Rank.FILE
+    interval = FILE_INTERVAL
+    settles = True
+
+    def __init__(
+        self, path: str | os.PathLike[str], *, ask: Ask | None = None, env_file: str | os.PathLike[str] | None = None
+    ) -> None:
+        self._path = os.path.abspath(file_name(path, "FileSource: path"))
+        self._ask = ask
+        self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return self._path
+
+    def look(self) -> Hashable:
+        """Return the identity, size and time of the files; None for one that does not exist."""
+        return stamp_of(self._path), None if self._env_file is None else stamp_of(self._env_file)
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        """Load the file.
+
+        Raises:
+            ConfigError: the file cannot be read.
+        """
+        return (load_config(self._path, ask=self._ask, env_file=self._env_file),)

@@ -1,0 +1,308 @@
+"""Filter the tools of a server, and declare tools for it.
+
+Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators of the folder
+around it and nothing else of it.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import attrs
+from mcp.types import Tool
+from pydantic_core import ValidationError
+
+from .._errors import ConfigError
+from .._foreign import Log
+from .._misuse import explained
+from . import _validators as check
+
+# --- Filter the tools of a server by name, pattern and predicate ------------------------------------------------------
+
+# Tools hidden by names and patterns are in no catalogue. The predicate is called each time tools are listed for an
+# agent (`permitted`), because its answer depends on the agent.
+
+
+logger = Log("mcp_actors.config")
+
+_NAMED: Final = 8  # tools that one log line names
+GLOB: Final = re.compile(r"[*?\[]")
+"""A character that makes a name a pattern."""
+
+
+@explained
+@attrs.frozen
+class ToolContext:
+    """The agent and run that tools are listed for. It is passed unchanged to the predicate of a `ToolFilter`.
+
+    Args:
+        agent: the agent.
+        run: anything that belongs to this run: a user, a session, a framework's context. Default None.
+    """
+
+    agent: Any
+    run: Any = None
+
+
+ToolPredicate: TypeAlias = Callable[[Any, ToolContext], bool]
+"""``predicate(tool, context)``: return whether this `CatalogTool` is shown in this context."""
+
+
+def _names(value: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return names as a tuple without duplicates; return anything else unchanged, for `_check_names` to refuse."""
+    if value is None or isinstance(value, (str, bytes)):
+        return value  # type: ignore[return-value]  # refused by the validator; a str would become letters
+    try:
+        return tuple(dict.fromkeys(value))
+    except TypeError:
+        return value  # type: ignore[return-value]  # it is refused by the validator
+
+
+def _check_collection(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not isinstance(value, tuple):
+        remedy = f"give a collection of names, like {attribute.name}=('search', 'read')"
+        raise check.refused_value(instance, attribute.name, value, remedy)
+    for each in value:
+        if not isinstance(each, str) or not each:
+            raise check.refused_text(instance, attribute.name, f"(…, {check.shown(each)}, …)", "give names of tools")
+
+
+def _check_names(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _check_collection(instance, attribute, value)
+    for each in value:
+        if GLOB.search(each):
+            # As a name it would match nothing: such an `allow` shows nothing, such a `deny` hides nothing.
+            remedy = "this is a pattern; move it to patterns, with a leading '!' to hide what matches"
+            raise check.refused_value(instance, attribute.name, each, remedy)
+
+
+def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
+    _check_collection(instance, attribute, value)
+    if not value:
+        remedy = "it names no tools; leave it out to show all, or set allow=() to show none"
+        raise check.refused_text(instance, attribute.name, "()", remedy)
+    if "!" in value:
+        raise check.refused_value(instance, attribute.name, "!", "add a pattern after the '!', like '!delete_*'")
+
+
+def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
+    if not callable(value):
+        remedy = "give a function (tool, context) that returns whether the tool is shown"
+        raise check.refused_value(instance, attribute.name, value, remedy)
+    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
+        remedy = "give a plain function (tool, context); prepare what must be awaited, and pass it as the context's run"
+        raise check.refused_text(instance, attribute.name, "<async function>", remedy)
+
+
+def _as_set(names: tuple[str, ...] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
+
+def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
+    """Return one expression that matches any of these globs, or None without globs."""
+    return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
+
+
+def _hides(pattern: str, name: str) -> bool:
+    return pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:])
+
+
+@explained
+@attrs.frozen(kw_only=True)
+class ToolFilter:
+    """A filter for the tools of a server. Without arguments it shows all of them.
+
+    Names are the server's own names of its tools, and are case-sensitive. A tool is shown if
+
+    - it is in `allow` or matches a pattern, if either is given; tools that the server adds later are hidden then;
+    - and it is neither in `deny` nor matches a pattern that begins with ``!``;
+    - and the `predicate` returns True.
+
+    Names and patterns apply to everyone: tools that they hide are not in the group's catalogue and cannot be called
+    through the group. The predicate applies when tools are listed for an agent: it decides which ones are offered.
+
+    Args:
+        allow: the names to show. An empty collection shows none, except those that a pattern shows. Default None: all.
+        deny: the names to hide. Default: none.
+        patterns: globs as in `fnmatch` (``"read_*"``); a pattern that begins with ``!`` hides its matches. Default
+            None.
+        predicate: ``predicate(tool, context)``, a plain function that gets a `CatalogTool`, which is immutable, and a
+            `ToolContext`. If it raises, the tool is hidden and the error is logged. Default None.
+
+    Raises:
+        ConfigError: a value is not valid, or a name is both shown and hidden.
+    """
+
+    # Filters compare these as sets (`eq`), and show them as tuples in the order in which they were given.
+
+    allow: tuple[str, ...] | None = attrs.field(
+        default=None, converter=_names, validator=attrs.validators.optional(_check_names), eq=_as_set
+    )
+    deny: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_check_names, eq=_as_set)
+    patterns: tuple[str, ...] | None = attrs.field(
+        default=None, converter=_names, validator=attrs.validators.optional(_check_patterns), eq=_as_set
+    )
+    predicate: ToolPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_predicate))
+
+    def __attrs_post_init__(self) -> None:
+        for name in self.allow or ():
+            if name in self.deny:
+                raise _contradiction(f"{name!r} is both in allow and in deny", "remove it from one of them")
+            if self._hidden is not None and self._hidden.fullmatch(name):
+                pattern = next(each for each in self.patterns or () if _hides(each, name))
+                raise _contradiction(
+                    f"{name!r} is in allow, and the pattern {pattern!r} hides it", "remove one of them"
+                )
+        for pattern in self.patterns or ():
+            if f"!{pattern}" in (self.patterns or ()):
+                raise _contradiction(f"patterns has both {pattern!r} and '!{pattern}'", "remove one of them")
+
+    @cached_property
+    def _shown(self) -> re.Pattern[str] | None:
+        return _matcher(each for each in self.patterns or () if not each.startswith("!"))
+
+    @cached_property
+    def _hidden(self) -> re.Pattern[str] | None:
+        return _matcher(each[1:] for each in self.patterns or () if each.startswith("!"))
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether names and patterns hide nothing."""
+        return self.allow is None and self.patterns is None and not self.deny
+
+    def shows(self, name: str) -> bool:
+        """Return whether names and patterns show the tool that the server calls by this name."""
+        if name in self.deny or (self._hidden is not None and self._hidden.fullmatch(name)):
+            return False
+        if self.allow is None and self._shown is None:
+            return True
+        return name in (self.allow or ()) or (self._shown is not None and self._shown.fullmatch(name) is not None)
+
+
+def _contradiction(problem: str, remedy: str) -> ConfigError:
+    return ConfigError(f"ToolFilter: {problem}; {remedy}", source="ToolFilter")
+
+
+# --- the predicate --------------------------------------------------------------------------------------------------
+
+
+class _Named(Protocol):
+    @property
+    def server(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+_T = TypeVar("_T", bound=_Named)
+
+
+def permitted(
+    tools: Iterable[_T], filters: Mapping[str, ToolFilter], context: ToolContext | None = None
+) -> tuple[_T, ...]:
+    """Return the tools that the predicates of their servers show, in the same order.
+
+    Names and patterns are not checked again; they were applied when the catalogue was made.
+
+    Args:
+        tools: tools of a catalogue.
+        filters: the filters by server name. A server without a filter shows all its tools.
+        context: the agent and run that the tools are listed for.
+
+    Raises:
+        ConfigError: a server has a predicate, and `context` is None.
+    """
+    failures: dict[str, list[tuple[str, Exception]]] = {}
+    shown = []
+    for tool in tools:
+        server_filter = filters.get(tool.server)
+        if server_filter is None or server_filter.predicate is None:
+            shown.append(tool)
+            continue
+        if context is None:
+            raise ConfigError(
+                f"server {tool.server!r}: the predicate of its ToolFilter needs to know for whom the tools are listed; "
+                "pass context=ToolContext(agent=…, run=…)",
+                source="ToolFilter",
+                path=f"servers.{tool.server}.tools.predicate",
+            )
+        try:
+            if _agrees(server_filter.predicate, tool, context):
+                shown.append(tool)
+        except Exception as exc:  # foreign code may raise anything
+            failures.setdefault(tool.server, []).append((tool.name, exc))
+    for server, failed in failures.items():
+        _log_failures(server, failed)
+    return tuple(shown)
+
+
+def _agrees(predicate: Callable[[Any, ToolContext], object], tool: object, context: ToolContext) -> bool:
+    answer = predicate(tool, context)
+    if inspect.isawaitable(answer):
+        # An awaitable would count as true.
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("the predicate of a ToolFilter must return True or False, not an awaitable")
+    return bool(answer)
+
+
+def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
+    names = ", ".join(f"{name!r:.80}" for name, _ in failed[:_NAMED])
+    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    logger.warning(
+        "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s%s",
+        server,
+        names,
+        more,
+        exc_info=failed[0][1],
+    )
+
+
+# --- Declare tools for a server that does not list its own ------------------------------------------------------------
+
+
+_REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSchema, each name once"
+
+
+def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
+    """Return tools as a tuple, converting mappings, for `check_static_tools`.
+
+    Raises:
+        ConfigError: a mapping is not a valid tool.
+    """
+    tools: Any = check.as_tuple(value)
+    if not isinstance(tools, tuple):
+        return tools  # type: ignore[no-any-return]  # it is refused by the validator
+    return tuple(_to_tool(number, each) for number, each in enumerate(tools, start=1))
+
+
+def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return Tool.model_validate(value)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        name = check.shown(value["name"]) if "name" in value else f"number {number}"
+        raise ConfigError(
+            f"static_tools: tool {name}: {where}: {first['msg']}; {_REMEDY}", source="ServerConfig", path="static_tools"
+        ) from None
+
+
+_check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMEDY)
+
+
+def check_static_tools(instance: Any, attribute: attrs.Attribute[Any], value: tuple[Tool, ...]) -> None:
+    """Refuse anything but a tuple of tools with distinct names."""
+    _check_tuple(instance, attribute, value)
+    names: set[str] = set()
+    for tool in value:
+        if tool.name in names:
+            raise check.refused_text(instance, attribute.name, f"{tool.name!r} twice", _REMEDY)
+        names.add(tool.name)

@@ -1,0 +1,556 @@
+"""Transports: how a server is reached, and what must be masked.
+
+Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators and the values of
+the folder around it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import ssl
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from urllib.parse import SplitResult, urlsplit
+
+import attrs
+
+from .._errors import ConfigError
+from .._misuse import explained
+from . import _validators as check
+from ._oauth import OAuth, is_loopback
+from ._values import (
+    MASK,
+    NO_VALUES,
+    ConfigValue,
+    NamedValues,
+    Secret,
+    check_mapping,
+    check_value,
+    env_problem,
+    header_problem,
+    mask_args,
+    mask_url,
+    system_problem,
+    token_problem,
+)
+
+if TYPE_CHECKING:
+    import httpx2
+
+
+# --- Servers over HTTP: URL, credentials, client options (`Http`, `Sse`) ----------------------------------------------
+
+
+_DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024  # bytes; as for a line over stdio
+_DEFAULT_KEEPALIVE: Final = 60.0  # seconds
+
+# Some URL parsers silently drop whitespace and control characters, and others read a backslash as a slash, so such a
+# URL could name one host here and another one on the wire.
+_NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
+_HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
+
+
+def _owner(instance: _Endpoint) -> str:
+    return type(instance).__name__
+
+
+# --- url ------------------------------------------------------------------------------------------------------------
+
+
+def _shown_url(url: str) -> str:
+    return repr(mask_url(url))
+
+
+def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
+    return check.refused(owner, "url", f"url {_NOT_IN_URL.sub('', mask_url(url))!r} {problem}")
+
+
+def _split_url(owner: str, url: str) -> SplitResult:
+    """Return the parts of an http or https URL with a host; refuse any other."""
+    if _NOT_IN_URL.search(url):
+        remedy = "contains whitespace, a control character or a backslash; remove it"
+        raise _bad_url(owner, url, remedy)
+    if "${" in url:
+        raise _bad_url(owner, url, "contains '${', but variables are expanded in headers only; build the URL in Python")
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError:
+        raise _bad_url(owner, url, "has an invalid host or port; write https://host:port/path") from None
+    if parts.scheme not in ("http", "https"):
+        raise _bad_url(owner, url, "is not an http or https URL; write https://host/path")
+    if not host:
+        raise _bad_url(owner, url, "has no host; write https://host/path")
+    return parts
+
+
+def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    owner = _owner(instance)
+    if not isinstance(value, str):
+        raise check.refused(owner, "url", f"url is {check.a_type(value)}; give a str such as https://host/path")
+    _split_url(owner, value)
+
+
+def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    check.flag(instance, attribute, value)
+    parts = _split_url(_owner(instance), instance.url)
+    if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
+        remedy = "use https, or set allow_insecure=True if you trust the network"
+        problem = f"would send everything unencrypted, including credentials; {remedy}"
+        raise _bad_url(_owner(instance), instance.url, problem)
+
+
+# --- credentials ----------------------------------------------------------------------------------------------------
+
+
+def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
+    # The validator refuses anything but a mapping; unlike this converter it knows the class for the message.
+    return NamedValues(value) if isinstance(value, Mapping) else value  # type: ignore[redundant-expr]  # users may pass anything
+
+
+def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: Mapping[str, ConfigValue]) -> None:
+    owner = _owner(instance)
+    check_mapping(owner, "headers", value)
+    spelled: dict[str, str] = {}
+    for name, each in value.items():
+        _check_header_name(owner, name)
+        if name.lower() in spelled:
+            problem = f"{spelled[name.lower()]!r} and {name!r} are the same header; remove one of them"
+            raise check.refused(owner, "headers", problem)
+        spelled[name.lower()] = name
+        text = check_value(owner, "headers", name, each)
+        if problem_of_value := header_problem(text or ""):
+            raise check.refused(owner, f"headers.{name}", f"headers[{name!r}]: {problem_of_value}")
+    if "authorization" in spelled and "@" in _split_url(owner, instance.url).netloc:
+        problem = "headers has 'Authorization', and url contains a user name or password; remove one of the two"
+        raise check.refused(owner, "headers", problem)
+
+
+def _check_header_name(owner: str, name: object) -> None:
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        # Do not show the name: it may be "Authorization: Bearer …" in one string.
+        problem = "the name of a header is empty or contains an invalid character"
+        raise check.refused(owner, "headers", f'{problem}; write headers={{"Name": "value"}}')
+
+
+def is_auth_flow(value: object) -> TypeGuard[httpx2.Auth]:
+    """Return whether `value` is an `httpx2.Auth`, without importing that."""
+    return callable(getattr(value, "async_auth_flow", None))
+
+
+def _shown_auth(value: object) -> str:
+    if isinstance(value, OAuth):
+        return repr(value)
+    return "None" if value is None else f"<{type(value).__name__}>" if is_auth_flow(value) else MASK
+
+
+def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse what is neither a token nor an auth flow, and a second credential, of which only one could be sent."""
+    if value is None:
+        return
+    owner = _owner(instance)
+    for name in instance.headers:
+        if name.lower() == "authorization":
+            problem = f"auth is given, and headers has {name!r}; remove one of the two"
+            raise check.refused(owner, "auth", problem)
+    if "@" in _split_url(owner, instance.url).netloc:
+        problem = "auth is given, and url contains a user name or password; remove one of the two"
+        raise check.refused(owner, "auth", problem)
+    if isinstance(value, OAuth) or is_auth_flow(value):
+        return
+    if not isinstance(value, str | Secret) and not callable(value):
+        remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
+        raise check.refused(owner, "auth", f"auth is {check.a_type(value)}; {remedy}")
+    if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
+        raise check.refused(owner, "auth", f"auth={value!r} would be sent as a token; give auth=OAuth() to sign in")
+    token = value.reveal() if isinstance(value, Secret) else value
+    problem_of_token = token_problem(token) if isinstance(token, str) else None
+    if problem_of_token is not None:
+        raise check.refused(owner, "auth", f"auth: {problem_of_token}")
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+_ABOUT_THE_CLIENT: Final = ("verify", "max_connections", "keepalive")
+
+
+def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse anything but a function, and options that a custom client would ignore."""
+    if value is None:
+        return
+    if not callable(value):
+        remedy = "give a function that returns a new httpx2.AsyncClient, which is closed with the connection"
+        raise check.refused("Http", "http_client", f"http_client is {check.a_type(value)}; {remedy}")
+    for name in _ABOUT_THE_CLIENT:
+        if getattr(instance, name) != getattr(attrs.fields(Http), name).default:
+            problem = f"http_client and {name} are both given; set it on the client that http_client makes"
+            raise check.refused("Http", "http_client", problem)
+
+
+def _to_verify(value: ssl.SSLContext | str | os.PathLike[str] | bool | None) -> ssl.SSLContext | str | bool | None:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    if not isinstance(value, ssl.SSLContext | str | bool | None) or value == "":
+        remedy = "give an ssl.SSLContext, the path of a file of CA certificates, or True"
+        raise check.refused("Http", "verify", f"verify is {check.a_type(value) if value != '' else 'empty'}; {remedy}")
+    if value is False and not instance.allow_insecure:
+        problem = "verify=False lets anyone on the network impersonate the server"
+        remedy = "give the path of its CA certificate instead, or set allow_insecure=True as well"
+        raise check.refused("Http", "verify", f"{problem}; {remedy}")
+
+
+def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None:
+        remedy = "give 2 or more (the notification stream takes one), or None"
+        check.count(2, remedy)(instance, attribute, value)
+
+
+# --- the transports -------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Endpoint:
+    """The fields that all servers over HTTP have."""
+
+    # The order matters: a validator may use the fields before its own.
+    url: str = attrs.field(validator=_check_url, repr=_shown_url)
+    headers: Mapping[str, ConfigValue] = attrs.field(
+        default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
+    )
+    auth: ConfigValue | OAuth | httpx2.Auth | None = attrs.field(
+        default=None, validator=_check_auth, repr=_shown_auth, kw_only=True
+    )
+    allow_insecure: bool = attrs.field(default=False, validator=_check_secure, kw_only=True)
+
+    @property
+    def display_url(self) -> str:
+        """The URL for messages and logs: without user-info and fragment, with every query value masked."""
+        return mask_url(self.url)
+
+
+@explained
+@attrs.frozen
+class Http(_Endpoint):
+    """A server that is reached over streamable HTTP.
+
+    ``repr`` shows no value of `headers` or `auth`, and `url` only as in `display_url`. Redirects are followed only
+    within the origin of `url`.
+
+    Args:
+        url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
+        headers: headers for every request. In a str value, ``${VAR}`` is expanded at each connect.
+        auth: a bearer token, resolved at each connect like the values of `headers`; an `OAuth`, by which a person or
+            the program signs in; or an `httpx2.Auth`, which is applied to every request. Default None. Variables and
+            functions, here and in `headers`, are also resolved again if the server answers 401 after it had accepted
+            their values.
+        http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once per
+            connection, and the client is closed with the connection. The client's default timeout of 5 seconds is
+            ignored, any other is used. Default None: a client is made from the options below.
+        verify: how the server's certificate is verified: an `ssl.SSLContext`, or the path of a file of CA
+            certificates. None (default) or True uses the certificates of this machine. False disables verification,
+            and requires `allow_insecure`.
+        max_connections: concurrent connections, 2 or more (the notification stream takes one). None (default) means
+            50, or ``max_in_flight + 4`` if that is more.
+        keepalive: seconds that an unused connection is kept. Default 60.
+        max_body_bytes: the longest response or event to accept, in bytes after decoding. Default 64 MiB.
+        allow_insecure: True allows ``http://…`` to other machines, so anyone on the network can read and change
+            everything.
+
+    Raises:
+        ConfigError: a value is not valid. The message contains no value of a header and no credential.
+    """
+
+    verify: ssl.SSLContext | str | bool | None = attrs.field(
+        default=None, converter=_to_verify, validator=_check_verify, kw_only=True
+    )
+    max_connections: int | None = attrs.field(default=None, validator=_check_max_connections, kw_only=True)
+    keepalive: float = attrs.field(default=_DEFAULT_KEEPALIVE, validator=check.seconds(), kw_only=True)
+    max_body_bytes: int = attrs.field(
+        default=_DEFAULT_MAX_BODY, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    )
+    http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
+        default=None, validator=_check_factory, repr=check.shown_function, kw_only=True
+    )
+
+
+@explained
+@attrs.frozen
+class Sse(_Endpoint):
+    """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.
+
+    ``repr`` and redirects work as for `Http`.
+
+    Args:
+        url: the URL of its event stream, ``https://…``; ``http://…`` only on this machine.
+        headers: as for `Http`.
+        auth: as for `Http`.
+        allow_insecure: as for `Http`.
+
+    Raises:
+        ConfigError: a value is not valid. The message contains no value of a header and no credential.
+    """
+
+
+# --- Servers that are objects in this process (`InProcess`) -----------------------------------------------------------
+
+
+def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None or isinstance(value, str):
+        remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
+        raise check.refused("InProcess", "server", f"server is {check.a_type(value)}; {remedy}")
+
+
+def _shown_server(server: object) -> str:
+    return f"<{type(server).__name__}>"
+
+
+@explained
+@attrs.frozen
+class InProcess:
+    """A server object of the `mcp` package in this process, for tests and for embedding.
+
+    Two instances are equal if they contain the same object. The object is checked when it is connected, not before.
+
+    Args:
+        server: the server object.
+
+    Raises:
+        ConfigError: `server` is None or a str.
+    """
+
+    server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)
+
+
+# --- Confine a server process to some files and TCP ports (`Sandbox`) -------------------------------------------------
+
+
+_PORTS: Final = 65_536
+
+_NOT_RESTRICTED: Final = (
+    "UDP, SCTP, unix sockets with a path, priorities of processes, or modes, times and attributes of files"
+)
+"""The limits of a sandbox. The `repr` names them, so that readers of a configuration do not expect more."""
+
+
+def _to_paths(field: str, value: object) -> tuple[str, ...]:
+    if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
+        raise check.refused("Sandbox", field, f"{field} is {check.a_type(value)}; give a tuple or list of paths")
+    return tuple(_sandbox_path(field, each) for each in value)
+
+
+def _sandbox_path(field: str, value: object) -> str:
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str):
+        raise check.refused("Sandbox", field, f"{field} contains {check.a_type(value)}; give paths as str")
+    if problem := system_problem(path):
+        raise check.refused("Sandbox", field, f"{field} contains a path that {problem}")
+    path = os.path.expanduser(path)
+    if not os.path.isabs(path):
+        raise check.refused("Sandbox", field, f"{field} contains {path!r}; give absolute paths, or paths with '~'")
+    return os.path.normpath(path)
+
+
+def _to_read(value: object) -> tuple[str, ...]:
+    return _to_paths("read", value)
+
+
+def _to_write(value: object) -> tuple[str, ...]:
+    return _to_paths("write", value)
+
+
+def _to_tcp(value: object) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    ports = tuple(value) if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) else (value,)
+    for port in ports:
+        if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < _PORTS:
+            remedy = "give a tuple of port numbers from 1 to 65535, or None for no restriction"
+            raise check.refused("Sandbox", "tcp", f"tcp contains {check.shown(port)}, which is not a port; {remedy}")
+    return ports
+
+
+@explained
+@attrs.frozen(kw_only=True, repr=False)
+class Sandbox:
+    """The files and TCP ports that a server process and its children may use, on Linux with Landlock.
+
+    It can read the files of the system (``/usr``, ``/etc``, libraries, a few devices), its program and the interpreter
+    of that, and the paths given here; it can write to the paths given here, and nowhere else. Of a program in a folder
+    ``bin``, as in a virtual environment, it can read that folder and the libraries next to it; of another one only its
+    file. Commands that run packages (``npx``, ``uvx``) can also write to their cache folders and use port 443.
+
+    Landlock restricts the content of files, TCP, abstract unix sockets, signals to processes outside, and reading their
+    environment. A filter of system calls refuses other ways to use TCP (MPTCP, SMC, TCP Fast Open, io_uring), resource
+    limits of other processes, and what processes share without files (System V IPC, message queues, keyrings).
+
+    It does *not* restrict UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and changes
+    of the modes, times and extended attributes of files. With ports in ``tcp``, it can also listen on a port that the
+    system selects. With ``signals=True`` and before Linux 6.12, it can connect to abstract sockets. As root it can send
+    raw packets.
+
+    A start takes 30 ms longer. A kernel without what the options need is refused at the start: version 6.12 has
+    everything, 6.7 all but the restriction of signals and abstract sockets. So are machines that are neither x86_64
+    nor aarch64, a path that leads through a folder of ``write`` to a place outside of it, and a folder of ``write``
+    that contains the interpreter or the package which start the sandbox.
+
+    Args:
+        read: files and folders that it may read, with everything below. ``~`` is expanded. Default: none.
+        write: files and folders that it may read and change. Default: none.
+        tcp: ports that it may connect to or listen on. None does not restrict TCP. Default: none, so that no socket can
+            listen, not even a unix socket.
+        signals: True lets it signal all processes of its user. Default False.
+
+    Raises:
+        ConfigError: a path is not absolute, or a port is not a number from 1 to 65535.
+    """
+
+    read: tuple[str, ...] = attrs.field(default=(), converter=_to_read)
+    write: tuple[str, ...] = attrs.field(default=(), converter=_to_write)
+    tcp: tuple[int, ...] | None = attrs.field(default=(), converter=_to_tcp)
+    signals: bool = attrs.field(default=False, validator=check.flag)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in attrs.asdict(self).items())
+        return f"<Sandbox {shown}; does not restrict {_NOT_RESTRICTED}>"
+
+
+def to_sandbox(value: Any) -> Any:
+    """Return a mapping of a file as a `Sandbox`, and anything else as it is.
+
+    Raises:
+        ConfigError: the mapping is not valid.
+    """
+    if not isinstance(value, Mapping):
+        return value
+    names = [each.name for each in attrs.fields(Sandbox)]
+    for key in value:
+        if key not in names:
+            remedy = f"the keys here are {', '.join(map(repr, names))}"
+            raise check.refused(
+                "Stdio", "sandbox", f"sandbox has the key {check.shown(key)}, which is not known; {remedy}"
+            )
+    return Sandbox(**value)
+
+
+check_sandbox: Final = check.kind(
+    Sandbox, type(None), remedy="give a Sandbox(read=…, write=…, tcp=…), or None for no restriction"
+)
+
+
+# --- Servers that are child processes (`Stdio`) -----------------------------------------------------------------------
+
+
+_DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
+
+
+def _path(field: str, value: object) -> str:
+    """Return a path as a str; refuse anything that the operating system does not accept as a path."""
+    if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
+        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a str or a path of str")
+    path: str = os.fspath(value)
+    if not path.strip():
+        raise check.refused("Stdio", field, f"{field} is empty; give a name or a path")
+    if problem := system_problem(path):
+        raise check.refused("Stdio", field, f"{field} {problem}")
+    return path
+
+
+def _to_command(value: str | os.PathLike[str]) -> str:
+    return _path("command", value)
+
+
+def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else _path("cwd", value)
+
+
+def _texts(field: str, value: object) -> tuple[str, ...]:
+    """Return a sequence of str as a tuple; refuse a single str, which Python would split into letters."""
+    if isinstance(value, str):
+        problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
+        raise check.refused("Stdio", field, problem)
+    if not isinstance(value, Iterable) or isinstance(value, (bytes, bytearray, Mapping)):
+        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a tuple or list of str")
+    texts = tuple(value)
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            problem = f"{field}[{index}] is {check.a_type(text)}; give a str"
+            raise check.refused("Stdio", field, problem)
+        if unusable := system_problem(text):
+            raise check.refused("Stdio", field, f"{field}[{index}] {unusable}")
+    return texts
+
+
+def _to_args(value: Iterable[str]) -> tuple[str, ...]:
+    return _texts("args", value)
+
+
+def _check_variable(field: str, name: object) -> None:
+    if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+        # "NAME=value" in one string is a likely mistake, and the value must not be shown.
+        shown = check.shown(name.partition("=")[0] + "=…" if isinstance(name, str) and "=" in name else name)
+        remedy = "give a non-empty name without '=' (a value belongs in env)"
+        raise check.refused(
+            "Stdio", field, f"{field} contains {shown}, which is not a valid name of a variable; {remedy}"
+        )
+
+
+def _to_env_from(value: Iterable[str]) -> tuple[str, ...]:
+    names = _texts("env_from", value)
+    for name in names:
+        _check_variable("env_from", name)
+    return names
+
+
+def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
+    check_mapping("Stdio", "env", value)
+    for name, each in value.items():
+        _check_variable("env", name)
+        text = check_value("Stdio", "env", name, each)
+        if problem := env_problem(text or ""):
+            raise check.refused("Stdio", f"env.{name}", f"env[{name!r}]: {problem}")
+    return NamedValues(value)
+
+
+def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+    """Refuse a variable that is both set and passed on, because one of the two must be a mistake."""
+    for name in value:
+        if name in instance.env:
+            problem = f"{name!r} is both in env_from (pass on) and in env (set); remove it from one of them"
+            raise check.refused("Stdio", "env_from", problem)
+
+
+@explained
+@attrs.frozen
+class Stdio:
+    """A server that runs as a child process and communicates through its stdin and stdout.
+
+    The child gets a few variables of this process (HOME, LOGNAME, PATH, SHELL, TERM, USER), those named in `env_from`,
+    and `env`; nothing else. The command is looked up when the process is started, not before.
+
+    ``repr`` shows no value of `env` and masks arguments that look like credentials; pass credentials in `env`.
+
+    Args:
+        command: the program: a name to look up on PATH, or a path.
+        args: its arguments, one per element. They are passed as they are: no shell, no ``${VAR}``.
+        env: variables to set. In a str value, ``${VAR}`` is expanded at each connect.
+        env_from: names of variables of this process to pass on. A variable that is not set is left out.
+        cwd: the directory to start in. None starts in the directory of this process.
+        max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
+        sandbox: what the process may reach. Default None: everything that its user may.
+
+    Raises:
+        ConfigError: a value is not valid. The message contains no value of `env`.
+    """
+
+    command: str = attrs.field(converter=_to_command)
+    args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=lambda args: repr(mask_args(args)))
+    env: Mapping[str, ConfigValue] = attrs.field(default=NO_VALUES, converter=_to_env, kw_only=True)
+    env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
+    cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
+    max_line_bytes: int = attrs.field(
+        default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    )
+    sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)

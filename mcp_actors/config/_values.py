@@ -1,0 +1,589 @@
+"""Values that may hold a credential: expansion, `Secret`, masking.
+
+Imported by the transports and the readers of files, and by code that logs a command line or a URL. This room uses the
+validators of the folder around it and nothing else of it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple, NoReturn, Self, TypeAlias, final
+from urllib.parse import SplitResult, urlsplit
+
+import attrs
+
+from .._errors import ConfigError
+from .._foreign import answer_of
+from .._misuse import explained
+from ._validators import a_type, refused
+
+# --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
+
+# Parsing needs no values, so malformed variables are refused when a file is loaded. Expanding uses the values of the
+# moment, at each connect.
+
+
+MAX_DEPTH: Final = 16
+"""Nesting depth of defaults. Four are rare; without a limit a hostile file could exhaust the stack."""
+
+MAX_EXPANDED: Final = 1024 * 1024
+"""Characters of an expanded string. Linux accepts an eighth of that as one argument; without a limit, many references
+to a long variable would fill the memory."""
+
+MAX_REFERENCES: Final = 1000
+"""References in one string, including those in defaults. Ten are rare; parsing a million takes half a minute."""
+
+NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
+
+_REFERENCE: Final = re.compile(r"\$?\$\{")
+_BRACE: Final = re.compile(r"\$\{|\}")
+_VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
+FROM_FILE: Final = "env:"
+"""The beginning of a name in ``variables`` of the value for an environment variable that is not set."""
+
+INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
+
+
+@attrs.frozen
+class Reference:
+    """One ``${…}``: `text` is everything between the braces, `default` the parsed rest after ``:-``, or None."""
+
+    text: str
+    name: str
+    default: tuple[Part, ...] | None = None
+
+
+Part: TypeAlias = str | Reference
+
+
+def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = NO_VARIABLES) -> str:
+    """Replace the references in `text` with their values.
+
+    ``${VAR}`` or ``${env:VAR}`` is the value of an environment variable, which must be set but may be empty.
+    ``${VAR:-default}`` is the default if the variable is unset or empty, as in a shell; a default may contain
+    references. ``$${`` is a literal ``${``, and any other ``$`` is literal. Values are not expanded again, so there are
+    no cycles.
+
+    Args:
+        text: the string as it was configured.
+        environ: the environment variables, usually ``os.environ``.
+        where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
+        variables: more values, by the text between the braces. They take precedence over environment variables, except
+            for names that begin with ``env:``.
+
+    Raises:
+        ConfigError: a variable is not set and has no default, a reference is malformed, or the result is too long. The
+            message names the variable and `where`, and shows nothing else of the string.
+    """
+    expanded = "".join(_values(parse(text, where=where, variables=variables), environ, variables, where))
+    if len(expanded) > MAX_EXPANDED:
+        raise _bad(
+            where, f"the string is longer than {MAX_EXPANDED} characters after its variables are expanded; shorten it"
+        )
+    return expanded
+
+
+def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) -> tuple[Part, ...]:
+    """Split `text` into literal pieces and references.
+
+    Args:
+        text: the string as it was configured.
+        where: the place in the configuration, for the message.
+        variables: names that are valid between the braces besides environment variables.
+
+    Raises:
+        ConfigError: a reference is malformed or names an unknown input, or there are too many references.
+    """
+    if text.count("${") > MAX_REFERENCES:
+        raise _bad(where, f"there are more than {MAX_REFERENCES} variables ${{…}} in one string; use fewer")
+    return tuple(_parts(text, where, variables, 0))
+
+
+def literal(text: str) -> str:
+    """Return a string that expands to `text`."""
+    return text.replace("${", "$${")
+
+
+def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
+    """Yield every reference in a parsed string, including those in defaults."""
+    for part in parts:
+        if isinstance(part, Reference):
+            yield part
+            yield from references(part.default or ())
+
+
+# --- parsing --------------------------------------------------------------------------------------------------------
+
+
+def _parts(text: str, where: str, variables: Container[str], depth: int) -> Iterator[Part]:
+    if depth > MAX_DEPTH:
+        raise _bad(where, f"defaults are nested more than {MAX_DEPTH} deep; write fewer ${{…}} inside each other")
+    at = 0
+    while reference := _REFERENCE.search(text, at):
+        yield text[at : reference.start()]
+        if reference[0] == "$${":
+            yield "${"
+            at = reference.end()
+        else:
+            end = _closing_brace(text, reference.end(), where)
+            yield _reference(text[reference.end() : end], where, variables, depth)
+            at = end + 1
+    yield text[at:]
+
+
+def _closing_brace(text: str, start: int, where: str) -> int:
+    """Return the index of the ``}`` that closes the reference whose content begins at `start`."""
+    depth = 1
+    for brace in _BRACE.finditer(text, start):
+        depth += 1 if brace[0] == "${" else -1
+        if depth == 0:
+            return brace.start()
+    raise _bad(where, "a '${' has no closing '}'; add it, or write '$${' for the two characters")
+
+
+def _reference(inside: str, where: str, variables: Container[str], depth: int) -> Reference:
+    if inside in variables and not inside.startswith(FROM_FILE):
+        return Reference(inside, inside)
+    if asked := INPUT.fullmatch(inside):
+        remedy = "inputs are for files; read them with load_config(…, ask=…)"
+        raise _bad(where, f"input {asked['id']!r} has no value; {remedy}")
+    variable = _VARIABLE.fullmatch(inside)
+    if variable is None:
+        # Do not show the content: it may be part of a password that happens to contain these two characters.
+        remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
+        raise _bad(where, f"a '${{…}}' does not contain a variable; {remedy}")
+    default = variable["default"]
+    parsed = None if default is None else tuple(_parts(default, where, variables, depth + 1))
+    return Reference(inside, variable["name"], parsed)
+
+
+# --- expanding ------------------------------------------------------------------------------------------------------
+
+
+def _values(
+    parts: tuple[Part, ...], environ: Mapping[str, str], variables: Mapping[str, str], where: str
+) -> Iterator[str]:
+    length = 0
+    for part in parts:
+        value = part if isinstance(part, str) else _look_up(part, environ, variables, where)
+        length += len(value)
+        yield value
+        if length > MAX_EXPANDED:
+            return  # the caller compares the length of the pieces so far with the limit
+
+
+def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:
+    if reference.text in variables and not reference.text.startswith(FROM_FILE):
+        return variables[reference.text]
+    value = environ.get(reference.name)
+    if value is None:
+        value = variables.get(f"{FROM_FILE}{reference.name}")
+    if reference.default is not None and not value:
+        return "".join(_values(reference.default, environ, variables, where))
+    if value is None:
+        name = reference.name
+        remedy = f"set it, or give a default: ${{{name}:-default}}"
+        raise _bad(where, f"environment variable {name!r} is not set; {remedy}")
+    return value
+
+
+def _bad(where: str, problem: str) -> ConfigError:
+    return ConfigError(f"{where}: {problem}", path=where)
+
+
+# --- Mask the credentials in a URL or a command line ------------------------------------------------------------------
+
+# The masked form stays recognizable. It is for people only: nothing connects with it.
+
+
+MASK: Final = "…"
+
+# Names of options and variables whose value is masked. Masking too much is harmless, masking too little is not.
+_SECRET_NAME: Final = re.compile(
+    r"token|secret|passw|pwd|credential|auth|bearer|cookie|session|signature|header|dsn|jwt"
+    r"|(api|access|private|account|license)[-_.]?key|(^|[-_.])(key|pat|pass|h)$|connection[-_]?string",
+    re.IGNORECASE,
+)
+_NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
+_END_OF_PATH: Final = re.compile(r"[?#]")
+_URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
+"""A scheme counts only at the start of a word; trying every letter of a long word would take quadratic time."""
+
+
+class ExpandedUrl(str):
+    """A URL with expanded variables, which may be credentials; `written` is the URL before that."""
+
+    written: str
+
+    def __new__(cls, url: str, *, written: str) -> Self:
+        """Make one from the expanded URL and the written one."""
+        made = super().__new__(cls, url)
+        made.written = written
+        return made
+
+
+def mask_url(url: str) -> str:
+    """Return `url` without user-info and fragment, with every query value masked and variables as they were written.
+
+    All query values are masked, because a list of secret-looking names is never complete. A malformed URL loses
+    everything up to its last ``@`` and everything from its first ``?`` or ``#`` on.
+    """
+    if isinstance(url, ExpandedUrl):
+        url = url.written
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return _mask_malformed(url)
+    if not parts.scheme or not parts.netloc or _may_split_password(parts):
+        return _mask_malformed(url)
+    host = parts.netloc.rpartition("@")[2]
+    query = "&".join(_mask_pair(pair) for pair in parts.query.split("&")) if parts.query else ""
+    return f"{parts.scheme}://{host}{parts.path}" + (f"?{query}" if query else "")
+
+
+def mask_args(args: Iterable[str]) -> tuple[str, ...]:
+    """Return command-line arguments with the values of secret-looking options, variables and URLs masked."""
+    return tuple(each.shown + _masked(each) for each in _parted(args))
+
+
+def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
+    """Yield what `mask_args` hides. Of a URL, only its credentials are hidden, so it is marked as one."""
+    for index, each in enumerate(_parted(args)):
+        if each.hidden:
+            yield HiddenArg(index, each.hidden.strip(), each.is_url)
+            inner = _part(each.hidden)  # the token of "Authorization: Bearer …"
+            if inner.shown and inner.hidden:
+                yield HiddenArg(index, inner.hidden.strip(), inner.is_url)
+            if each.is_url and mask_url(each.hidden).startswith(f"{MASK}@"):  # malformed, so nothing finds its parts
+                user_info = each.hidden.partition("://")[2].rpartition("@")[0]
+                yield HiddenArg(index, user_info, is_url=False)
+                yield HiddenArg(index, user_info.partition(":")[2], is_url=False)
+
+
+class HiddenArg(NamedTuple):
+    """A text that must not be shown.
+
+    Attributes:
+        place: the index of the argument that it is in.
+        text: the text.
+        is_url: whether only its credentials are hidden.
+    """
+
+    place: int
+    text: str
+    is_url: bool
+
+
+def literal_secrets(url: str) -> list[str]:
+    """Return the parts of a URL, other than its user-info, that may be credentials and are not variables."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return []
+    found = []
+    for name, equals, value in (pair.partition("=") for pair in parts.query.split("&")):
+        if equals and value and "${" not in value and _SECRET_NAME.search(name):
+            found.append(f"its parameter {name!r}")
+        elif name and not equals and "${" not in name:
+            found.append("its query")  # without a name: it may be a value
+    if parts.fragment and "${" not in parts.fragment:
+        found.append("its fragment")
+    return found
+
+
+class _Parted(NamedTuple):
+    """An argument in two parts, of which the second is hidden as a whole, or is a URL."""
+
+    shown: str
+    hidden: str | None = None
+    is_url: bool = False
+
+
+def _parted(args: Iterable[str]) -> Iterator[_Parted]:
+    value_follows = False
+    for arg in args:
+        is_option = arg.startswith("-")
+        yield _Parted("", arg) if value_follows and not is_option else _part(arg)
+        value_follows = is_option and "=" not in arg and _SECRET_NAME.search(arg) is not None
+
+
+def _masked(parted: _Parted) -> str:
+    if parted.hidden is None:
+        return ""
+    return mask_url(parted.hidden) if parted.is_url else MASK
+
+
+def _part(arg: str) -> _Parted:
+    begin, pair = 0, _NAME_AND_VALUE.fullmatch(arg)
+    if pair and arg.startswith("-") and pair["separator"] == "=" and not _SECRET_NAME.search(pair["name"]):
+        # The value of such an option may be a name and a value too: "--env=API_KEY=…".
+        begin = pair.end("separator")
+        pair = _NAME_AND_VALUE.fullmatch(arg[begin:])
+    if pair and _SECRET_NAME.search(pair["name"]):
+        at = begin + pair.end("separator")
+        return _Parted(arg[:at], arg[at:])
+    url = _URL.search(arg)
+    return _Parted(arg[: url.start("url")], arg[url.start("url") :], is_url=True) if url else _Parted(arg)
+
+
+def _mask_pair(pair: str) -> str:
+    # A pair without "=" may be a value as well as a name.
+    name, equals, _ = pair.partition("=")
+    return f"{name}={MASK}" if equals else MASK
+
+
+def _may_split_password(parts: SplitResult) -> bool:
+    """Return whether an unescaped ``/``, ``?`` or ``#`` in a password may have split ``user:password@``."""
+    before, _, host = parts.netloc.rpartition("@")
+    after_host = host.rpartition("]")[2]
+    _, colon, port = after_host.rpartition(":")
+    if not colon or "${" in after_host:
+        return False
+    if "@" in parts.path + parts.fragment and not before:
+        return True
+    return "@" in parts.path + parts.fragment + parts.query and not port.isdecimal()
+
+
+def _mask_malformed(text: str) -> str:
+    _, at, rest = text.rpartition("@")
+    shown, *hidden = _END_OF_PATH.split(rest, maxsplit=1)
+    return (f"{MASK}@" if at else "") + shown + (f"?{MASK}" if hidden else "")
+
+
+# --- Values that may be credentials: `Secret`, and mappings of names to values ----------------------------------------
+
+# A value of ``env`` or ``headers`` is a str, a `Secret` or a function. It is kept as it was written, and resolved at
+# each connect (``_resolve``).
+
+
+@explained
+@final
+class Secret:
+    """Hides a str: ``repr``, ``str`` and plain formatting return a placeholder.
+
+    It cannot be pickled. Two secrets with the same text are equal. The text is used literally: ``${VAR}`` in it is not
+    expanded. Because formatting hides it too, write ``Secret(f"Bearer {token}")``, not ``f"Bearer {Secret(token)}"``.
+
+    Args:
+        value: the text to hide.
+
+    Raises:
+        ConfigError: `value` is not a str.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = _text_of_secret(value)
+
+    def reveal(self) -> str:
+        """Return the text itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return f"Secret({MASK})"
+
+    def __str__(self) -> str:
+        return MASK
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Secret cannot be pickled; pass a function that reads it, or pass its reveal() explicitly")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce__()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, Secret) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+
+def _text_of_secret(value: object) -> str:
+    if not isinstance(value, str):
+        message = f"Secret: the value is {a_type(value)}; give a str (decode bytes first)"
+        raise ConfigError(message, source="Secret")
+    return value
+
+
+ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
+"""A str in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns a str."""
+
+
+@final
+class NamedValues(Mapping[str, ConfigValue]):
+    """An immutable mapping of names to values whose ``repr`` shows the names only."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[str, ConfigValue] | None = None) -> None:
+        self._items: dict[str, ConfigValue] = dict(items or {})
+
+    def __getitem__(self, name: str) -> ConfigValue:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return "{" + ", ".join(f"{name!r}: {MASK}" for name in self._items) + "}"
+
+    def __hash__(self) -> int:
+        # Hash the names only: that is consistent with equality, and values that are callables may not be hashable.
+        return hash(frozenset(self._items))
+
+
+NO_VALUES: Final = NamedValues()
+
+
+def check_value(owner: str, field: str, name: str, value: object) -> str | None:
+    """Raise ConfigError unless `value` is a ConfigValue. Return its text, or None for a function."""
+    if isinstance(value, Secret):
+        return value.reveal()
+    if isinstance(value, str):
+        return value
+    if not callable(value):
+        remedy = "give a str, a Secret, or a function that returns a str"
+        raise refused(owner, f"{field}.{name}", f"{field}[{name!r}] is {a_type(value)}; {remedy}")
+    return None
+
+
+def check_mapping(owner: str, field: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
+        raise refused(owner, field, problem)
+
+
+# --- Resolve values at each connect: expand strings, reveal secrets, call functions -----------------------------------
+
+# Nothing is kept, so the next connect sees a changed variable or a new token.
+
+
+async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Return the current text of a value. Nothing is cached between calls.
+
+    A str is expanded (see `expand`). A `Secret` is used literally. A function is called, and awaited if it is async;
+    its result is used literally.
+
+    **Cancellation**: this waits only inside an async function of the user; otherwise it is not a checkpoint. Nothing
+    needs to be cleaned up.
+
+    Args:
+        value: the value as it was configured.
+        environ: the environment variables, usually ``os.environ``.
+        where: the place in the configuration, for the message.
+
+    Raises:
+        ConfigError: a variable is not set, a reference is malformed or the result is too long; the function raised (its
+            exception is the ``__cause__``, and the message names only its type, because its text may contain a
+            credential); or it did not return a str.
+    """
+    if isinstance(value, str):
+        return expand(value, environ, where=where)
+    if isinstance(value, Secret):
+        return value.reveal()
+    try:
+        result = value()
+        text: object = await answer_of(result)
+    except Exception as exc:
+        message = f"{where}: the function for this value raised {type(exc).__name__} (see the cause of this error)"
+        raise ConfigError(message, path=where) from exc
+    if not isinstance(text, str):
+        message = f"{where}: the function for this value returned {a_type(text)}; return a str"
+        raise ConfigError(message, path=where)
+    return text
+
+
+async def resolve_env(env: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str) -> dict[str, str]:
+    """Resolve every value of ``env``; the name of the variable is appended to `where`.
+
+    Raises:
+        ConfigError: as for `resolve`, or a value contains a NUL character or cannot be encoded for the operating
+            system.
+    """
+    return await _resolve_all(env, environ, where, env_problem)
+
+
+async def resolve_headers(
+    headers: Mapping[str, ConfigValue], environ: Mapping[str, str], *, where: str
+) -> dict[str, str]:
+    """Resolve every value of ``headers``; the name of the header is appended to `where`.
+
+    Raises:
+        ConfigError: as for `resolve`, or a value cannot be sent in a header. Such a value is rejected here because the
+            error of the HTTP library would reveal it.
+    """
+    return await _resolve_all(headers, environ, where, header_problem)
+
+
+async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Resolve a bearer token.
+
+    Raises:
+        ConfigError: as for `resolve`, or the text cannot be sent as a token.
+    """
+    token = await resolve(value, environ, where=where)
+    if problem := token_problem(token):
+        raise ConfigError(f"{where}: {problem}", path=where)
+    return token
+
+
+async def _resolve_all(
+    values: Mapping[str, ConfigValue], environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
+) -> dict[str, str]:
+    resolved: dict[str, str] = {}
+    for name, value in values.items():
+        place = f"{where}.{name}"
+        resolved[name] = await resolve(value, environ, where=place)
+        if problem := problem_of(resolved[name]):
+            raise ConfigError(f"{place}: {problem}", path=place)
+    return resolved
+
+
+def env_problem(text: str) -> str | None:
+    """Return why `text` cannot be an environment value, without showing it; None if it can."""
+    problem = system_problem(text)
+    return None if problem is None else f"the value {problem}"
+
+
+def system_problem(text: str) -> str | None:
+    """Return why `text` cannot be passed to the operating system, without showing it; None if it can."""
+    if "\0" in text:
+        return "contains a NUL character; remove it"
+    try:
+        os.fsencode(text)  # accepts any text that came from the system, even undecodable bytes
+    except UnicodeEncodeError:
+        return "contains a character that the system's encoding cannot represent; remove it, or run with a UTF-8 locale"
+    return None
+
+
+def header_problem(text: str) -> str | None:
+    """Return why `text` cannot be sent as a header, without showing it; None if it can."""
+    if "\n" in text or "\r" in text:
+        return "the value contains a line break; strip it (the content of a file usually ends with one)"
+    if text != text.strip():
+        return "the value begins or ends with whitespace; strip it, and check whether a variable in it is empty"
+    if not text.isascii() or not text.replace("\t", " ").isprintable():
+        return "the value contains a character that is not printable ASCII; encode it"
+    return None
+
+
+def token_problem(text: str) -> str | None:
+    """Return why `text` cannot be sent as a bearer token, without showing it; None if it can."""
+    if not text:
+        return "the token is empty; check the variable or function that it comes from"
+    if text.lower().startswith(("bearer ", "basic ")):
+        return "the value begins with an auth scheme; give the bare token, or put the whole value into headers"
+    return header_problem(text)

@@ -1,0 +1,422 @@
+"""Turn one entry of a configuration file into a `ServerConfig`.
+
+Imported by ``_load`` only. This room uses the places and inputs of the folder around it, and the configuration classes
+that it makes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any, Final
+
+import attrs
+
+from ..._errors import ConfigError
+from .._server import ServerConfig
+from .._template import INTERPRETERS, Kind, Transport, TransportTemplate, make_transport
+from .._values import FROM_FILE, INPUT, literal, parse, references
+from . import _keys
+from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
+from ._keys import (
+    IN_PYTHON,
+    SETTABLE,
+    Fields,
+    Surroundings,
+    is_oauth,
+    read_oauth,
+    read_settings,
+    read_tools,
+)
+
+# --- Determine the kind of a server: command, script or URL -----------------------------------------------------------
+
+
+def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
+    """Return how the server is reached.
+
+    Raises:
+        ConfigError: the entry has neither a command nor a URL, or contradicts itself.
+    """
+    source, path = transport.source, transport.path
+    said = [key for key in ("type", "transport") if entry.get(key) is not None]
+    kinds = {key: _declared(entry[key], child(path, key), source) for key in said}
+    if len(set(kinds.values())) > 1:
+        raise bad(source, path, "'type' and 'transport' differ; remove one of them")
+    declared = next(iter(kinds.values()), None)
+    command, url = transport.keys.get("command"), transport.keys.get("url")
+    if command and url:
+        names = [place.removeprefix(path).lstrip(".") for place in (command, url)]
+        raise bad(source, path, f"both {names[0]!r} and {names[1]!r} are given; remove one of them")
+    if not command and not url:
+        raise bad(source, path, _nothing_to_reach(entry, declared))
+    if declared is not None and (declared == "stdio") != bool(command):
+        given = "'command'" if command else "'url'"
+        raise bad(source, path, f"{said[0]!r} is {declared!r}, which contradicts {given}; remove one of them")
+    if declared is None and url:
+        return "http" if "httpUrl" in entry else "url"
+    return declared or "stdio"
+
+
+def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None) -> str:
+    unknown = (key for key in entry if key not in _keys.KNOWN)
+    near = next(filter(None, (did_you_mean(key, ("command", "url")) for key in unknown)), "")
+    if declared is None:
+        return f"neither 'command' nor 'url' is given; write the program to start, or the URL to connect to{near}"
+    wanted = "command" if declared == "stdio" else "url"
+    return f"the type is {declared!r}, but there is no {wanted!r}; write it{near}"
+
+
+def _declared(word: object, place: str, source: str) -> Kind:
+    kind = _keys.KINDS.get(word) if isinstance(word, str) else None
+    if kind is None:
+        choices = "'stdio', 'http' or 'sse'"
+        raise bad(source, place, f"found {found(word)}; write {choices}{did_you_mean(word, _keys.KINDS)}")
+    return kind
+
+
+def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str], None]) -> None:
+    """Drop the fields of the other kind of server with a warning; other programs drop them silently."""
+    of_others, what = (
+        (_keys.ONLY_URL, "a server with a URL")
+        if kind in ("stdio", "script")
+        else (_keys.ONLY_COMMAND, "a server with a command")
+    )
+    for field in of_others:
+        if field in transport.values and _keys.SETTINGS not in transport.keys[field]:
+            place = transport.keys[field]
+            if transport.drop(field):
+                warn(place, f"this has no effect, because it is only for {what}")
+
+
+# --- Resolve relative paths in an entry, and those with ``~`` ---------------------------------------------------------
+
+# A path should mean here what it means in the program that the file is for. All programs start the servers of a project
+# in its folder. Most do not expand ``~``, so a command or a directory that begins with it works in none of them and is
+# safe to expand. VS Code expands it in arguments too; elsewhere an argument is passed unchanged, because it may be
+# meant for the server itself or for another machine.
+
+
+def locate(transport: Fields, around: Surroundings) -> None:
+    """Resolve the paths of a command as the program that the file is for does."""
+    values = transport.values
+    for field in ("command", "cwd"):
+        if field in values:
+            values[field] = _from_home(values[field])
+    args = values.get("args")
+    if around.of_vs_code and isinstance(args, (list, tuple)):
+        values["args"] = tuple(map(_from_home, args))
+    if around.cwd is not None:
+        values["cwd"] = _within(literal(around.cwd), values.get("cwd"))
+
+
+def _from_home(path: object) -> object:
+    if not isinstance(path, str) or path.partition("/")[0] != "~":
+        return path
+    return literal(os.path.expanduser("~")) + path[1:]
+
+
+def _within(folder: str, path: object) -> object:
+    """Return a path relative to a folder; leave one that is absolute, or may be because it begins with a variable."""
+    if path is None:
+        return folder
+    return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
+
+
+# --- Find the variables of an entry, and make its transport -----------------------------------------------------------
+
+
+_RESOLVED: Final = ("env", "headers", "auth")
+"""The fields whose variables a transport resolves on its own."""
+
+
+def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
+    """Make the transport itself if it can resolve all variables on its own, else a template."""
+    _pass_on(fields, around)
+    used: set[str] = set()
+    everywhere = False
+    known = Nameable(around.variables)
+    for field, place, text in _all_texts(fields):
+        found = [*references(parse(text, where=place, variables=known))]
+        for reference in found:
+            used |= {text for text in (reference.text, f"{FROM_FILE}{reference.name}") if text in known}
+        everywhere |= bool(found) and field not in _RESOLVED
+    if not used and not everywhere:
+        return make_transport(kind, _unescaped(fields))
+    return TransportTemplate(kind, fields.values, _values_of(used, fields, around, wanted=wanted))
+
+
+def _pass_on(fields: Fields, around: Surroundings) -> None:
+    """Set the variables to pass on that only a ``.env`` file has; a process gets the others from this one."""
+    names = fields.values.get("env_from", ())
+    if isinstance(names, (list, tuple)):
+        ours = [name for name in names if f"{FROM_FILE}{name}" in around.variables]
+        if ours:
+            fields.values["env_from"] = [name for name in names if name not in ours]
+            fields.values["env"] = {**{name: f"${{{name}}}" for name in ours}, **fields.values.get("env", {})}
+
+
+def _unescaped(fields: Fields) -> dict[str, Any]:
+    """Return the values without variables as `Stdio` and `Http` take them, where ``${`` is not special."""
+    values = dict(fields.values)
+    for field in ("command", "cwd", "url"):
+        if isinstance(values.get(field), str):
+            values[field] = _plain(values[field])
+    if isinstance(values.get("args"), (list, tuple)):
+        values["args"] = [_plain(each) if isinstance(each, str) else each for each in values["args"]]
+    return values
+
+
+def _plain(text: str) -> str:
+    return "".join(map(str, parse(text, where="")))
+
+
+def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
+    """Yield each string that may contain variables: its field, its place and the string."""
+    for field in ("command", "cwd", "url", "auth", "args", "env", "headers"):
+        value = fields.values.get(field)
+        if isinstance(value, str):
+            yield field, field, value
+        elif isinstance(value, (list, tuple)) and field == "args":
+            yield from ((field, f"{field}[{index}]", each) for index, each in enumerate(value) if isinstance(each, str))
+        elif isinstance(value, Mapping):
+            yield from ((field, child(field, name), each) for name, each in value.items() if isinstance(each, str))
+
+
+def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
+    """Return the values of variables that are not environment variables; skip the inputs of an unwanted server."""
+    values = {}
+    for text in sorted(used):
+        asked = INPUT.fullmatch(text)
+        if asked is None:
+            values[text] = around.variables[text]
+        elif wanted:
+            try:
+                values[text] = around.inputs.variable(asked["id"])
+            except ConfigError as error:
+                raise bad(fields.source, fields.path, str(error)) from error.__cause__
+    return values
+
+
+@attrs.frozen
+class Nameable:
+    """The names that are valid besides environment variables: those that the file defines, and any input."""
+
+    variables: Mapping[str, str]
+
+    def __contains__(self, text: object) -> bool:
+        return text in self.variables or (isinstance(text, str) and INPUT.fullmatch(text) is not None)
+
+
+# --- Convert one entry of a file into a `ServerConfig` ----------------------------------------------------------------
+
+
+_ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SPACE: Final = re.compile(r"\s")
+_BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
+_NAMED: Final = 10  # unknown keys that get a warning each
+_MAY_BE_UNBOUNDED: Final = (
+    *("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout"),
+    *("idle_timeout", "max_lifetime"),
+)
+
+
+def read_entry(name: str, entry: object, path: str, around: Surroundings) -> ServerConfig:
+    """Make the configuration of one server.
+
+    Raises:
+        ConfigError: the entry is not valid; the message names the key, what was found, and what is expected.
+    """
+    entry, kind = _as_mapping(entry, path, around.source)
+    server, transport = Fields(around.source, path), Fields(around.source, path)
+    given = {key: value for key, value in entry.items() if value is not None}
+    for key in given:
+        if key in _keys.KNOWN:
+            _read_key(key, given[key], server, transport, around)
+    _warn_of_unknown([key for key in given if key not in _keys.KNOWN], path, around)
+    read_tools(entry, server)
+    _read_credentials(entry, transport)
+    if _keys.SETTINGS in entry:
+        read_settings(entry[_keys.SETTINGS], server, transport)
+    kind = kind or kind_of(entry, transport)
+    leave_out_unsuited(kind, transport, around.warn)
+    if kind in ("stdio", "script"):
+        locate(transport, around)
+    for field in _MAY_BE_UNBOUNDED:
+        # TOML has no null, so files have 0 for "no limit".
+        if server.values.get(field) == 0 and not isinstance(server.values[field], bool):
+            server.values[field] = None
+    server.values.update(around.connect_timeout)
+    enabled = is_enabled(entry, path, around.source)
+    try:
+        made = transport_of(kind, transport, around, wanted=around.is_wanted(name, enabled=enabled))
+    except ConfigError as error:
+        if error.source == around.source:
+            raise
+        raise transport.translated(error, name) from error.__cause__
+    try:
+        return ServerConfig(name, made, enabled=enabled, source=around.origin, **server.values)
+    except ConfigError as error:
+        raise server.translated(error, name) from error.__cause__
+
+
+def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
+    """Return whether a server is enabled, by either of the keys ``enabled`` and ``disabled``.
+
+    Raises:
+        ConfigError: a value is not a bool, or the two contradict each other.
+    """
+    for key in ("enabled", "disabled"):
+        if not isinstance(entry.get(key, False), bool | None):
+            raise bad(source, child(path, key), f"found {found(entry[key])}; write true or false")
+    enabled, disabled = entry.get("enabled"), entry.get("disabled")
+    if enabled is not None and enabled is disabled:
+        raise bad(source, path, f"'enabled' and 'disabled' are both {str(enabled).lower()}; remove one of them")
+    return enabled is not False and disabled is not True
+
+
+def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any], Kind | None]:
+    """Return an entry as a mapping; a str is short for a URL or a script without further settings."""
+    if isinstance(entry, str):
+        if "://" in entry:
+            return {"url": entry}, None
+        if PurePath(entry).suffix in INTERPRETERS:
+            return {"command": entry}, "script"
+        endings = ", ".join(INTERPRETERS)
+        raise bad(
+            source, path, f"found {found(entry)}; a string must be a URL or a script ({endings}); else write {{…}}"
+        )
+    if not isinstance(entry, Mapping):
+        raise bad(source, path, f"found {found(entry)}; write an object with 'command' or 'url'")
+    if twice := repeated_keys(entry):
+        raise repeated(source, path, twice)
+    return entry, None
+
+
+def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> None:
+    for key in keys[:_NAMED]:
+        around.warn(path, f"unknown key {shown_key(key)} has no effect{_remedy(key)}")
+    if len(keys) > _NAMED:
+        around.warn(path, f"{len(keys) - _NAMED} more unknown keys have no effect")
+
+
+def _remedy(key: object) -> str:
+    """Say where a setting belongs that is written in the entry itself, or what a misspelled key may mean."""
+    near = nearest(key, _keys.KNOWN | SETTABLE | IN_PYTHON)
+    if near is None:
+        return ""
+    if near in _keys.KNOWN:
+        return f" (did you mean {near!r}?)"
+    place = "only in Python" if near in IN_PYTHON else f'as "{_keys.SETTINGS}": {{"{near}": …}}'
+    return f"; set {near} {place}" if near == key else f" (did you mean {near!r}?); set that {place}"
+
+
+def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
+    """Store the value of one key in the field that it sets, or warn that the key has no effect."""
+    if key in _keys.NOT_DONE:
+        around.warn(child(server.path, key), f"this is not supported and has no effect; {_keys.NOT_DONE[key]}")
+    elif is_oauth(key, value):
+        auth = read_oauth(value, child(transport.path, key), around)
+        if auth is not None:
+            transport.put("auth", auth, key)
+    elif key == "command":
+        _read_command(value, transport, around)
+    elif key in _keys.TRANSPORT:
+        taken = _converted(key, value, child(transport.path, key), around)
+        transport.put(_keys.TRANSPORT[key], taken, key)
+    elif key in _keys.SERVER:
+        in_seconds = value / 1000 if key.endswith("_ms") and type(value) in (int, float) else value
+        server.put(_keys.SERVER[key], in_seconds, key)
+
+
+def _read_command(value: object, transport: Fields, around: Surroundings) -> None:
+    """Store a command, which is an object in old files of Zed."""
+    place = child(transport.path, "command")
+    if isinstance(value, (list, tuple)):
+        raise bad(around.source, place, f"found {found(value)}; write the program here, and the rest in 'args'")
+    if not isinstance(value, Mapping):
+        transport.put("command", value, "command")
+        return
+    for key, field in (("path", "command"), ("args", "args"), ("env", "env")):
+        if value.get(key) is not None:
+            transport.put(field, _converted(key, value[key], child(place, key), around), "command", key)
+
+
+def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise bad(around.source, place, f"found {found(value)}; write a list of strings")
+    return value
+
+
+def _names(value: object, place: str, around: Surroundings) -> list[str]:
+    """Return the names of variables to pass on; in files of Codex they may be objects."""
+    names = [each.get("name") if isinstance(each, Mapping) else each for each in _args(value, place, around)]
+    return [_variable(name, child(place, index), around.source) for index, name in enumerate(names)]
+
+
+def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
+    """Return a mapping of names to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
+    if not isinstance(value, Mapping):
+        raise bad(around.source, place, f'found {found(value)}; write an object like {{"NAME": "value"}}')
+    if twice := repeated_keys(value):
+        raise repeated(around.source, place, twice)
+    texts = {}
+    for name, each in value.items():
+        if isinstance(name, str) and _SPACE.search(name):
+            # "Authorization: Bearer …" as a name is a likely mistake, and its credential must not be shown.
+            first = shown_key(_SPACE.split(name, maxsplit=1)[0])
+            raise bad(
+                around.source, place, f'a name that begins with {first} contains whitespace; write {{"NAME": "value"}}'
+            )
+        if isinstance(each, (bool, list, Mapping)):
+            raise bad(around.source, child(place, name), f"found {found(each)}; write a string, in quotes")
+        if isinstance(each, str) and _BARE_VARIABLE.fullmatch(each):
+            around.warn(
+                child(place, name), "this is not expanded without braces; write ${NAME} for the value of a variable"
+            )
+        if each is not None:
+            texts[name] = str(each) if isinstance(each, (int, float)) else each
+    return texts
+
+
+_CONVERTERS: Final[Mapping[str, Callable[[object, str, Surroundings], object]]] = {
+    "args": _args,
+    "env": _texts,
+    "env_vars": _names,
+    "headers": _texts,
+    "http_headers": _texts,
+}
+
+
+def _converted(key: str, value: object, place: str, around: Surroundings) -> object:
+    convert = _CONVERTERS.get(key)
+    return value if convert is None else convert(value, place, around)
+
+
+def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:
+    """Store the credentials of Codex: names of environment variables instead of values."""
+    variable = entry.get("bearer_token_env_var")
+    if variable is not None:
+        place = child(transport.path, "bearer_token_env_var")
+        transport.put("auth", f"${{{_variable(variable, place, transport.source)}}}", "bearer_token_env_var")
+    from_environment = entry.get("env_http_headers")
+    if from_environment is None:
+        return
+    place = child(transport.path, "env_http_headers")
+    if not isinstance(from_environment, Mapping):
+        raise bad(transport.source, place, f"found {found(from_environment)}; write an object with strings as values")
+    headers = dict(transport.values.get("headers", {}))
+    for name, variable in from_environment.items():
+        if name in headers:
+            raise bad(transport.source, place, f"{shown_key(name)} is also in the headers; remove one of them")
+        headers[name] = f"${{{_variable(variable, child(place, name), transport.source)}}}"
+    transport.values["headers"] = headers
+    transport.keys.setdefault("headers", place)
+
+
+def _variable(name: object, place: str, source: str) -> str:
+    if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
+        raise bad(source, place, f"found {found(name)}; write the name of an environment variable")
+    return name

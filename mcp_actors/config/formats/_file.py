@@ -1,0 +1,443 @@
+"""Read a configuration file into data, within bounds of size.
+
+Nothing here knows what the data means. Imported by the readers around it, and by the command line for the bytes of a
+file. This room uses ``_places`` for its messages.
+"""
+
+from __future__ import annotations
+
+import codecs
+import difflib
+import json
+import os
+import re
+import stat
+import sys
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, NoReturn, TypeAlias
+
+from ..._errors import ConfigError
+from ..._text import walk
+from .._validators import a_type, shown
+
+# --- Name places in a configuration, in errors that show no values ----------------------------------------------------
+
+
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+_SHOWN_OF_KEY: Final = 40  # characters of a key that is not a plain word
+
+
+def child(path: str, key: object) -> str:
+    """Return the place of `key` in the object at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
+    if isinstance(key, int):
+        return f"{path}[{shown(key)}]"
+    if isinstance(key, str) and _PLAIN.fullmatch(key):
+        return f"{path}.{key}" if path else key
+    return f"{path}[{shown_key(key)}]"
+
+
+def shown_key(key: object) -> str:
+    """Return a key for a message: a str in ASCII and shortened, anything else by its type."""
+    if not isinstance(key, str):
+        return f"<{a_type(key)}>"
+    # The text after "=" or ":" may be a credential that was written where only its name belongs.
+    name = re.split(r"[=:]\s*", key, maxsplit=1)[0]
+    text = json.dumps(name[:_SHOWN_OF_KEY])
+    return text if name[:_SHOWN_OF_KEY] == key else f"{text[:-1]}…{text[-1]}"
+
+
+def found(value: object) -> str:
+    """Describe a value without showing it: ``"a str of 12 characters"``, ``"an int"``."""
+    if isinstance(value, str):
+        return f"a str of {len(value)} character{'s' if len(value) > 1 else ''}" if value else "an empty str"
+    return a_type(value)
+
+
+def nearest(word: object, choices: Iterable[str]) -> str | None:
+    """Return the choice that `word` nearly is; None if there is none."""
+    if not isinstance(word, str):
+        return None
+    by_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
+    return by_lower[near[0]] if near else None
+
+
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
+    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, else nothing."""
+    near = nearest(word, choices)
+    return "" if near is None else f" (did you mean {near!r}?)"
+
+
+def bad(source: str, path: str, problem: str) -> ConfigError:
+    """Return the error for a place in a configuration."""
+    where = f"{source}: {path}" if path else source
+    return ConfigError(f"{where}: {problem}", source=source, path=path or None)
+
+
+def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
+    """Return the error for keys that appear more than once."""
+    return bad(source, path, f"{', '.join(map(shown_key, keys))} appears more than once; remove all but one")
+
+
+# --- Limit the size of a section and of its numbers -------------------------------------------------------------------
+
+# A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers
+# is short, so a section far beyond anything that people write is refused before it is processed.
+
+
+MAX_SERVERS: Final = 1000
+"""Servers in one section. The largest lists that people share have a few hundred."""
+
+MAX_SIZE: Final = 1024 * 1024
+"""Size of a section: the characters of its strings, plus a constant for every value and key."""
+
+_WEIGHT: Final = 16
+"""The size of any value or key, in characters: processing one takes about as long."""
+
+
+def check_size(source: str, path: str, section: object) -> None:
+    """Refuse a section that is too large.
+
+    Raises:
+        ConfigError: it has too many servers, is too large, or contains itself.
+    """
+    if isinstance(section, Mapping) and len(section) > MAX_SERVERS:
+        raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; check that this is the right file")
+    left = MAX_SIZE
+    for each in _everything_in(section):
+        left -= _WEIGHT + (len(each) if isinstance(each, str) else 0)
+        if left < 0:
+            raise bad(
+                source, path, f"there is more than {MAX_SIZE // 1024**2} MiB here; check that this is the right file"
+            )
+
+
+def check_numbers(source: str, path: str, entry: object) -> None:
+    """Refuse integers that do not fit into a float or that Python refuses to print.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    for each in _everything_in(entry):
+        if isinstance(each, int) and each.bit_length() > sys.float_info.max_exp:
+            raise bad(source, path, "a number has too many digits; write a smaller one")
+
+
+def _everything_in(value: object) -> Iterator[object]:
+    """Yield a value and everything inside it, including keys; the iterator is endless if it contains itself."""
+    for each, _ in walk(value):
+        yield each
+        if isinstance(each, Mapping):
+            yield from each
+
+
+# --- Read a file that may be a pipe, a device, or huge ----------------------------------------------------------------
+
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest file to read. Some programs keep megabytes of history in their configuration; more is a mistake."""
+
+Content: TypeAlias = tuple[bytes, os.stat_result]
+"""The content of a file, and its status when it was read."""
+
+_PIECE: Final = 1024 * 1024
+
+_ENCODINGS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""Byte order mark → encoding; UTF-32 comes first because its mark begins with that of UTF-16. The default is UTF-8."""
+
+
+def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
+    """Return a path as a str, with ``~`` expanded.
+
+    Args:
+        path: the path.
+        argument: the class or function that was given it, and the name of the argument, for errors.
+        remedy: what to give instead of another object.
+
+    Raises:
+        ConfigError: it is not a path.
+    """
+    given = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(given, str):
+        problem = f"is {a_type(given)}; {remedy}"
+    elif "://" in given:
+        problem = 'is a URL, not the path of a file; for one server write ServerConfig("name", Http("https://…"))'
+    elif not given or "\0" in given:
+        problem = f"{'contains a NUL character' if given else 'is empty'}; give a path"
+    else:
+        return os.path.expanduser(given)
+    raise ConfigError(f"{argument} {problem}", source=argument.partition(":")[0])
+
+
+def read_bytes(name: str) -> Content:
+    """Read a regular file up to the size limit, without ever waiting for a writer.
+
+    Raises:
+        ConfigError: the file does not exist, or cannot be read.
+    """
+    try:
+        # O_NONBLOCK, because opening a named pipe would otherwise block until a process opens it for writing. The type
+        # is checked on the open descriptor: a check before the open could be overtaken by a replaced file.
+        descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        raise bad(name, "", _unreadable(error)) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, a device or a socket"
+            remedy = "give the path of a file" + (", or a DirectorySource" if stat.S_ISDIR(status.st_mode) else "")
+            raise bad(name, "", f"this is {kind}, not a file; {remedy}")
+        data = b"".join(_pieces(descriptor))
+    except OSError as error:
+        raise bad(name, "", _unreadable(error)) from None
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise bad(name, "", f"the file is larger than {MAX_BYTES // 1024**2} MiB; check that it is the right one")
+    return data, status
+
+
+def _pieces(descriptor: int) -> Iterator[bytes]:
+    """Yield the content of a file in pieces, up to one byte beyond the limit."""
+    left = MAX_BYTES + 1
+    while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
+        left -= len(piece)
+        yield piece
+
+
+def _unreadable(error: OSError | ValueError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "file not found; correct the path, or create the file"
+    why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
+    return f"the file cannot be read ({why}); check the path and its permissions"
+
+
+def decode(name: str, data: bytes) -> str | ConfigError:
+    """Return the text of a file, or the error if it is not text."""
+    encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as error:
+        # Do not chain the original error: it holds the whole content of the file.
+        return bad(name, "", f"the file is not valid UTF-8 (at byte {error.start}); save it as UTF-8")
+
+
+def permission_warnings(name: str, status: os.stat_result) -> list[str]:
+    """Warn of a file that other users can write, because they could make this program run any command."""
+    if status.st_mode & stat.S_IWOTH:
+        return [f"{name}: other users can write to this file and so choose what is run; run: chmod o-w {name}"]
+    if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):
+        return [f"{name}: its group can write to this file and so choose what is run; run: chmod g-w {name}"]
+    return []
+
+
+# --- Parse JSON, JSON with comments and trailing commas, and TOML -----------------------------------------------------
+
+
+_COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
+_NOT_NEWLINE: Final = re.compile(r"[^\n]")
+_SHOWN_OF_PROBLEM: Final = 120  # characters of the parser's message, which may repeat a key
+
+MAX_COMMENTED: Final = 2 * 1024 * 1024
+"""Characters of JSON in which comments are removed, in about a second; longer files are written by programs."""
+
+MAX_TOML: Final = 1024 * 1024
+"""Characters of TOML to read; the parser is written in Python and takes about a second for that."""
+
+_KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
+_LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
+"""A dotted key of more than 64 parts; `tomllib` needs time and memory quadratic in their number."""
+
+_TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
+
+
+class JsonObject(dict[str, Any]):
+    """A JSON object that knows which of its keys appeared more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
+        """Make one of the pairs that a parser has found."""
+        made = cls(pairs)
+        if len(made) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            made.repeated = tuple(key for key, count in counts.items() if count > 1)
+        return made
+
+
+def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
+    """Return the keys that appeared more than once; the mapping has the last value of each."""
+    return mapping.repeated if isinstance(mapping, JsonObject) else ()
+
+
+def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
+    """Parse a file by its suffix, else by its first characters; return the object in it, or the error."""
+    suffix = source.rpartition(".")[2].lower()
+    if suffix in ("yaml", "yml"):
+        return bad(
+            source,
+            "",
+            "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource",
+        )
+    if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
+        document = _parse_toml(source, text)
+    else:
+        document = _parse_json(source, text)
+    if isinstance(document, (Mapping, ConfigError)):
+        return document
+    return bad(source, "", "the file has no object at its top level; write {…} with the servers under 'mcpServers'")
+
+
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_json(source: str, text: str) -> Any:
+    if not text.strip():
+        return bad(source, "", 'the file is empty; write {"mcpServers": {}} or remove it')
+    try:
+        return _loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        return bad(source, "", f"the file is not valid JSON: {error.msg.partition(':')[0]} ({where})")
+    except RecursionError:
+        return bad(source, "", "the file is nested too deeply to be read")
+    except ValueError as error:
+        reason = f"{error} is not a number in JSON" if isinstance(error, _NoNumber) else "a number has too many digits"
+        return bad(source, "", f"the file is not valid JSON: {reason}")
+
+
+def without_comments(text: str) -> str:
+    """Replace comments and trailing commas with spaces, so that every other character keeps its place."""
+    return _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
+
+
+def _blanked(pattern: re.Pattern[str], text: str) -> str:
+    return pattern.sub(lambda found: found["keep"] or _NOT_NEWLINE.sub(" ", found[0]), text)
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=JsonObject.of, parse_constant=_no_constant)
+
+
+class _NoNumber(ValueError):
+    """A word that Python reads as a number, but JSON does not allow: NaN, Infinity."""
+
+
+def _no_constant(word: str) -> NoReturn:
+    raise _NoNumber(word)
+
+
+# --- TOML -----------------------------------------------------------------------------------------------------------
+
+
+def _parse_toml(source: str, text: str) -> Any:
+    if len(text) > MAX_TOML or _LONG_KEY.search(text):
+        problem = "is larger than 1 MiB" if len(text) > MAX_TOML else "has a key of more than 64 parts"
+        return bad(source, "", f"the file {problem}; check that it is the right one")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        return bad(source, "", "the file is nested too deeply to be read")
+    except tomllib.TOMLDecodeError as error:
+        problem = str(error)
+        place = _TOML_PLACE.search(problem)
+        where = f" ({place[1]})" if place else ""
+        return bad(
+            source,
+            "",
+            f"the file is not valid TOML: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN_OF_PROBLEM}}{where}",
+        )
+    except ValueError:
+        return bad(source, "", "the file is not valid TOML: a number or a date is invalid")
+
+
+# --- Read ``.env`` files ----------------------------------------------------------------------------------------------
+
+# There is no specification of them, and libraries differ in what they expand, escape and skip. So the promise is small:
+# lines ``NAME=value``, and every other line is an error instead of a variable that is silently missing.
+
+
+MAX_ENV_BYTES: Final = 256 * 1024
+
+_LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \t]*=(?P<value>.*)")
+_SINGLE: Final = re.compile(r"'(?P<text>[^']*)'[ \t]*(?:#.*)?")
+_DOUBLE: Final = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?')
+_ENV_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
+"""The blanks count from the first one only; trying each of many would take quadratic time."""
+
+_END: Final = re.compile(r"\r\n|\r|\n")
+"""The end of a line. `str.splitlines` has more of them, which would cut a value in two."""
+
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
+    r"""Return the variables in a file.
+
+    A line is empty, a comment (``# …``), or ``NAME=value`` with or without ``export``. A value may be in single quotes,
+    where every character means itself, or in double quotes, where ``\n``, ``\r``, ``\t``, ``\"`` and ``\\`` are
+    escapes. Without quotes it ends at `` #`` or at the end of the line.
+
+    Raises:
+        ConfigError: the file cannot be read, or a line is something else; the message has its number and no value.
+    """
+    name = file_name(path, "load_config: env_file")
+    data, _ = read_bytes(name)
+    if len(data) > MAX_ENV_BYTES:
+        raise bad(name, "", f"the file is larger than {MAX_ENV_BYTES // 1024} KiB; check that it is the right one")
+    text = decode(name, data)
+    if not isinstance(text, str):
+        raise text
+    variables: dict[str, str] = {}
+    for number, line in enumerate(_END.split(text), start=1):
+        content = line.strip()
+        if not content or content.startswith("#"):
+            continue
+        source = f"{name}:{number}"
+        found = _LINE.fullmatch(content)
+        if "\0" in content:
+            raise bad(source, "", "the line contains a NUL character, which no variable can have; remove it")
+        if found is None:
+            raise bad(source, "", "this is not NAME=value; correct the line, or begin it with '#'")
+        if found["name"] in variables:
+            raise bad(source, "", f"{found['name']} appears more than once; remove all but one")
+        variables[found["name"]] = _value(source, found["name"], found["value"])
+    return variables
+
+
+def _value(source: str, name: str, value: str) -> str:
+    if re.match(r"#[^ \t]", value):
+        raise bad(source, name, "'#' begins a comment; write the value in quotes, or a space in front of the comment")
+    value = value.lstrip(" \t")
+    if value.startswith("'"):
+        quoted = _SINGLE.fullmatch(value)
+    elif value.startswith('"'):
+        quoted = _DOUBLE.fullmatch(value)
+    else:
+        quoted = None
+        value = _ENV_COMMENT.sub("", value)
+    if value[:1] in ("'", '"') and quoted is None:
+        raise bad(source, name, "the quotes are not closed, or text follows them; close them on the same line")
+    if "${" in value and not value.startswith("'"):
+        raise bad(
+            source, name, "variables are not expanded here; write the value itself, or '…' for the characters '${'"
+        )
+    if quoted is None:
+        return value
+    text = quoted["text"]
+    return text if value[0] == "'" else _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)

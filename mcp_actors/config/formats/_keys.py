@@ -1,0 +1,409 @@
+"""The known keys of an entry, by what becomes of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+import attrs
+
+from ..._errors import ConfigError
+from .._oauth import OAuth
+from .._policies import BreakerPolicy
+from .._server import ServerConfig
+from .._template import Kind
+from .._tools import GLOB, ToolFilter
+from .._transports import Http, Sse, Stdio
+from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
+from ._inputs import Inputs
+
+SETTINGS: Final = "mcp_actors"
+"""The key of an entry with the settings of this package."""
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "stdio": "stdio",
+    "local": "stdio",
+    "http": "http",
+    "streamable-http": "http",
+    "streamable_http": "http",
+    "streamableHttp": "http",
+    "sse": "sse",
+}
+"""The values of ``type``."""
+
+TRANSPORT: Final[Mapping[str, str]] = {
+    "args": "args",
+    "cwd": "cwd",
+    "env": "env",
+    "env_vars": "env_from",
+    "url": "url",
+    "serverUrl": "url",
+    "httpUrl": "url",
+    "headers": "headers",
+    "http_headers": "headers",
+    "auth": "auth",
+    "bearer_token": "auth",
+}
+"""Key → the field of `Stdio`, `Http` or `Sse` that it sets."""
+
+SERVER: Final[Mapping[str, str]] = {
+    "required": "required",
+    "title": "title",
+    "startup_timeout_ms": "connect_timeout",
+    "startup_timeout_sec": "connect_timeout",
+    "tool_timeout_sec": "request_timeout",
+}
+"""Key → the field of `ServerConfig` that it sets."""
+
+SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
+HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
+
+SPECIAL: Final = frozenset(
+    {
+        "command",
+        "type",
+        "transport",
+        "enabled",
+        "disabled",
+        "bearer_token_env_var",
+        "env_http_headers",
+        "oauth",
+        SETTINGS,
+    }
+)
+"""Keys that set a field in a way of their own."""
+
+IGNORED: Final = frozenset(
+    {
+        "alwaysAllow",
+        "autoApprove",
+        "autoStart",
+        "default_tools_approval_mode",
+        "description",
+        "dev",
+        "experimental_environment",
+        "gallery",
+        "icon",
+        "icons",
+        "instructions",
+        "metadata",
+        "name",
+        "networkTimeout",
+        "oauth_resource",
+        "scopes",
+        "source",
+        "supports_parallel_tool_calls",
+        "tags",
+        "trust",
+        "version",
+    }
+)
+"""Keys that do not concern the connection, but what other programs ask, show or remember."""
+
+NOT_DONE: Final[Mapping[str, str]] = {
+    "authProviderType": "give headers or a bearer token",
+    "envFile": "set the variables before the start, and list those to pass on in mcp_actors.env_from",
+    "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
+    "requestInit": "give headers",
+    "sandbox": "the server is not confined",
+    "sandboxEnabled": "the server is not confined",
+    "settings": "the settings of a Zed extension cannot be passed on",
+    "timeout": (
+        "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
+    ),
+}
+"""Keys of other programs that are not supported here, each with a remedy."""
+
+KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
+
+WITH_EFFECT: Final = KNOWN - IGNORED - NOT_DONE.keys()
+"""Keys that this package uses."""
+
+ONLY_COMMAND: Final = ("args", "cwd", "env", "env_from")
+ONLY_URL: Final = ("headers", "auth")
+
+
+# --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
+
+
+@attrs.frozen
+class Surroundings:
+    """The context of reading an entry.
+
+    Attributes:
+        source: the file as messages name it.
+        origin: the absolute path of the file, for `ServerConfig.source`.
+        variables: the values of ``${…}`` besides environment variables and inputs.
+        inputs: the values that a person is asked for.
+        warn: called with the place and the text of a warning.
+        cwd: the directory in which commands start, and to which relative directories refer; None for the current one.
+        only: the names of the servers to ask inputs for, even if they are disabled; None for the enabled ones.
+        connect_timeout: the argument of `ServerConfig` that the environment sets; empty without one.
+        of_vs_code: whether ``~`` is expanded in arguments of commands.
+    """
+
+    source: str
+    origin: str
+    variables: Mapping[str, str]
+    inputs: Inputs
+    warn: Callable[[str, str], None]
+    cwd: str | None = None
+    only: frozenset[str] | None = None
+    connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)
+    of_vs_code: bool = False
+
+    def is_wanted(self, name: str, *, enabled: bool) -> bool:
+        """Return whether the inputs of a server are asked for."""
+        return enabled if self.only is None else name in self.only
+
+
+# --- The values that an entry sets, and the key of each ---------------------------------------------------------------
+
+
+_SETTING: Final = re.compile(r"\bset (?P<name>[a-z_]+)=(?P<value>True|False)\b")
+"""A remedy in Python's syntax."""
+
+
+@attrs.define
+class Fields:
+    """Values for the arguments of a class, collected from keys that may set the same field.
+
+    Attributes:
+        source: the file, for messages.
+        path: the place of the entry in it.
+        values: field → value.
+        keys: field → the place of the key that gave it.
+    """
+
+    source: str
+    path: str
+    values: dict[str, Any] = attrs.field(factory=dict)
+    keys: dict[str, str] = attrs.field(factory=dict)
+
+    def put(self, field: str, value: object, *keys: str) -> None:
+        """Set a field; `keys` is the path of the value in the entry.
+
+        Raises:
+            ConfigError: another key has set the field already.
+        """
+        place = self.path
+        for key in keys:
+            place = child(place, key)
+        if field in self.values:
+            earlier = self.keys[field].removeprefix(self.path).lstrip(".")
+            later = place.removeprefix(self.path).lstrip(".")
+            raise bad(self.source, self.path, f"{earlier!r} and {later!r} set the same option; remove one of them")
+        self.values[field], self.keys[field] = value, place
+
+    def drop(self, field: str) -> Any:
+        """Remove a field and return its value."""
+        self.keys.pop(field)
+        return self.values.pop(field)
+
+    def translated(self, error: ConfigError, server: str) -> ConfigError:
+        """Translate an error of a class into one of this file, at the place of the key that set the value."""
+        below = (error.path or "").removeprefix(f"servers.{server}.")
+        field = re.split(r"[.\[]", below, maxsplit=1)[0]
+        place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
+        said = str(error)
+        for owner in (f"{error.source}: ", f"server {server!r}: ", f"{error.path}: "):
+            said = said.removeprefix(owner)
+        return bad(self.source, place, _SETTING.sub(_as_json, said))
+
+
+def _as_json(setting: re.Match[str]) -> str:
+    return f'set "{SETTINGS}": {{"{setting["name"]}": {setting["value"].lower()}}}'
+
+
+# --- Read the settings of this package, under the key ``mcp_actors`` --------------------------------------------------
+
+
+_IN_ENTRIES: Final = frozenset(
+    {"name", "transport", "enabled", "source", "command", *TRANSPORT.values()} - {"env_from", "auth"}
+)
+"""Arguments that the entry itself sets."""
+
+IN_PYTHON: Final = frozenset({"callbacks", "client_info", "extensions", "http_client", "middleware", "predicate"})
+"""Arguments that take functions or objects."""
+
+_OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
+"""Optional fields and their classes; the class of any other field is that of its default."""
+
+_OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
+_OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse) for attribute in attrs.fields(kind)}
+SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - IN_PYTHON
+
+
+def read_settings(settings: object, server: Fields, transport: Fields) -> None:
+    """Store the settings in the fields of a server and of its transport.
+
+    An unknown key is an error, unlike in the rest of the entry, because no other program reads these settings.
+
+    Raises:
+        ConfigError: a key is unknown, or its value has the wrong type.
+    """
+    source, path = server.source, child(server.path, SETTINGS)
+    for key, value in _items(source, path, settings):
+        if key in _IN_ENTRIES:
+            raise bad(
+                source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
+            )
+        if key not in SETTABLE:
+            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, SETTABLE)}")
+        if key in _OF_SERVER:
+            server.put(key, _value(source, child(path, key), _OF_SERVER[key], value), SETTINGS, key)
+        else:
+            transport.put(key, value, SETTINGS, key)
+
+
+def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
+    """Convert a value for its field: a mapping into an object of the field's class, a list into a tuple."""
+    kind: type = _OPTIONAL.get(attribute.name, type(attribute.default))
+    if attrs.has(kind):
+        return value if value is None and attribute.name in _OPTIONAL else _object(source, path, kind, value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _object(source: str, path: str, kind: type, settings: object) -> object:
+    """Make an object of an attrs class from a mapping of its arguments."""
+    attributes = {attribute.name: attribute for attribute in attrs.fields(kind)}
+    given = {}
+    for key, value in _items(source, path, settings):
+        if key not in attributes:
+            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, attributes)}; remove it")
+        given[key] = _value(source, child(path, key), attributes[key], value)
+    try:
+        return kind(**given)
+    except ConfigError as error:
+        raise bad(source, path, str(error).removeprefix(f"{error.source}: ")) from None
+
+
+def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
+    """Yield the keys and values of an object with settings, unless a file cannot hold one."""
+    if not isinstance(settings, Mapping):
+        raise bad(source, path, f"found {found(settings)}; write an object with settings")
+    if twice := repeated_keys(settings):
+        raise repeated(source, path, twice)
+    for key, value in settings.items():
+        if key in IN_PYTHON:
+            raise bad(
+                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
+            )
+        yield key, value
+
+
+# --- Read how to sign in to a server by OAuth -------------------------------------------------------------------------
+
+
+FIELDS: Final[Mapping[str, str]] = {
+    "account": "account",
+    "clientid": "client_id",
+    "clientsecret": "client_secret",
+    "clientmetadataurl": "client_metadata_url",
+    "scope": "scopes",
+    "scopes": "scopes",
+    "redirecturi": "redirect",
+    "redirecturl": "redirect",
+    "callbackport": "redirect",
+    "granttype": "grant",
+    "issuer": "issuer",
+    "assumepkce": "assume_pkce",
+    "sendresource": "send_resource",
+}
+"""Key, in lower case and without underscores → the argument of `OAuth`: programs spell the same keys in many ways."""
+
+_MARKS: Final = frozenset({"type", "enabled"})
+"""Keys that only say that there is a sign-in."""
+
+_WORD: Final = "oauth"
+
+
+def is_oauth(key: str, value: object) -> bool:
+    """Return True if the value of a key describes a sign-in, or a word under ``auth`` is nearly ``"oauth"``.
+
+    Any other word under ``auth`` is a token.
+    """
+    return key == "oauth" or (key == "auth" and (nearest(value, [_WORD]) is not None or isinstance(value, Mapping)))
+
+
+def _says_oauth(value: object) -> bool:
+    return isinstance(value, str) and value.lower() == _WORD
+
+
+def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
+    """Return how to sign in; None if the entry turns that off.
+
+    Raises:
+        ConfigError: a value is not valid.
+    """
+    if value is False or (isinstance(value, Mapping) and value.get("enabled") is False):
+        return None
+    if value is True or _says_oauth(value):
+        return OAuth()
+    if nearest(value, [_WORD]) is not None:
+        # It would be sent as a token. It is shown because it can hardly be one.
+        problem = f'found {shown_key(value)}; write "oauth" to sign in, or a token like this in the headers'
+        raise bad(around.source, place, problem)
+    if not isinstance(value, Mapping):
+        raise bad(around.source, place, f'found {found(value)}; write "oauth", or an object like {{"clientId": "…"}}')
+    fields: dict[str, Any] = {}
+    places: dict[str | None, str] = {}
+    for key, each in value.items():
+        word, where = re.sub("[-_]", "", str(key)).lower(), child(place, str(key))
+        field = FIELDS.get(word)
+        if field is not None:
+            fields[field] = _redirect(around.source, where, each) if word == "callbackport" else each
+            places[field] = where
+        elif key not in _MARKS:
+            around.warn(where, "this is not supported and has no effect")
+    try:
+        return OAuth(**fields)
+    except ConfigError as error:
+        problem = str(error).removeprefix(f"{error.source}: ")
+        raise bad(around.source, places.get(error.path, place), problem) from None
+
+
+def _redirect(source: str, place: str, port: object) -> str:
+    if type(port) is not int or not 0 < port < 2**16:
+        raise bad(source, place, f"found {found(port)}; write the number of a port, from 1 to 65535")
+    return f"http://localhost:{port}/callback"
+
+
+# --- Convert the lists of tools in an entry into a `ToolFilter` -------------------------------------------------------
+
+
+def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
+    """Store the filter that the lists of an entry make. A tool in both lists is hidden.
+
+    Raises:
+        ConfigError: one of them is not a list of names.
+    """
+    shown, hidden = (_listed(entry, keys, server) for keys in (SHOWN_TOOLS, HIDDEN_TOOLS))
+    if shown is None and not hidden:
+        return
+    key = next(key for key in (*SHOWN_TOOLS, *HIDDEN_TOOLS) if entry.get(key) is not None)
+    denied = set(hidden or ())
+    allow = None if shown is None else [name for name in shown if name not in denied]
+    names = None if allow is None else [name for name in allow if not GLOB.search(name)]
+    patterns = [name for name in allow or () if GLOB.search(name)]
+    patterns += [f"!{name}" for name in denied if GLOB.search(name)]
+    deny = [name for name in hidden or () if not GLOB.search(name)]
+    try:
+        server.put("tools", ToolFilter(allow=names, deny=deny, patterns=patterns or None), key)
+    except ConfigError as error:
+        if error.source == server.source:
+            raise
+        raise bad(server.source, child(server.path, key), str(error)) from None
+
+
+def _listed(entry: Mapping[str, Any], keys: tuple[str, ...], server: Fields) -> list[str] | None:
+    given = [key for key in keys if entry.get(key) is not None and not isinstance(entry[key], Mapping)]
+    if len(given) > 1:
+        raise bad(server.source, server.path, f"{given[0]!r} and {given[1]!r} set the same option; remove one of them")
+    if not given:
+        return None
+    place, value = child(server.path, given[0]), entry[given[0]]
+    if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) and name for name in value):
+        raise bad(server.source, place, f"found {found(value)}; write a list of names of tools")
+    return list(dict.fromkeys(value))
