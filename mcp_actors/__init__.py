@@ -1,13 +1,15 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
-#   L4  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
-#   L3  bridge    adapters   testing          callers: programs on asyncio, agent frameworks; tools for tests
-#   L2  servers                               one MCP server = one actor; groups of them
+#   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
+#   L4  bridge    adapters   testing          callers: programs on asyncio, agent frameworks; tools for tests
+#   L3  servers                               one MCP server = one actor; groups of them
+#   L2  transports                            the ways to a server: pipes, HTTP, in this process
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _foreign  _text       _pickling       code of users; text and JSON of servers; exceptions for pickle
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
+#   L0  _tasks                                tasks in the background, and the signals that end a program
 #
 # This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.

@@ -11,6 +11,9 @@ from typing import Any, Final, NamedTuple
 ROOT: Final = Path(__file__).parent.parent
 PACKAGE: Final = ROOT / "mcp_actors"
 EXAMPLES: Final = ROOT / "examples"
+FOLDERS: Final = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "transports")
+"""The folders that programs import. ``transports`` is known to the rest of the package only."""
+
 PAGES: Final = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",

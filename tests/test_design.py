@@ -9,17 +9,17 @@ import pytest
 from .source import PACKAGE, ROOT
 
 PAGE = ROOT / "docs" / "design" / "index.md"
-MAP = "## Where to find what in `servers/`"
+MAP = "## Where to find what in `servers/` and `transports/`"
 
 
-def test_every_file_of_the_servers_is_on_the_map_once() -> None:
-    home = PACKAGE / "servers"
+def test_every_file_of_the_servers_and_transports_is_on_the_map_once() -> None:
     _, _, section = PAGE.read_text().partition(MAP)
     rows = re.findall(r"^\| `([\w/]+)/` \|[^|]*\| (.*) \|$", section, re.MULTILINE)
     named = sorted((room, sorted(re.findall(r"`(_\w+)`", files))) for room, files in rows)
     assert named == sorted(
         (str(face.parent.relative_to(PACKAGE)), sorted(path.stem for path in face.parent.glob("_[a-z]*.py")))
-        for face in home.rglob("__init__.py")
+        for home in ("servers", "transports")
+        for face in (PACKAGE / home).rglob("__init__.py")
     )
 
 

@@ -19,9 +19,7 @@ import pytest
 import mcp_actors
 from mcp_actors import _exports
 
-from .source import PACKAGE, parse, project
-
-FOLDERS = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py"))
+from .source import FOLDERS, PACKAGE, parse, project
 
 
 def run(code: str) -> str:
@@ -136,8 +134,8 @@ def test_servers_import_nothing_that_only_some_programs_use() -> None:
         "mcp_actors.config.formats",
         "mcp_actors.config._sources",
         "mcp_actors.config._tables",
-        "mcp_actors.servers.transports.http._client",
-        "mcp_actors.servers.transports.http.streamable",
+        "mcp_actors.transports.http._client",
+        "mcp_actors.transports.http._streamable",
         "sqlite3",
         "tomllib",
         "webbrowser",
@@ -147,7 +145,7 @@ def test_servers_import_nothing_that_only_some_programs_use() -> None:
 
 
 class TestNamesThatAreFetchedLater:
-    FOLDERS: ClassVar = ["auth", "config", "servers/transports/http"]
+    FOLDERS: ClassVar = ["auth", "config", "transports/http"]
 
     @pytest.mark.parametrize("folder", FOLDERS)
     def test_type_checkers_and_programs_see_the_same_names_from_the_same_modules(self, folder: str) -> None:
@@ -260,7 +258,7 @@ class TestAnOldSdk:
             "from mcp_actors import open_servers",
             *(f"import mcp_actors.{each}" for each in ("auth", "bridge", "catalog", "config", "servers")),
             "from mcp_actors.adapters import McpClient",
-            "import mcp_actors.servers.transports.http",
+            "import mcp_actors.transports.http",
         ],
     )
     def test_it_is_named_with_the_version_that_is_needed(self, path: str, statement: str) -> None:

@@ -27,19 +27,21 @@ LAYERS: Final = {
     "_misuse": 0,
     "_pickling": 0,
     "_sdk": 0,
+    "_tasks": 0,
     "_text": 0,
     "_user_files": 0,
     "kernel": 1,
     "auth": 1,
     "catalog": 1,
     "config": 1,
-    "servers": 2,
-    "bridge": 3,
-    "adapters": 3,
-    "testing": 3,
-    "cli": 4,
-    "__main__": 4,
-    "_pytest_plugin": 4,
+    "transports": 2,
+    "servers": 3,
+    "bridge": 4,
+    "adapters": 4,
+    "testing": 4,
+    "cli": 5,
+    "__main__": 5,
+    "_pytest_plugin": 5,
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
@@ -82,32 +84,32 @@ class Room(NamedTuple):
 
 
 ROOMS_OF_SERVERS: Final = {
-    "basics": "",
-    "transports.wire": "",
-    "transports.credentials": "basics",
-    "transports.stdio": "basics transports._link transports.wire transports.credentials",
-    "transports.http": "basics transports._link transports.wire transports.credentials",
-    "transports.http.streamable": "basics transports._link transports.wire transports.credentials transports.http",
-    "transports": "basics",
-    "policy": "basics",
-    "tools": "basics",
-    "record": "basics transports policy tools",
-    "session": "basics policy transports",
-    "requests": "basics policy tools record session transports",
-    "connection.callbacks": "basics record session",
-    "connection.upkeep": "basics transports policy tools record session requests",
-    "connection": "basics transports policy record session requests",
-    "ref": "basics policy tools transports record session requests connection",
-    "sources": "basics record",
-    "group": "basics policy tools record connection ref sources",
+    "policy": "",
+    "tools": "",
+    "record": "policy tools",
+    "session": "policy",
+    "requests": "policy tools record session",
+    "connection.callbacks": "record session",
+    "connection.upkeep": "policy tools record session requests",
+    "connection": "policy record session requests",
+    "ref": "policy tools record session requests connection",
+    "sources": "record",
+    "group": "policy tools record connection ref sources",
 }
 """The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
+
+OF_LINKS: Final = frozenset(
+    f"transports.{name}" for name in ("_credentials", "_exchange", "_link", "_messages", "_request_table")
+)
+"""What the rooms of processes and of HTTP have in common. Neither knows the other."""
 
 ROOMS: Final = {
     **{
         f"servers.{room}": Room(needs=frozenset(f"servers.{need}" for need in needs.split()), known_to=None)
         for room, needs in ROOMS_OF_SERVERS.items()
     },
+    "transports.stdio": Room(needs=OF_LINKS, known_to=None),
+    "transports.http": Room(needs=OF_LINKS, known_to=None),
     # ---
     "bridge.block": Room(
         needs=frozenset({"bridge._bridge", "bridge._lane"}), known_to=frozenset({"bridge", "bridge._open"})
@@ -407,13 +409,13 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "import requests", "declare its distribution"),
         ("servers/_a.py", "import pytest", "declare its distribution"),
         ("servers/_a.py", "def f():\n    import asyncio", "a function of the bridge"),
-        ("servers/_a.py", "from .transports._b import x", "what the room offers"),
-        ("servers/transports/_a.py", "from .._b import x", "does without"),
-        ("servers/transports/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
+        ("servers/_a.py", "from ..transports._b import x", "what the room offers"),
+        ("servers/record/_a.py", "from .._b import x", "does without"),
+        ("servers/record/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
         ("servers/policy/_a.py", "from ..record import x", "does without"),
-        ("servers/transports/stdio/_a.py", "from ..http import x", "does without"),
+        ("transports/stdio/_a.py", "from ..http import x", "does without"),
         ("servers/ref/_a.py", "from ..record._b import x", "what the room offers"),
-        ("servers/transports/_a.py", "from ..group import x", "does without"),
+        ("transports/_a.py", "from ..servers import x", "which is not below it"),
         ("config/_a.py", "from .formats._b import x", "what the room offers"),
         ("servers/_a.py", "from ..config._b import x", "what the room offers"),
         ("bridge/_a.py", "import trio_asyncio", "a function of the bridge"),
@@ -434,11 +436,11 @@ def test_a_forbidden_import_is_found(tmp_path: Path, path: str, code: str, compl
         ("adapters/_a.py", "from ..bridge import x"),
         ("bridge/_a.py", "def f():\n    import asyncio\n    import trio_asyncio"),
         ("bridge/_a.py", "if TYPE_CHECKING:\n    import asyncio"),
-        ("servers/_a.py", "from .transports import open_link"),
+        ("servers/_a.py", "from ..transports import open_link"),
         ("servers/_a.py", "from ..config._values import mask_url"),
         ("servers/__init__.py", "from .group import open_servers"),
         ("servers/group/_a.py", "from ..ref import x"),
-        ("servers/transports/_a.py", "from ..basics import x\nfrom ._b import y\nfrom ...config import z"),
+        ("transports/_a.py", "from .._tasks import x\nfrom ._b import y\nfrom ..config import z"),
         ("__init__.py", "from mcp_actors.servers import x as x"),
     ],
 )

@@ -24,8 +24,8 @@ from mcp_actors._pickling import UnpicklableError
 from mcp_actors.kernel import Crashed, Event
 
 from .forkserver import run_python
-from .source import ROOT
-from .test_exports import FOLDERS, public_things
+from .source import FOLDERS, ROOT
+from .test_exports import public_things
 
 MODULES: Final = ["mcp_actors", *(f"mcp_actors.{folder}" for folder in FOLDERS if folder != "mcp_actors")]
 

@@ -11,11 +11,11 @@ import pytest
 
 import mcp_actors
 
-from .source import PACKAGE, PAGES, ROOT, blocks, project
+from .source import FOLDERS, PAGES, ROOT, blocks, project
 
 README = ROOT / "README.md"
 RUNNER = ROOT / ".ci" / "run"
-PUBLIC = ["mcp_actors", *(f"mcp_actors.{path.parent.name}" for path in sorted(PACKAGE.glob("*/__init__.py")))]
+PUBLIC = ["mcp_actors", *(f"mcp_actors.{name}" for name in FOLDERS)]
 
 
 def commands() -> list[str]:

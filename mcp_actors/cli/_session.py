@@ -13,7 +13,7 @@ import trio
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
-from ..servers.transports import Masker
+from ..transports import Masker
 from ._output import Output
 from ._signals import until_signalled
 

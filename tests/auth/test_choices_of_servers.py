@@ -12,7 +12,7 @@ import trio
 
 from mcp_actors import ConnectFailed, HttpStatusError, ServerConfig, open_servers
 from mcp_actors.auth import SignInFailed, sign_in, sign_out
-from mcp_actors.servers.transports import open_exchange
+from mcp_actors.transports import open_exchange
 
 from .authority import SECRET, Authority, Browser, no_page, run_authority
 from .test_sign_in import signed_in, stored, whoami

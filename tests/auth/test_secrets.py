@@ -21,7 +21,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from mcp_actors import McpActorsError, open_servers
 from mcp_actors.auth import Exchange, OAuth, SignInFailed, SignInRequired
 from mcp_actors.kernel import Event
-from mcp_actors.servers.transports import Masker
+from mcp_actors.transports import Masker
 
 from .authority import SECRET, Authority, Browser
 from .test_sign_in import change, signed_in, stored, whoami

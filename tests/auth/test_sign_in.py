@@ -16,7 +16,7 @@ import trio
 from mcp_actors import ConfigError, RestartPolicy, ServerUnavailable, open_servers
 from mcp_actors.auth import SignInFailed, SignInRequired, sign_out
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.transports import open_exchange
+from mcp_actors.transports import open_exchange
 
 from ..servers.groups import server
 from ..servers.links import text_of

@@ -24,7 +24,7 @@ import trio
 from attrs import define, field
 
 from mcp_actors import Limits
-from mcp_actors.servers.transports.wire._messages import parse_message
+from mcp_actors.transports._messages import parse_message
 
 from .attacks import ATTACKS, Attack, Call, Scene
 from .figures import Figure

@@ -41,7 +41,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 from mcp_actors.servers.group import _plain_logs
-from mcp_actors.servers.transports.credentials import _discretion
+from mcp_actors.transports import _credentials as _discretion
 
 from ..source import PACKAGE, parse, python_files
 from .actors import Boom, Do, Fatal, Get, Host, hook, leaving, raising

@@ -20,8 +20,8 @@ import pytest
 from mcp_actors.kernel import Later
 from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.group import _memory, _tree
-from mcp_actors.servers.transports.stdio import _link
-from mcp_actors.servers.transports.wire import RequestTable
+from mcp_actors.transports._request_table import RequestTable
+from mcp_actors.transports.stdio import _link
 from tests.programs import SEED
 
 from .answers import BY_SESSION

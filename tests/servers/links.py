@@ -21,9 +21,9 @@ from mcp.types import (
 
 from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers.session import Session
-from mcp_actors.servers.transports import Link, Unasked
-from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from mcp_actors.transports import Link, Unasked
+from mcp_actors.transports.stdio._link import StdioLink
+from mcp_actors.transports.stdio._pipes import PipeWriter
 
 from .processes import BOUND, eventually
 from .scripted_server import command

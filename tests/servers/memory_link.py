@@ -18,9 +18,9 @@ from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
 
 from mcp_actors.config import ServerConfig
-from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports._streams_link import StreamsLink
-from mcp_actors.servers.transports.wire import MessageReader, MessageWriter
+from mcp_actors.transports._exchange import MessageReader, MessageWriter
+from mcp_actors.transports._in_process import StreamsLink
+from mcp_actors.transports._link import Lifeline
 
 
 class Reader(MessageReader):

@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from mcp_actors import HealthPolicy, InProcess, ServerConfig, ServerRef, Sse, open_servers
-from mcp_actors.servers.transports import ElsewhereServer, Messages, MessageWriter, _memory_pipe
+from mcp_actors.transports import ElsewhereServer, Messages, MessageWriter, _in_process as _memory_pipe
 
 from .faults.http_faults import LEGACY, FaultyServer
 from .groups import NEVER

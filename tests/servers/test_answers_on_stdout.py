@@ -21,7 +21,7 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
-from mcp_actors.servers.transports.stdio._link import INPUT_WAIT
+from mcp_actors.transports.stdio._link import INPUT_WAIT
 from tests.idle_clock import IdleClock
 
 from . import wire_server

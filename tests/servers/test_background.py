@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from mcp_actors.servers.basics._background import open_background
+from mcp_actors._tasks import open_background
 
 
 async def fail() -> None:

@@ -36,8 +36,9 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers.connection._direct import DirectRequests, SentRequest
 from mcp_actors.servers.requests import CallTool
-from mcp_actors.servers.transports.stdio._pipes import READ_BYTES, PipeReader
-from mcp_actors.servers.transports.wire import LAST_ID, ReadingPace, RequestTable
+from mcp_actors.transports._messages import ReadingPace
+from mcp_actors.transports._request_table import LAST_ID, RequestTable
+from mcp_actors.transports.stdio._pipes import READ_BYTES, PipeReader
 from tests.idle_clock import IdleClock
 from tests.messages import Said
 

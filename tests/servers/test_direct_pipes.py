@@ -20,9 +20,9 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.kernel import Event
-from mcp_actors.servers.transports.stdio._pipes import PipeReader
-from mcp_actors.servers.transports.wire import ReadingPace
-from mcp_actors.servers.transports.wire._server_requests import LATE
+from mcp_actors.transports._exchange import LATE
+from mcp_actors.transports._messages import ReadingPace
+from mcp_actors.transports.stdio._pipes import PipeReader
 from tests.programs import FULL_SIZE
 
 from .answers import BY_SESSION

@@ -18,8 +18,8 @@ from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, 
 from mcp_actors.servers.connection import _negotiation
 from mcp_actors.servers.connection._negotiation import OURS
 from mcp_actors.servers.policy._era import ASK, LEGACY, QUIRK, Era, era_after_failure
-from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.wire import Exchange, Json, Receive
+from mcp_actors.transports._exchange import Exchange, Json, Receive
+from mcp_actors.transports.stdio._link import StdioLink
 from tests.idle_clock import IdleClock
 
 from . import wire_server

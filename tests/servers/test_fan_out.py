@@ -6,7 +6,7 @@ import pytest
 import trio
 from attrs import frozen
 
-from mcp_actors.servers.basics import fan_out
+from mcp_actors._tasks import fan_out
 
 
 @frozen

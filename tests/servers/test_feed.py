@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors.servers.basics import Feed
+from mcp_actors._tasks import Feed
 
 
 @asynccontextmanager

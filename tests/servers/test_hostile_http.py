@@ -11,8 +11,8 @@ import pytest
 import trio
 
 from mcp_actors import ConnectionLost, Http, LimitExceeded, open_servers
-from mcp_actors.servers.transports.http import _sse
-from mcp_actors.servers.transports.wire import ReadingPace
+from mcp_actors.transports._messages import ReadingPace
+from mcp_actors.transports.http import _sse
 
 from .groups import BOUND, LATER, reach, server as scripted
 from .hostile import STEP, LongestStep

@@ -15,9 +15,9 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, open_servers
 from mcp_actors.servers.connection._actor import ServerActor
-from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._pipes import PipeReader
 from mcp_actors.testing import Snapshot
+from mcp_actors.transports.stdio._link import StdioLink
+from mcp_actors.transports.stdio._pipes import PipeReader
 
 from .fleet import http_config, http_server
 from .groups import AT_ONCE, LATER, crash, pids_in, server

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, ServerConfig, ServerRef, open_servers
 from mcp_actors.servers.connection import _actor
-from mcp_actors.servers.transports import Link, open_link
+from mcp_actors.transports import Link, open_link
 
 from .fleet import Outcome, calls, kill, pid_of, wait_calls
 from .groups import AT_ONCE, BOUND, LATER, Events, crash, lines_of, server

@@ -17,9 +17,9 @@ from mcp_actors.servers.connection._negotiation import OURS
 from mcp_actors.servers.policy import bounded, has_many, parse_result
 from mcp_actors.servers.session import Session
 from mcp_actors.servers.session._dispatcher import MISFIT
-from mcp_actors.servers.transports import Link, Masker
-from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports.credentials import Masked
+from mcp_actors.transports import Link, Masker
+from mcp_actors.transports._credentials import Masked
+from mcp_actors.transports._link import Lifeline
 
 from .faults.http_faults import Raw, faulty_server, response
 from .groups import NEVER, server

@@ -27,7 +27,7 @@ from mcp_actors import (
 )
 from mcp_actors.servers import ResourceUpdated
 from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
-from mcp_actors.servers.transports.http._bodies import QUIET
+from mcp_actors.transports.http._bodies import QUIET
 
 from ..simulate.http import Connection, HttpMachine, HttpProcess
 from ..simulate.plan import SimulatedServer

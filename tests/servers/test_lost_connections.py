@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, InProcess, ServerConfig, StateChanged, open_servers
 from mcp_actors.servers.connection import _actor
-from mcp_actors.servers.transports import Link, open_link
+from mcp_actors.transports import Link, open_link
 
 from .fleet import calls
 from .groups import AT_ONCE, LATER, Events, crash, on_state, reach, server

@@ -16,7 +16,7 @@ import trio
 from mcp.types import LoggingMessageNotificationParams
 
 from mcp_actors import Callbacks, ConnectionLost, HealthPolicy, Http, ServerConfig, ServerRef, open_servers
-from mcp_actors.servers.transports.wire import RequestTable
+from mcp_actors.transports._request_table import RequestTable
 
 from .faults.http_faults import Raw
 from .fleet import PROMPT, calls

@@ -21,12 +21,12 @@ from pydantic_core import PydanticSerializationError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerConfig, ServerRef
-from mcp_actors.servers.basics import open_trace
 from mcp_actors.servers.session import Session
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.http._redirects import Send
-from mcp_actors.servers.transports.http._sse import SseLink
-from mcp_actors.servers.transports.wire import RequestTable
+from mcp_actors.transports import open_link
+from mcp_actors.transports._link import open_trace
+from mcp_actors.transports._request_table import RequestTable
+from mcp_actors.transports.http._failures import Send
+from mcp_actors.transports.http._sse import SseLink
 
 from ..idle_clock import IdleClock
 from .asking import FOLDERS

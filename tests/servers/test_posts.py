@@ -16,11 +16,11 @@ from pydantic_core import PydanticSerializationError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.http.streamable import _exchange
-from mcp_actors.servers.transports.http.streamable._exchange import END_WAIT
-from mcp_actors.servers.transports.http.streamable._session import HttpSession
-from mcp_actors.servers.transports.wire import parse_message
+from mcp_actors.transports import open_link
+from mcp_actors.transports._messages import parse_message
+from mcp_actors.transports.http import _streamable as _exchange
+from mcp_actors.transports.http._session import HttpSession
+from mcp_actors.transports.http._streamable import END_WAIT
 
 from .links import never_lost, open_session, text_of
 from .test_dispatch import ANSWER, ERAS, WebServer

@@ -10,8 +10,10 @@ import trio
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, ServerRef, open_servers
-from mcp_actors.servers.transports.http import _link
-from mcp_actors.servers.transports.wire import ANSWERS_AT_ONCE, ServerRequests, _server_requests
+from mcp_actors.transports import _exchange as _server_requests
+from mcp_actors.transports._exchange import ServerRequests
+from mcp_actors.transports._messages import ANSWERS_AT_ONCE
+from mcp_actors.transports.http import _link
 
 from .groups import BOUND, LATER, reach, server
 from .hostile import STEP, LongestStep, hostile

@@ -15,8 +15,8 @@ from mcp import MCPError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
-from mcp_actors.servers.transports.http.streamable import _reopening
-from mcp_actors.servers.transports.http.streamable._reopening import MAX_REFUSED, REOPENING, RETRY
+from mcp_actors.transports.http import _session as _reopening
+from mcp_actors.transports.http._session import MAX_REFUSED, REOPENING, RETRY
 
 from ..idle_clock import IdleClock
 from .faults.http_faults import FORGOTTEN, End, FaultyServer, Raw, Request, answer, response, stream

@@ -33,7 +33,7 @@ from mcp_actors import (
 from mcp_actors._text import one_line
 from mcp_actors.config import ConfigValue, Transport, load_config
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.transports import Masker
+from mcp_actors.transports import Masker
 
 from .faults.http_faults import Raw, faulty_server, response
 from .groups import NEVER, Events, reach

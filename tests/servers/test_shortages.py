@@ -24,7 +24,7 @@ from mcp_actors import (
     ServerRef,
     open_servers,
 )
-from mcp_actors.servers.basics import own_shortage, shortage_of
+from mcp_actors._text import own_shortage, shortage_of
 from mcp_actors.servers.policy._breaker import evidence
 from tests.forkserver import run_python
 from tests.source import ROOT
@@ -152,7 +152,7 @@ async def test_the_shortage_that_a_notification_meets_ends_no_connection() -> No
 
 async def test_a_stream_of_notifications_is_opened_when_a_shortage_has_passed(monkeypatch: pytest.MonkeyPatch) -> None:
     """C-03: it is not given up, as after two refusals."""
-    monkeypatch.setattr("mcp_actors.servers.transports.http.streamable._session.SHORTAGE_WAIT", 0.0)
+    monkeypatch.setattr("mcp_actors.transports.http._session.SHORTAGE_WAIT", 0.0)
     ends = Raw(stream("retry: 1\n\n"))
     async with connected(GET=ends) as (server, _, short):
         await eventually(lambda: server.methods().count("GET") >= 1)

@@ -24,7 +24,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, HealthPolicy, ServerError, ServerGroup, StateChanged, open_servers
 from mcp_actors.kernel import Event
-from mcp_actors.servers.transports.wire import LAST_ID
+from mcp_actors.transports._request_table import LAST_ID
 
 from ..programs import run_programs
 from .groups import AT_ONCE

@@ -25,7 +25,7 @@ from .wire_server import Json, Server
 SMALLEST: Final = 4096
 """The smallest capacity of a pipe on Linux: a page."""
 
-STDIO: Final = "mcp_actors.servers.transports.stdio"
+STDIO: Final = "mcp_actors.transports.stdio"
 
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="the capacity of a pipe cannot be set elsewhere")
 

@@ -34,13 +34,12 @@ from mcp_actors.servers.ref import ServerEntry, _lifecycle as ref_lifecycle
 from mcp_actors.servers.ref._caller import Caller
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.servers.tools._catalog import ServerCatalog
-from mcp_actors.servers.transports import CancelLine
-from mcp_actors.servers.transports.credentials._renewal import Credentials, Renewal
-from mcp_actors.servers.transports.http import _bodies
-from mcp_actors.servers.transports.http.streamable._notification_stream import NotificationStream
-from mcp_actors.servers.transports.http.streamable._session import HttpSession
-from mcp_actors.servers.transports.stdio._writer import PipeWriter
-from mcp_actors.servers.transports.wire._request_table import RequestTable
+from mcp_actors.transports import CancelLine
+from mcp_actors.transports._credentials import Credentials, Renewal
+from mcp_actors.transports._request_table import RequestTable
+from mcp_actors.transports.http import _bodies
+from mcp_actors.transports.http._session import HttpSession, NotificationStream
+from mcp_actors.transports.stdio._pipes import PipeWriter
 
 
 def feed_without_moving_up(self: Mailbox) -> None:

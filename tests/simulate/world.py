@@ -30,8 +30,8 @@ from mcp_actors.config import CallbackContext
 from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
 from mcp_actors.servers.record import ACTIVE, PARKED
-from mcp_actors.servers.transports.http._bodies import QUIET
 from mcp_actors.testing import run_seeded
+from mcp_actors.transports.http._bodies import QUIET
 
 from ..servers.fleet import ask_by_function
 from .http import HttpMachine
@@ -161,7 +161,7 @@ class World:
         disabled = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
-            with patch("mcp_actors.servers.transports.stdio._link.start_process", self._start):
+            with patch("mcp_actors.transports.stdio._link.start_process", self._start):
                 run_seeded(self._main, seed=self.plan.seed)
         finally:
             logging.disable(disabled)

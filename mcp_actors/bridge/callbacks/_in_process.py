@@ -18,7 +18,7 @@ import trio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 
-from ...servers.transports import ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
+from ...transports import ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
 from ._functions import on_loop
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import trio
 
-from ...servers.basics import Signals
+from ..._tasks import Signals
 from .._bridge import Bridge
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object]

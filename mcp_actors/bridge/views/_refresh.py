@@ -8,7 +8,7 @@ from mcp import MCPError
 
 from ..._errors import McpActorsError
 from ..._foreign import Log
-from ...servers.basics import problem_of
+from ..._text import problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

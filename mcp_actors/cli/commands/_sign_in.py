@@ -14,7 +14,7 @@ from ..._errors import ConfigError, ConnectFailed
 from ..._text import plain_text
 from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
 from ...config import ServerConfig, mask_url
-from ...servers.transports import open_exchange
+from ...transports import open_exchange
 from .._configuration import load
 from .._output import Output
 from .._signals import until_signalled

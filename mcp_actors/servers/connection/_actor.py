@@ -23,12 +23,12 @@ from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
 from ..._errors import ConnectFailed, ConnectionLost
+from ..._tasks import ClosingOrder
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ..basics import ClosingOrder, ConnectionOver, current_trace, open_trace
+from ...transports import ConnectionOver, Masker, current_trace, open_link, open_trace, refuse_unreadable
 from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
 from ..requests import Answered, keep_checking, keep_log_level, send_through
-from ..transports import Masker, open_link, refuse_unreadable
 from ._direct import DirectRequests
 from ._drain import Drain
 from ._failures import (
@@ -63,12 +63,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ...kernel import Later
-    from ..basics import RequestTrace
+    from ...transports import Link, RequestTrace
     from ..policy import Verdict
     from ..record import Incoming, ServerRecord
     from ..requests import Reports, Request
     from ..session import Callbacks, Session
-    from ..transports import Link
     from ._patience import Patience
 
 

@@ -36,9 +36,9 @@ from ..._collapse import caused_by
 from ..._errors import ServerError
 from ..._foreign import Log
 from ...kernel import NotSent
+from ...transports import CancelLine, refuse_unreadable
 from ..requests import NO_EXTRAS, PlainRequest
 from ..session import RequestSpan, is_traced
-from ..transports import CancelLine, refuse_unreadable
 from ._failures import answer_not_read, answer_not_understood
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ if TYPE_CHECKING:
 
     from mcp.types import ErrorData
 
+    from ..._tasks import Background
     from ...kernel import Later
-    from ..basics import Background
+    from ...transports import Pipe
     from ..record import ServerRecord
     from ..requests import Answered, Extras, Reports
     from ..session import Session
-    from ..transports import Pipe
     from ._drain import Drain
 
 logger = Log("mcp_actors.servers")

@@ -12,17 +12,16 @@ from pydantic_core import ValidationError
 
 from ..._collapse import caused_by, collapse
 from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusError, LimitExceeded, RequestTimedOut
-from ..._text import indented, plain_text
+from ..._text import indented, own_shortage, plain_text, problem_of
 from ...auth import SignInRequired
-from ..basics import ConnectionOver, own_shortage, problem_of
+from ...transports import MAY_HAVE_ACTED, ConnectionOver, Masker, Obituary, is_unreadable
 from ..policy import incompatibility
 from ..requests import first_problem
 from ..session import MAX_ROUNDS
-from ..transports import MAY_HAVE_ACTED, Masker, Obituary, is_unreadable
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
-    from ..transports import Link
+    from ...transports import Link
 
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""

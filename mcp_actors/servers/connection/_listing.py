@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
-from ..basics import ConnectionOver, current_trace
+from ...transports import ConnectionOver, current_trace
 from ..requests import KeepResources, list_all_tools
 from ._failures import tools_not_listed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from ...transports import Link
     from ..record import ServerRecord
     from ..session import Session
-    from ..transports import Link
 
 T = TypeVar("T")
 

@@ -29,6 +29,7 @@ from pydantic_core import ValidationError
 
 from ..._foreign import Log
 from ...config import AdaptedExtension
+from ...transports import INITIALIZED
 from ..policy import (
     ASK,
     QUIRK,
@@ -40,7 +41,6 @@ from ..policy import (
     offered_versions,
 )
 from ..session import Session
-from ..transports import INITIALIZED
 from ._failures import TimedOut
 from ._patience import open_patience
 
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-    from ..basics import Background
+    from ..._tasks import Background
+    from ...transports import Link
     from ..record import ServerRecord
     from ..session import Callbacks
-    from ..transports import Link
     from ._patience import Patience
 
 logger = Log("mcp_actors.servers")

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import trio
 
-from ..basics import open_background
+from ..._tasks import open_background
 from ._failures import TimedOut, still_connecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ..._tasks import Background
     from ...config import ServerConfig
-    from ..basics import Background, Turn
+    from ...transports import Link, Turn
     from ..record import ServerLife, ServerRecord
-    from ..transports import Link
     from ._failures import Limit
 
 LOOK_EVERY: Final = 0.1

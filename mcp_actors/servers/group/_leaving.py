@@ -26,7 +26,8 @@ import trio
 
 from ..._foreign import Log
 from ..._misuse import is_number
-from ..basics import Signals, bad_option, name_of, open_background
+from ..._tasks import Signals, name_of, open_background
+from ..._text import bad_option
 from ..record import ACTIVE, Drained, left
 
 if TYPE_CHECKING:

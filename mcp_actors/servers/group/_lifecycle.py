@@ -24,8 +24,8 @@ from attrs import frozen
 
 from ..._errors import ActorStartError, ConfigError, ConnectFailed, ServerUnavailable
 from ..._foreign import Log
+from ..._tasks import fan_out, open_background
 from ...kernel import Actor, Call
-from ..basics import fan_out, open_background
 from ..record import ACTIVE, CONNECTED, ServerAdded, configured, left, rested
 from ..ref import Look, Reconnect, Retire, Wish, take_back, tell
 from ..sources import change_lines, changed_fields, compare
@@ -35,9 +35,9 @@ from ._tree import server_spec, start_status
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
+    from ..._tasks import ClosingOrder
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
-    from ..basics import ClosingOrder
     from ..record import ServerRecord
     from ..sources import Difference, Given, StatusBoard
     from ._memory import CatalogMemory

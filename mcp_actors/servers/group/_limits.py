@@ -9,7 +9,8 @@ from attrs import asdict, frozen
 
 from ..._errors import ConfigError
 from ..._misuse import is_whole
-from ..basics import Capacity, bad_option
+from ..._text import bad_option
+from ...transports import Capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

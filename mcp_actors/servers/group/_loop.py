@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ServerUnavailable
-from ..basics import open_background
+from ..._tasks import open_background
 from ..record import CONNECTED, UP, ConfigChanged, ServerRemoved, due, used
 from ..ref import restart
 from ..sources import changed_fields

@@ -28,11 +28,11 @@ from mcp.types import Tool
 from pydantic_core import ValidationError
 
 from ..._foreign import Log
+from ..._tasks import NoThread, run_in_thread
 from ...catalog import Pins
 from ...catalog._pins import RememberedCatalog
 from ...catalog._tools import freeze
 from ...kernel import Actor
-from ..basics import NoThread, run_in_thread
 from ..policy import Era
 from ..record import ACTIVE, StateChanged, ToolsChanged
 from ..tools import KnownTool, fingerprint, launch_pin
@@ -40,10 +40,10 @@ from ..tools import KnownTool, fingerprint, launch_pin
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 
+    from ..._tasks import Upkeep
     from ...catalog._pins import CatalogStore
     from ...config import ServerConfig
     from ...kernel import Event
-    from ..basics import Upkeep
     from ..record import ServerRecord
 
 T = TypeVar("T")

@@ -24,12 +24,13 @@ from mcp.types import Implementation
 from ..._errors import ConfigError, ServerError
 from ..._foreign import Log
 from ..._misuse import check_flavor, is_number, opens_block
+from ..._tasks import ClosingOrder, Signals, name_of, open_background
+from ..._text import bad_option
 from ...catalog import check_naming
 from ...catalog._names import DEFAULT_NAMING
 from ...catalog._pins import CatalogStore, default_directory
 from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, open_supervisor
-from ..basics import ClosingOrder, Signals, bad_option, name_of, open_background
 from ..record import CONNECTED, PARKED
 from ..sources import Configured, Sources, StatusBoard, WatchActor, anchored
 from ._failures import translate

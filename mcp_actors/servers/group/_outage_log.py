@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from attrs import define, field, frozen
 
 from ..._foreign import Log
-from ..basics import problem_of
+from ..._text import problem_of
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 
 if TYPE_CHECKING:

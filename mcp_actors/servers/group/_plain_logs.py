@@ -10,8 +10,7 @@ import logging
 from collections.abc import Iterator
 from typing import Final
 
-from ..._text import indented, plain_text
-from ..basics import LOGGERS
+from ..._text import LOGGERS, indented, plain_text
 
 LONGEST: Final = 256 * 1024
 """Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""

@@ -28,10 +28,11 @@ import trio
 from attrs import frozen
 
 from ..._errors import ActorStopped
+from ..._tasks import Upkeep
 from ...catalog._names import DEFAULT_NAMING
 from ...config import effective_callbacks
 from ...kernel import SupervisorRef
-from ..basics import Certificates, Upkeep
+from ...transports import Certificates
 from ..policy import DeadlineTimer
 from ..record import ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef, tell

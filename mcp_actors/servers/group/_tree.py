@@ -25,8 +25,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
 from ..._errors import ChildError
+from ..._tasks import ClosingOrder
 from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor
-from ..basics import ClosingOrder
 from ..connection import ServerActor
 from ..policy import DeadlineActor, seconds_to_retry
 from ..record import REPLICA

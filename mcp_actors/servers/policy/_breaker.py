@@ -34,7 +34,7 @@ from ..._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ..basics import own_shortage, problem_of
+from ..._text import own_shortage, problem_of
 from ._statuses import meaning_of
 
 if TYPE_CHECKING:

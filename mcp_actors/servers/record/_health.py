@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...config import HealthPolicy
+    from ...transports import Link
     from ..policy import Deadlines
-    from ..transports import Link
 
 LAST_WORDS: Final = 0.25
 """Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends

@@ -12,9 +12,9 @@ from attrs import define, field
 
 from ..._errors import ServerUnavailable
 from ..._foreign import Log
+from ..._text import problem_of
 from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
-from ..basics import problem_of
 from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
 from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, ServerState
 from ._transitions import next_state, rank
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...config import ServerConfig
+    from ...transports import Link
     from ..tools import ServerCatalog
-    from ..transports import Link
     from ._health import ServerHealth
     from ._state import Departure
 

@@ -30,14 +30,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from attrs import define, field, frozen
 
 from ..._foreign import Log
-from ..basics import open_background
+from ..._tasks import open_background
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from mcp.client.session import IncomingMessage
 
-    from ..basics import Background
+    from ..._tasks import Background
 
 M = TypeVar("M")
 

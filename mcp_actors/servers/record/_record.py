@@ -26,10 +26,9 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed, Starting
-from ..basics import Capacity, Certificates
+from ...transports import Capacity, Certificates, Masker
 from ..policy import Calls
 from ..tools import ServerCatalog
-from ..transports import Masker
 from ._events import Drained, Draining, PromptsChanged, ReplicaChanged, ResourcesChanged, StateChanged
 from ._health import ServerHealth, SharedHealth
 from ._life import ServerLife

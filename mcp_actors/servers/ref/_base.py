@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from ..basics import fan_out
+from ..._tasks import fan_out
 from ._caller import Caller
 from ._pending import PendingRequest
 

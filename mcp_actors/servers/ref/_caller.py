@@ -30,8 +30,8 @@ from ..._errors import (
     ServerError,
     ServerUnavailable,
 )
+from ..._tasks import open_background
 from ...kernel import open_actor
-from ..basics import open_background
 from ..connection import ServerActor
 from ..policy import NoRetry, Retries
 from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready

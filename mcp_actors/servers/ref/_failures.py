@@ -9,7 +9,7 @@ from mcp import MCPError
 
 from ..._errors import ConnectionLost, LimitExceeded, ServerError, ServerUnavailable, ToolNotFound
 from ..._foreign import Log
-from ..basics import problem_of
+from ..._text import problem_of
 
 if TYPE_CHECKING:
     from ...config import ServerConfig

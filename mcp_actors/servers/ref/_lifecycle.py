@@ -18,8 +18,8 @@ from attrs import field, frozen
 from ..._collapse import first_of
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ..._misuse import check_trio
+from ..._tasks import fan_out, open_background
 from ...kernel import Call, SupervisorRef
-from ..basics import fan_out, open_background
 from ..record import UP, has_older, restarted, rested, started, stopped, verdict_of_start, verdict_of_stop
 from ._failures import stopped_meanwhile
 

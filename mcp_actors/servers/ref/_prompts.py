@@ -30,9 +30,9 @@ from ._base import ServerRequests
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from ...transports import Json
     from ..record import ServerRecord
     from ..session import Session
-    from ..transports import Json
     from ._pending import PendingRequest
 
 COMPLETIONS_SINCE: Final = "2025-03-26"

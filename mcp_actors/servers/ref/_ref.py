@@ -11,8 +11,8 @@ import trio
 
 from ..._errors import ServerUnavailable
 from ..._misuse import CALL, check_states, explained_methods, unknown_argument
+from ..._tasks import fan_out
 from ...auth import SignInRequired
-from ..basics import fan_out
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (

@@ -25,9 +25,9 @@ from ._base import ServerRequests
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ...transports import Json
     from ..record import ServerRecord
     from ..session import Session
-    from ..transports import Json
     from ._pending import PendingRequest
 
 

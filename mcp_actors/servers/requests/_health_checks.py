@@ -12,7 +12,8 @@ from mcp import MCPError
 from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT
 
 from ..._errors import ActorError, HttpStatusError, RequestTimedOut
-from ..basics import current_trace, own_shortage, problem_of
+from ..._text import own_shortage, problem_of
+from ...transports import current_trace
 from ..policy import Health
 from ..record import CONNECTED
 from ._request import Request

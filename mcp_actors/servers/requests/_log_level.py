@@ -14,8 +14,8 @@ from mcp.types import LoggingLevel
 
 from ..._errors import ActorCrashed, ActorStopped, NotSupported
 from ..._foreign import Log
+from ..._text import problem_of
 from ...catalog._schemas import kind_of
-from ..basics import problem_of
 from ..record import require
 from ._arguments import refused
 from ._request import Request, request_internally

@@ -14,8 +14,8 @@ from mcp import MCPError
 from pydantic_core import ValidationError
 
 from ..._errors import LimitExceeded
+from ..._tasks import TimeSlice
 from ..._text import ItemReader, UnparsedText, UnreadableItem
-from ..basics import TimeSlice
 from ..policy import parse_result, without_later_fields
 from ._list_meter import ListMeter
 from ._plain import first_problem

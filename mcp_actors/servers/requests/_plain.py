@@ -19,7 +19,7 @@ from mcp.types import HEADER_MISMATCH, Result
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..._text import plain_text
-from ..basics import current_trace
+from ...transports import current_trace
 from ..policy import bounded, parse_result, without_later_fields
 from ..session import carry_on
 from ._request import Request, meta_for
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from pydantic_core import ValidationError
 
+    from ...transports import Json
     from ..record import ServerRecord
     from ..session import Session
-    from ..transports import Json
     from ._progress import Reports
 
 PROBLEM: Final = 400

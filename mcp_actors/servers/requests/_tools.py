@@ -16,9 +16,9 @@ from ..._collapse import caused_by
 from ..._errors import LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
+from ..._tasks import TimeSlice
 from ..._text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ..basics import TimeSlice
 from ..policy import is_repeatable_call
 from ..tools import known_tools
 from ._pages import Kind, all_pages
@@ -28,10 +28,10 @@ from ._request import Request, meta_for
 
 if TYPE_CHECKING:
     from ...catalog import ToolChecks
+    from ...transports import Json
     from ..record import ServerRecord
     from ..session import Session
     from ..tools import KnownTool
-    from ..transports import Json
 
 logger = Log("mcp_actors.servers")
 

@@ -38,9 +38,9 @@ from mcp.types import (
 from pydantic_core import ValidationError
 
 from ..._foreign import Log
-from ..basics import open_background
+from ..._tasks import open_background
+from ...transports import CLOSED, Exchange, comparable_id
 from ..policy import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
-from ..transports import CLOSED, Exchange, comparable_id
 from ._spans import RequestSpan, is_traced
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
 
-    from ..basics import Background
-    from ..transports import Json, Link, Report, Unasked
+    from ..._tasks import Background
+    from ...transports import Json, Link, Report, Unasked
 
 logger = Log("mcp_actors.servers")
 

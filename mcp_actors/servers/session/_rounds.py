@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mcp.types import InputRequest, InputResponses
 
-    from ..transports import Json
+    from ...transports import Json
     from ._session import Session
 
 MAX_ROUNDS: Final = 10

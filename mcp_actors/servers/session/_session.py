@@ -33,9 +33,8 @@ from mcp.types import (
 from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 
 from ..._errors import NotSupported
-from ..basics import current_trace
+from ...transports import Exchange, current_trace
 from ..policy import is_modern, parse_result, without_later_fields
-from ..transports import Exchange
 from ._dispatcher import LinkDispatcher
 from ._stamps import LegacyStamp, modern_stamp
 
@@ -48,7 +47,7 @@ if TYPE_CHECKING:
     from mcp.client.subscriptions import Subscription
     from mcp.types import InputRequest, InputResponse, Tool
 
-    from ..transports import Json, Link, Report
+    from ...transports import Json, Link, Report
     from ._stamps import Stamp
 
 _KINDS: Final = {

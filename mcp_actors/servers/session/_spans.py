@@ -13,12 +13,12 @@ from mcp import MCPError
 from mcp.types import RequestId
 from opentelemetry import context, propagate, trace
 
-from ..transports import CLOSED
+from ...transports import CLOSED
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
 
-    from ..transports import Json
+    from ...transports import Json
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
 """The tracer, under the SDK's name for its own: a search for the spans of MCP clients finds these too."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from mcp.types import ClientCapabilities, Implementation, Tool
 
-    from ..transports import Json
+    from ...transports import Json
 
 
 @frozen

@@ -40,8 +40,8 @@ from ... import config as configuration
 from ..._collapse import caused_by
 from ..._errors import ConfigError
 from ..._foreign import Log
+from ..._tasks import NoThread, run_in_thread
 from ...config import LoadedConfig, Rank, ServerConfig, Source
-from ..basics import NoThread, run_in_thread
 from ._given import OF_CODE, Configured, Given, Part, Reading, merge
 
 logger = Log("mcp_actors.servers")

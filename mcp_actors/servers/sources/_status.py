@@ -10,17 +10,17 @@ import trio
 
 from ... import config
 from ..._foreign import Log
+from ..._tasks import NoThread
 from ...kernel import Actor
-from ..basics import NoThread
 from ..record import ServerAdded, ServerRemoved, StateChanged
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from ..._errors import ConfigError
+    from ..._tasks import Upkeep
     from ...config import TableSource
     from ...kernel import Event
-    from ..basics import Upkeep
     from ._reading import Sources
 
 logger = Log("mcp_actors.servers")

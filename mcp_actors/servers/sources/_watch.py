@@ -17,9 +17,9 @@ from ...kernel import Actor, Event
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
+    from ..._tasks import Upkeep
     from ...config import Source
     from ...kernel import SupervisorRef
-    from ..basics import Upkeep
     from ._given import Configured, Given
     from ._reading import Sources
 

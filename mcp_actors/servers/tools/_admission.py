@@ -12,9 +12,9 @@ from attrs import field, frozen
 
 from ..._errors import ToolNotFound
 from ..._misuse import nearest
+from ..._tasks import TimeSlice
 from ..._text import plain_text
 from ...catalog import Pins, PinVerdict, judge
-from ..basics import TimeSlice
 from ._identity import launch_pin
 
 if TYPE_CHECKING:

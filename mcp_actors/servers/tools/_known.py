@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 from attrs import field, frozen
 
+from ..._tasks import TimeSlice
 from ...catalog import CatalogEntry, pin
 from ...catalog._names import DEFAULT_NAMING
-from ..basics import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -17,7 +17,7 @@ from mcp.types import (
     JSONRPCResponse,
 )
 
-from ...servers.transports import MessageWriter
+from ...transports import MessageWriter
 from ._behavior import CONNECTION, Behavior
 from ._faults import Duplicate, Garble, Noise
 from ._script import Connected, Received, Script

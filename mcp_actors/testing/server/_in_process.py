@@ -10,7 +10,7 @@ import anyio
 import trio
 from mcp.shared.message import SessionMessage
 
-from ...servers.transports import ElsewhereServer, Messages, MessageWriter
+from ...transports import ElsewhereServer, Messages, MessageWriter
 from ._connection import StreamConnection
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from mcp.types import LoggingMessageNotification, LoggingMessageNotificationPara
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
+from mcp_actors._tasks import MAX_WAITING
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.basics import MAX_WAITING
 from mcp_actors.servers.connection.callbacks._notifications import MAX_BYTES, NotificationFeed
 from tests.idle_clock import IdleClock
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from mcp_actors import ServerConfig, ServerError, ServerRef, open_servers
-from mcp_actors.servers.basics._background import open_background
+from mcp_actors._tasks import open_background
 from mcp_actors.testing import Snapshot
 
 from ..groups import server

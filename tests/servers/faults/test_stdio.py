@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded
-from mcp_actors.servers.transports.stdio import _link, _process
+from mcp_actors.transports.stdio import _link, _process
 from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT, STARTED, calls, kill, pid_of, wait_calls

@@ -12,9 +12,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ConfigError, ConnectionLost, ServerUnavailable, StateChanged, open_servers
+from mcp_actors._tasks import ClosingOrder
 from mcp_actors.kernel import Event, Stopped, Stopping
 from mcp_actors.servers import Drained, Draining, ServerRemoved
-from mcp_actors.servers.basics import ClosingOrder
 
 from ...messages import Said
 from ..fleet import Outcome

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_actors import Backoff, ConfigError, McpActorsError, open_servers
-from mcp_actors.servers.basics import _upkeep
+from mcp_actors import Backoff, ConfigError, McpActorsError, _tasks as _upkeep, open_servers
 
 from ..groups import server
 from ..houses import House, absent

@@ -11,9 +11,9 @@ import pytest
 
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _command, _start
-from mcp_actors.servers.transports.stdio._command import find_program
+from mcp_actors.transports import open_link
+from mcp_actors.transports.stdio import _command, _process as _start
+from mcp_actors.transports.stdio._command import find_program
 
 from ...messages import Said
 from ..links import never_lost, open_session, scripted, text_of

@@ -9,9 +9,8 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports.http._bodies import pieces_of
-from mcp_actors.servers.transports.http._events import Event, EventParser, TooMuch, read_events
-from mcp_actors.servers.transports.wire import MessageLimits, ReadingPace
+from mcp_actors.transports._messages import MessageLimits, ReadingPace
+from mcp_actors.transports.http._bodies import Event, EventParser, TooMuch, pieces_of, read_events
 
 from ..hostile import LongestStep
 from ..links import Rounds

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_actors.servers.transports.stdio import _exit
-from mcp_actors.servers.transports.stdio._exit import has_successor, is_stopped, wait_exiting
+from mcp_actors.transports.stdio import _process as _exit
+from mcp_actors.transports.stdio._process import has_successor, is_stopped, wait_exiting
 
 from ..groups import BOUND
 from ..processes import eventually

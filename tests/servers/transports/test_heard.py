@@ -10,9 +10,9 @@ import trio
 from trio.testing import MockClock
 
 from mcp_actors.config import Http, ServerConfig, Sse
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports.http._bodies import HeardBody
+from mcp_actors.transports import open_link
+from mcp_actors.transports._link import Lifeline
+from mcp_actors.transports.http._bodies import HeardBody
 
 from ..groups import server
 from ..http_server import run_server

@@ -15,9 +15,9 @@ from mcp.types import METHOD_NOT_FOUND
 
 from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
-from mcp_actors.servers.basics._request_trace import ConnectionOver
-from mcp_actors.servers.transports import Masker, Obituary, open_link
-from mcp_actors.servers.transports.http import _link as _http_link
+from mcp_actors.transports import Masker, Obituary, open_link
+from mcp_actors.transports._link import ConnectionOver
+from mcp_actors.transports.http import _link as _http_link
 from tests.idle_clock import IdleClock
 
 from ...messages import Said

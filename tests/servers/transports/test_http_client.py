@@ -40,10 +40,10 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.config import Secret
-from mcp_actors.servers.basics import Certificates, _certificates
-from mcp_actors.servers.transports import Masker
-from mcp_actors.servers.transports.http import _client as _http_client
-from mcp_actors.servers.transports.http._bodies import SMALL, is_small
+from mcp_actors.transports import Masker, _link as _certificates
+from mcp_actors.transports._link import Certificates
+from mcp_actors.transports.http import _client as _http_client
+from mcp_actors.transports.http._bodies import SMALL, is_small
 
 from ...messages import Said
 from ..faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream

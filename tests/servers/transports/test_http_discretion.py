@@ -12,7 +12,7 @@ import trio
 
 from mcp_actors import Http, HttpStatusError, ServerConfig, open_servers
 from mcp_actors.auth import OAuth
-from mcp_actors.servers.transports import open_exchange
+from mcp_actors.transports import open_exchange
 from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Raw, faulty_server

@@ -13,10 +13,12 @@ from mcp import MCPError
 from mcp.types import JSONRPCError
 
 from mcp_actors import Http, Sse
-from mcp_actors.servers.basics import ConnectionOver, Shortage
-from mcp_actors.servers.transports.http import _failures as _http_failures
-from mcp_actors.servers.transports.http._client import proxy_variable
-from mcp_actors.servers.transports.http._failures import (
+from mcp_actors._text import Shortage
+from mcp_actors.transports._link import ConnectionOver
+from mcp_actors.transports._messages import MessageLimits
+from mcp_actors.transports.http import _failures as _http_failures
+from mcp_actors.transports.http._client import proxy_variable
+from mcp_actors.transports.http._failures import (
     HttpFailures,
     NoAnswer,
     WrongId,
@@ -26,7 +28,6 @@ from mcp_actors.servers.transports.http._failures import (
     error_in,
     retry_after,
 )
-from mcp_actors.servers.transports.wire._values import MessageLimits
 
 from ...messages import Said
 

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import open_servers
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import InProcess, ServerConfig
-from mcp_actors.servers.transports import Obituary, lowlevel, open_link
+from mcp_actors.transports import Obituary, lowlevel, open_link
 
 from ...messages import Said
 from ..http_server import make_server

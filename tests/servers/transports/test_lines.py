@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports.wire._lines import LineSplitter, LongLine
+from mcp_actors.transports._messages import LineSplitter, LongLine
 
 
 def lines_of(splitter: LineSplitter) -> list[bytes | str]:

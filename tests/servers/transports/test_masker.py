@@ -13,8 +13,8 @@ import pytest
 from mcp import MCPError
 
 from mcp_actors import ConnectionLost
-from mcp_actors.servers.transports import Masker
-from mcp_actors.servers.transports.credentials._masker import PATTERNS
+from mcp_actors.transports import Masker
+from mcp_actors.transports._credentials import PATTERNS
 
 from ...processor_time import takes_less_than
 

@@ -30,14 +30,9 @@ from mcp.types import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, InProcess, LimitExceeded, ServerConfig, open_servers
-from mcp_actors.servers.basics import current_trace, open_trace
-from mcp_actors.servers.transports import Exchange
-from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports._memory_pipe import (
-    SHUTDOWN_GRACE,
-    LegacyServerLink,
-    MemoryPipe,
-)
+from mcp_actors.transports import Exchange
+from mcp_actors.transports._in_process import SHUTDOWN_GRACE, LegacyServerLink, MemoryPipe
+from mcp_actors.transports._link import Lifeline, current_trace, open_trace
 
 from ..answers import BY_SESSION
 from ..fleet import calls

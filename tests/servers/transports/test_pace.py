@@ -11,10 +11,9 @@ import trio
 import trio.testing
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports import Unasked, open_link
-from mcp_actors.servers.transports.http._events import read_events
-from mcp_actors.servers.transports.wire import Exchange
-from mcp_actors.servers.transports.wire._pace import (
+from mcp_actors.transports import Unasked, open_link
+from mcp_actors.transports._exchange import Exchange
+from mcp_actors.transports._messages import (
     A_SECOND,
     AT_ONCE,
     LONGEST,
@@ -22,9 +21,10 @@ from mcp_actors.servers.transports.wire._pace import (
     NOTICED,
     REQUEST,
     RESTS,
+    MessageLimits,
     ReadingPace,
 )
-from mcp_actors.servers.transports.wire._values import MessageLimits
+from mcp_actors.transports.http._bodies import read_events
 from tests.idle_clock import IdleClock
 
 from ..groups import BOUND

@@ -23,12 +23,18 @@ from mcp.types import ErrorData, JSONRPCMessage, jsonrpc_message_adapter
 from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _pipes
-from mcp_actors.servers.transports.stdio._pipes import BURST, LOOK_EVERY, has_no_reader, unread_bytes, wait_no_reader
-from mcp_actors.servers.transports.stdio._writer import BACKLOG_BYTES
-from mcp_actors.servers.transports.wire import Exchange
-from mcp_actors.servers.transports.wire._messages import parse_message
+from mcp_actors.transports import open_link
+from mcp_actors.transports._exchange import Exchange
+from mcp_actors.transports._messages import parse_message
+from mcp_actors.transports.stdio import _pipes
+from mcp_actors.transports.stdio._pipes import (
+    BACKLOG_BYTES,
+    BURST,
+    LOOK_EVERY,
+    has_no_reader,
+    unread_bytes,
+    wait_no_reader,
+)
 
 from ...messages import Said
 from ..groups import BOUND, until
@@ -258,7 +264,7 @@ def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_pa
             reader, writer = streams_of(link)
             await reader.receive()
             await writer.send(notification("once"))
-            with patch("mcp_actors.servers.transports.stdio._writer.os", wraps=os, write=write):
+            with patch("mcp_actors.transports.stdio._pipes.os", wraps=os, write=write):
                 await trio.sleep(BOUND)
 
     with pytest.raises(KeyboardInterrupt):

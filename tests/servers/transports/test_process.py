@@ -16,10 +16,10 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.config import Stdio
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.stdio import _link, _start
-from mcp_actors.servers.transports.stdio._link import StdioLink
-from mcp_actors.servers.transports.stdio._process import EOF_SHARE, REAP_FLOOR, TERM_SHARE, ServerProcess
+from mcp_actors.transports import open_link
+from mcp_actors.transports.stdio import _link, _process as _start
+from mcp_actors.transports.stdio._link import StdioLink
+from mcp_actors.transports.stdio._process import EOF_SHARE, REAP_FLOOR, TERM_SHARE, ServerProcess
 from tests.idle_clock import IdleClock
 
 from ...messages import Said

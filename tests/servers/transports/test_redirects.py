@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from mcp.shared import _httpx_utils
 
-from mcp_actors.servers.transports.http._redirects import next_request_within_origin
+from mcp_actors.transports.http._failures import next_request_within_origin
 
 SENT = ("http://a.example/mcp", "https://a.example/mcp", "http://a.example:8080/mcp", "http://u:p@a.example/mcp")
 PLACES = (

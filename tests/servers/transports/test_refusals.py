@@ -21,7 +21,7 @@ from mcp_actors import (
     Sse,
     open_servers,
 )
-from mcp_actors.servers.transports.http._refusals import Refusals
+from mcp_actors.transports.http._link import Refusals
 
 from ...messages import Said
 from ..answers import BY_SESSION

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerError, ServerGroup, Sse, open_servers
-from mcp_actors.servers.transports.credentials._renewal import named_credentials
+from mcp_actors.transports._credentials import named_credentials
 from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
-from mcp_actors.servers.transports.wire import RequestTable, comparable_id
-from mcp_actors.servers.transports.wire._request_table import LAST_ID
+from mcp_actors.transports._request_table import LAST_ID, RequestTable, comparable_id
 
 RESULT: dict[str, object] = {"content": []}
 ERROR = {"code": -32000, "message": "no"}

@@ -20,7 +20,7 @@ from attrs import evolve
 from mcp_actors import ConfigError, ConnectFailed, ServerConfig, Stdio, load_config, open_servers
 from mcp_actors.config import Sandbox, dump_config
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.transports.stdio import _landlock, _sandbox
+from mcp_actors.transports.stdio import _command as _sandbox, _landlock
 
 from ...messages import Said
 from ...node.packages import node, program

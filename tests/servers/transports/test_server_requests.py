@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.servers.transports.wire._server_requests import A_SECOND, EARNED, HELD_BYTES, LATE, ServerRequests
+from mcp_actors.transports._exchange import A_SECOND, EARNED, HELD_BYTES, LATE, ServerRequests
 
 from ...messages import Said
 

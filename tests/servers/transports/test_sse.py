@@ -15,8 +15,8 @@ from mcp import MCPError
 from mcp.types import TextContent
 
 from mcp_actors import ConnectionLost, ServerConfig, Sse, open_servers
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.http._sse import ACCEPT_WAIT
+from mcp_actors.transports import open_link
+from mcp_actors.transports.http._sse import ACCEPT_WAIT
 
 from ...idle_clock import IdleClock
 from ..faults.http_faults import End, FaultyServer, Request, faulty_server, response

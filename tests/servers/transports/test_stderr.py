@@ -13,17 +13,11 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from mcp_actors.servers.basics import TimeSlice
-from mcp_actors.servers.transports import open_link
-from mcp_actors.servers.transports.credentials import Masker
-from mcp_actors.servers.transports.stdio import _stderr
-from mcp_actors.servers.transports.stdio._stderr import (
-    BYTES_A_SECOND,
-    LINE_BYTES,
-    LINES_A_SECOND,
-    TAIL_BYTES,
-    StderrReader,
-)
+from mcp_actors._tasks import TimeSlice
+from mcp_actors.transports import open_link
+from mcp_actors.transports._credentials import Masker
+from mcp_actors.transports.stdio import _process as _stderr
+from mcp_actors.transports.stdio._process import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES, StderrReader
 
 from ...messages import Said
 from ..asking import until

@@ -15,8 +15,8 @@ import trio
 from mcp import MCPError
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers.transports import Link, Obituary, open_link
-from mcp_actors.servers.transports.stdio._writer import PipeWriter
+from mcp_actors.transports import Link, Obituary, open_link
+from mcp_actors.transports.stdio._pipes import PipeWriter
 from tests.idle_clock import IdleClock
 
 from ..fleet import PROMPT

@@ -9,10 +9,10 @@ from mcp import MCPError
 from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED
 
-from mcp_actors.servers.transports import MessageWriter
-from mcp_actors.servers.transports._link import Lifeline
-from mcp_actors.servers.transports._streams_link import GONE, StreamsLink
-from mcp_actors.servers.transports.wire import Exchange, MessageReader
+from mcp_actors.transports import MessageWriter
+from mcp_actors.transports._exchange import Exchange, MessageReader
+from mcp_actors.transports._in_process import GONE, StreamsLink
+from mcp_actors.transports._link import Lifeline
 
 from ..links import never_received, notification
 

@@ -12,14 +12,8 @@ from mcp import MCPError
 from mcp.types import PARSE_ERROR
 
 from mcp_actors import ConnectFailed, ConnectionLost, open_servers
-from mcp_actors.servers.transports.wire import (
-    LineSplitter,
-    LongLine,
-    answer_over_limit,
-    comparable_id,
-    unreadable_answer,
-)
-from mcp_actors.servers.transports.wire._unreadable import HEAD_BYTES
+from mcp_actors.transports._messages import HEAD_BYTES, LineSplitter, LongLine, answer_over_limit, unreadable_answer
+from mcp_actors.transports._request_table import comparable_id
 
 from ...messages import Said
 from ...processor_time import takes_less_than

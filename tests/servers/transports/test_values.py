@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, strategies as st
 
-from mcp_actors.servers.transports.wire._values import ValueCounter
+from mcp_actors.transports._messages import ValueCounter
 
 texts = st.text(alphabet='a,"\\[\u00e9\n', max_size=8)
 

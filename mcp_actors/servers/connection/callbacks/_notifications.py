@@ -9,9 +9,9 @@ import trio
 from mcp.types import LoggingMessageNotification
 
 from ...._foreign import Log, answer_of
+from ...._tasks import MAX_WAITING, Feed
 from ...._text import measured
 from ....config import CallbackContext
-from ...basics import MAX_WAITING, Feed
 from ...record import Flooded, NotificationsMissed
 from ._meter import NotificationMeter
 from ._tasks import TookTooLong

@@ -26,7 +26,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ...basics import open_background
+from ...._tasks import open_background
 from ._notifications import Notifications
 from ._questions import Questions
 from ._tasks import CallbackTasks

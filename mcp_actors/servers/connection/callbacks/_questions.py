@@ -25,7 +25,7 @@ from ...._collapse import caused_by
 from ...._errors import LimitExceeded, ServerError
 from ...._foreign import Log, answer_of
 from ....config import CallbackContext
-from ...basics import current_trace
+from ....transports import current_trace
 from ._tasks import TookTooLong
 
 if TYPE_CHECKING:

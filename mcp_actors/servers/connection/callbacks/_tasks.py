@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextvars import Context
 
-    from ...basics import Background
+    from ...._tasks import Background
 
 T = TypeVar("T")
 

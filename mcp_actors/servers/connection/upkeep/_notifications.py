@@ -24,7 +24,8 @@ from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from ...._backoff import Backoff
 from ...._errors import HttpStatusError
 from ...._foreign import Log
-from ...basics import ConnectionOver, open_trace, problem_of
+from ...._text import problem_of
+from ....transports import ConnectionOver, open_trace
 from ...policy import is_transient
 from ...record import Incoming, NotificationsMissed
 from ._retrying import keep_trying

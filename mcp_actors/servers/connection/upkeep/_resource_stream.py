@@ -12,12 +12,12 @@ from mcp.types import INTERNAL_ERROR
 
 from ...._errors import ConnectionLost, NotSupported
 from ....config import mask_url
-from ...basics import current_trace, open_trace
+from ....transports import current_trace, open_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ...basics import RequestTrace
+    from ....transports import RequestTrace
     from ...record import Subscription
     from ...session import Session
 

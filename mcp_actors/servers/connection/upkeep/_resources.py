@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...basics import problem_of
+from ...._text import problem_of
 from ...requests import KeepResources
 from ._retrying import keep_trying
 from ._tools import AFTER_FAILURE, Pace, refresh

@@ -12,7 +12,7 @@ from ...._errors import ConfigError, ConnectFailed
 from ...._foreign import Log
 from ....auth import SignInFailed, SignInRequired
 from ....config import Http, OAuth, Sse
-from ...transports import open_exchange
+from ....transports import open_exchange
 
 if TYPE_CHECKING:
     from ....config import ServerConfig, SignInCallback

@@ -21,8 +21,8 @@ from mcp import MCPError
 from ...._backoff import Backoff
 from ...._errors import ActorCrashed, ActorError, ActorStopped, ConnectionLost, LimitExceeded, MailboxFull, NotSupported
 from ...._foreign import Log
+from ...._text import problem_of
 from ....config import mask_url
-from ...basics import problem_of
 from ...policy import is_transient
 from ...record import require
 from ...requests import Request, request_internally
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from contextlib import AbstractContextManager
 
+    from ...._tasks import Background
     from ....kernel import ActorRef
-    from ...basics import Background
+    from ....transports import Link
     from ...record import ServerRecord, Subscription
     from ...session import Session
-    from ...transports import Link
 
 Args = TypeVarTuple("Args")
 

@@ -27,7 +27,7 @@ import trio
 from attrs import define, field
 
 from ...._backoff import Backoff
-from ...basics import problem_of
+from ...._text import problem_of
 from ...requests import ListTools, request_internally
 from ._retrying import keep_trying
 

@@ -1,0 +1,42 @@
+"""Connect to a server over stdio, over HTTP or in this process.
+
+`servers` uses only these names. The files here use `config`, `auth` and the ground floor of the package; `stdio` and
+`http` use the other files here, and do not know each other.
+"""
+
+from __future__ import annotations
+
+from .. import _sdk as _sdk  # before anything that imports the SDK
+from ._credentials import Masker as Masker
+from ._exchange import (
+    CLOSED as CLOSED,
+    CancelLine as CancelLine,
+    ContextReader as ContextReader,
+    Exchange as Exchange,
+    Json as Json,
+    MessageReader as MessageReader,
+    Messages as Messages,
+    MessageWriter as MessageWriter,
+    OutgoingLine as OutgoingLine,
+    Pipe as Pipe,
+    Stream as Stream,
+    Unasked as Unasked,
+)
+from ._in_process import ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
+from ._link import (
+    MAY_HAVE_ACTED as MAY_HAVE_ACTED,
+    Certificates as Certificates,
+    ConnectionOver as ConnectionOver,
+    Link as Link,
+    Obituary as Obituary,
+    RequestTrace as RequestTrace,
+    current_trace as current_trace,
+    open_trace as open_trace,
+)
+from ._messages import (
+    INITIALIZED as INITIALIZED,
+    is_unreadable as is_unreadable,
+    refuse_unreadable as refuse_unreadable,
+)
+from ._open import Capacity as Capacity, Turn as Turn, open_exchange as open_exchange, open_link as open_link
+from ._request_table import Report as Report, RequestTable as RequestTable, comparable_id as comparable_id

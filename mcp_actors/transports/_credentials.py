@@ -1,0 +1,652 @@
+"""Resolve, renew and mask the credentials of one connection.
+
+For all transports. It uses `basics`, and nothing else of `transports`.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import os
+import re
+import traceback
+from bisect import bisect_right
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from http import HTTPStatus
+from itertools import chain
+from operator import is_
+from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
+from urllib.parse import quote, quote_plus
+from weakref import WeakKeyDictionary
+
+import httpx2
+import trio
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
+from pydantic_core import ValidationError
+
+from .._errors import ConfigError, ConnectFailed, McpActorsError
+from .._text import HIDDEN, LOGGERS, UnparsedText, indented, one_line, plain_text
+from ..config import OAuth, is_auth_flow, mask_url, resolve_headers, resolve_token
+from ..config._template import secrets_in
+from ..config._values import MASK, ExpandedUrl
+
+if TYPE_CHECKING:
+    from ..config import ConfigValue, Http, Sse
+
+
+# --- Mask the credentials of a connection in text from its server -----------------------------------------------------
+
+# Servers repeat their credentials: a 401 quotes the token, a process prints its environment when it cannot start. Such
+# text ends up in errors, events and logs. So all code that quotes a server passes the text through the `Masker` of the
+# connection first. Only the masker keeps resolved values, and it is dropped with the connection.
+#
+# Results are not masked: they are data and belong to the caller.
+
+
+MIN_LENGTH: Final = 8
+"""Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
+
+RECENT: Final = 10
+"""Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes, and
+the secret of the client, plain and as requests have it."""
+
+MESSAGE: Final = 64 * 1024
+"""Characters of the message of an error that are kept. No one reads more."""
+
+PATTERNS: Final = 100
+"""Patterns that are kept: one for each set of values that a text had."""
+
+TOO_DEEP: Final = "nested too deeply to be masked"
+"""Replaces data that cannot be searched."""
+
+_INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
+"""Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
+
+_EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
+
+E = TypeVar("E", bound=BaseException)
+
+
+class Masked(Exception):
+    """Replaces an exception whose text contains a credential or the input of a server, and cannot be changed."""
+
+
+class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
+    """The errors that were cleaned, by id, and what they became. It keeps them, so no other gets their ids."""
+
+    def of(self, error: Any) -> Any:
+        """Return what an error became; itself if it is the cause of its own cause."""
+        return self.get(id(error), (error, error))[1]
+
+    def inside_of(self, group: BaseExceptionGroup[Any]) -> BaseExceptionGroup[Any]:
+        """Return a group with what its errors became; the same group if none was replaced."""
+        inside = [self.of(each) for each in group.exceptions]
+        if all(map(is_, inside, group.exceptions)):
+            return group
+        other = group.derive(inside)
+        other.__cause__, other.__context__ = group.__cause__, group.__context__
+        other.__suppress_context__ = group.__suppress_context__
+        for note in getattr(group, "__notes__", ()):
+            other.add_note(note)
+        return other
+
+
+class Masker:
+    """Replaces the credentials of one connection by their names, in any case and encoding.
+
+    Args:
+        harmless: values that are not masked.
+
+    Attributes:
+        longest: the length of the longest encoded form of a value, in characters.
+    """
+
+    def __init__(self, harmless: Iterable[str] = ()) -> None:
+        self._harmless = frozenset(harmless)
+        self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
+        self._written: dict[str, set[str]] = {}  # and as a pattern matches them, letter by letter: "İ" folds to two
+        self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
+        self._recent: dict[str, list[str]] = {}
+        self.longest: int = 0
+
+    def add(self, name: str, value: str, *, own_url: bool = False) -> None:
+        """Replace a value, and its secret parts (`secrets_in`), by `name` from now on."""
+        if value.casefold() in self._names:
+            return
+        for secret in secrets_in(value, own_url=own_url):
+            if len(secret) >= MIN_LENGTH and secret not in self._harmless:
+                for form in _forms(secret):
+                    self._names.setdefault(form.casefold(), name)
+                    self._written.setdefault(form.casefold(), set()).update((form, form.casefold()))
+        self._changed()
+
+    def add_recent(self, name: str, value: str) -> None:
+        """Replace a value by `name`, until `RECENT` others of this name have followed.
+
+        A connection may live for months, and each refresh of its token brings a value. The time of each masking grows
+        with their number.
+        """
+        recent = self._recent.setdefault(name, [])
+        if value in recent:
+            recent.remove(value)  # it is the latest now: the secret of a client outlives all its tokens
+        else:
+            self.add(name, value)
+        recent.append(value)
+        if len(recent) > RECENT:
+            self._forget(name, recent.pop(0))
+
+    def _forget(self, name: str, value: str) -> None:
+        for secret in secrets_in(value):
+            for form in _forms(secret):
+                if self._names.get(form.casefold()) == name:
+                    del self._names[form.casefold()], self._written[form.casefold()]
+        self._changed()
+
+    def _changed(self) -> None:
+        self.longest = max(map(len, chain.from_iterable(self._written.values())), default=0)
+        self._patterns.clear()
+
+    def add_all(self, field: str, values: Mapping[str, str]) -> None:
+        """Add all values of a field such as ``env``."""
+        for name, value in values.items():
+            self.add(f"<{field}.{name}>", value)
+
+    def __call__(self, text: str) -> str:
+        """Return `text` with every known value masked, in time proportional to its length.
+
+        This includes a value that the text has only when it is shown: with escape sequences or characters without a
+        width in it, which `plain_text` drops.
+        """
+        forms = self._forms_in(text)
+        masked = self._matcher(forms).sub(self._name_of, text) if forms else text
+        return masked if masked.isprintable() and masked.isascii() else self._masked_as_shown(masked)
+
+    def _name_of(self, found: re.Match[str]) -> str:
+        return self._names.get(found[0].casefold(), MASK)
+
+    def _masked_as_shown(self, text: str) -> str:
+        shown = one_line(text)
+        if not (forms := self._forms_in(shown)):
+            return text
+        # Where the runs of characters that are shown begin: in the text as shown, and in the text.
+        begins, places, at = [0], [0], 0
+        for hidden in HIDDEN.finditer(text):
+            at += len(hidden[0])
+            begins.append(hidden.end() - at)
+            places.append(hidden.end())
+        pieces, done = [], 0
+        for found in self._matcher(forms).finditer(shown):
+            first, last = (bisect_right(begins, place) - 1 for place in (found.start(), found.end() - 1))
+            pieces += [text[done : found.start() - begins[first] + places[first]], self._name_of(found)]
+            done = found.end() - begins[last] + places[last]
+        return "".join([*pieces, text[done:]])
+
+    def shown(self, words: object) -> str:
+        """Return the text or traceback of a foreign exception, masked and without the input that pydantic shows."""
+        return self(_INPUT.sub("input_value=…", str(words)))
+
+    def _forms_in(self, text: str) -> tuple[str, ...]:
+        # A search for each form is a hundred times as fast as the pattern, and most texts contain no credential.
+        folded = text.casefold()
+        return tuple(form for form in self._names if form in folded)
+
+    def _matcher(self, forms: tuple[str, ...]) -> re.Pattern[str]:
+        # Of these forms alone: compiling one takes 10 µs a character, and a server may issue tokens of any length.
+        if (pattern := self._patterns.get(forms)) is None:
+            if len(self._patterns) == PATTERNS:
+                self._patterns.clear()
+            written = chain.from_iterable(self._written[form] for form in forms)
+            longest_first = sorted(written, key=len, reverse=True)
+            pattern = re.compile("|".join(map(re.escape, longest_first)), re.IGNORECASE)
+            self._patterns[forms] = pattern
+        return pattern
+
+    def place_to_cut(self, text: str, at: int) -> int:
+        """Return the last position up to `at` where cutting the text splits no value."""
+        begin, end = max(at - self.longest, 0), at + self.longest
+        if forms := self._forms_in(text[begin:end]):
+            for found in self._matcher(forms).finditer(text, begin, end):
+                if found.start() < at < found.end():
+                    return found.start()
+        return at
+
+    def data(self, value: Any) -> Any:
+        """Return JSON-like data with every string masked; the same object if nothing was masked.
+
+        Data that are nested too deeply for that, or contain themselves, become a short text.
+        """
+        try:
+            return self._data(value)
+        except RecursionError:
+            return TOO_DEEP
+
+    def _data(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self(value)
+        # Compared by identity: an equality at each level would look at everything inside it again.
+        if isinstance(value, Mapping):
+            members = [(self._data(key), self._data(each)) for key, each in value.items()]
+            same = all(map(is_, chain(*members), chain(*value.items())))
+            return value if same else dict(members)
+        if isinstance(value, (list, tuple)):
+            items = [self._data(each) for each in value]
+            return value if all(map(is_, items, value)) else items
+        return value
+
+    def mask_error(self, message: JSONRPCMessage) -> None:
+        """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
+        if isinstance(message, JSONRPCError):
+            message.error.message = _plain(self(self._cut(message.error.message)))
+            message.error.data = self.data(message.error.data)
+
+    def clean(self, error: E) -> E | Masked:
+        """Strip an exception and its causes of credentials, so that it can be kept.
+
+        Its frames are dropped, because their locals hold resolved values, and so is an `UnparsedText`. Of an
+        `mcp.MCPError` only the credentials change, and the message becomes plain text: programs show it to people and
+        models.
+
+        Returns:
+            The same exception, or a `Masked` if its text cannot be changed.
+        """
+        cleaned = _Cleaned()
+        begun: set[int] = set()
+        pending: list[BaseException] = [error]
+        while pending:  # what is inside an error comes first; not by recursion, because chains may be long
+            each = pending[-1]
+            if id(each) not in begun:
+                begun.add(id(each))
+                pending += [inner for inner in _inside(each) if id(inner) not in begun]
+            elif id(pending.pop()) not in cleaned:
+                cleaned[id(each)] = each, self._clean(each, cleaned)
+        found: E | Masked = cleaned.of(error)
+        return found
+
+    def _clean(self, error: BaseException, cleaned: _Cleaned) -> BaseException:
+        # Text of ours was masked when it was made. Once more, its own words might be taken for a value.
+        ours = isinstance(error, McpActorsError)
+        if not ours:
+            _note_origin(error)
+        error.__traceback__ = None
+        if error.__cause__ is not None:
+            error.__cause__ = cleaned.of(error.__cause__)
+        elif error.__context__ is not None:
+            error.__context__ = cleaned.of(error.__context__)
+        if isinstance(error, BaseExceptionGroup):
+            error = cleaned.inside_of(error)
+        return error if ours else self._masked(error)
+
+    def _cut(self, message: str) -> str:
+        """Return the beginning of a server's message: to mask and clean all of it may take seconds."""
+        if len(message) <= MESSAGE:
+            return message
+        return f"{message[: self.place_to_cut(message, MESSAGE)]}…"
+
+    def _masked(self, error: E) -> E | Masked:
+        if isinstance(error, ValidationError):
+            return self._replaced(error, self(first_of(error)))  # its text repeats its input for each error
+        if isinstance(error, MCPError):
+            code, message, data = error.args
+            error.args = code, self._cut(message), str(data) if isinstance(data, UnparsedText) else data
+        error.args = tuple(self.data(each) for each in error.args)
+        for name, value in vars(error).items():
+            vars(error)[name] = None if isinstance(value, httpx2.Request | httpx2.Response) else self.data(value)
+        if isinstance(error, MCPError):
+            code, message, data = error.args
+            error.args = code, message, data = code, _plain(message), data
+            error.error = ErrorData(code=code, message=message, data=data)
+        text = self.shown(error)
+        if text == str(error):
+            return error
+        return self._replaced(error, text)
+
+    def _replaced(self, error: BaseException, text: str) -> Masked:
+        masked = Masked(f"{type(error).__name__}: {text}")
+        masked.__cause__ = error.__cause__
+        return masked
+
+
+def _plain(message: str) -> str:
+    """Return the message of an error of a server without what controls a terminal; it keeps its lines, indented."""
+    return indented(plain_text(message, limit=len(message), lines=True))
+
+
+def first_of(error: ValidationError) -> str:
+    """Return the first of the errors, without its input."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "top level"
+    return plain_text(f"{error.error_count()} for {error.title}, first at {where}: {first['msg']}")
+
+
+def _inside(error: BaseException) -> Iterable[BaseException]:
+    """Return the errors of a group, and the cause of an error, or else its context."""
+    errors = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    before = error.__cause__ or error.__context__
+    return errors if before is None else (*errors, before)
+
+
+def _note_origin(error: BaseException) -> None:
+    """Note where an unexpected exception was raised, because its traceback is about to be dropped."""
+    if error.__traceback__ is None or isinstance(error, _EXPECTED):
+        return
+    *_, last = traceback.extract_tb(error.__traceback__)
+    error.add_note(f"raised in {last.name} ({last.filename}:{last.lineno})")
+
+
+def _forms(secret: str) -> Iterable[str]:
+    """Return the forms of a value: plain, as shown in one line, and encoded for URLs, JSON, Python or HTML."""
+    writable = secret.encode(errors="replace").decode()
+    return (
+        secret,
+        one_line(secret) if len(one_line(secret)) >= MIN_LENGTH else secret,
+        quote(writable, safe=""),
+        quote(writable),
+        quote_plus(writable),
+        json.dumps(secret)[1:-1],
+        json.dumps(secret)[1:-1].replace("/", r"\/"),  # as PHP writes it
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        repr(secret)[1:-1],
+        html.escape(secret),
+    )
+
+
+# --- Mask credentials in logs, including those of the SDK and of httpx2 -----------------------------------------------
+
+# A filter of a logger sees the records of the whole program. Those about our connections are logged in the context of
+# the connection, which distinguishes them from others.
+
+
+@frozen
+class _Ours:
+    """The connection that the running code belongs to, and the URL of its requests, if any."""
+
+    masker: Masker
+    url: str | None
+
+
+_ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
+
+LOGGED: Final = 10
+"""Invalid notifications of a connection that are logged, as many as malformed messages."""
+
+NAMED: Final = 200
+"""Characters of such a line that name the method."""
+
+_FORMATTER: Final = logging.Formatter()
+
+
+class _MaskSecrets(logging.Filter):
+    """Masks the credentials of a connection in what is logged about it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Mask a record; drop none."""
+        if (ours := _ours.get()) is not None:
+            message = record.getMessage()
+            if (masked := ours.masker(message)) != message:
+                record.msg, record.args = masked, None
+            if record.exc_info:
+                record.exc_text = ours.masker.shown(record.exc_text or _FORMATTER.formatException(record.exc_info))
+        return True
+
+
+class _Shorten(logging.Filter):
+    """Makes each message of other packages one short line: they quote headers and ids of a server at any length."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten a record; drop none."""
+        if _ours.get() is not None:
+            message = record.getMessage()
+            if (shown := plain_text(message)) != message:
+                record.msg, record.args = shown, None
+        return True
+
+
+class _FewMisfits(logging.Filter):
+    """Makes each warning about an invalid notification one line, and passes the first `LOGGED` of a connection.
+
+    The SDK logs each with its traceback: megabytes a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counts: WeakKeyDictionary[Masker, int] = WeakKeyDictionary()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Shorten such a record, or drop it."""
+        ours = _ours.get()
+        if ours is None or not str(record.msg).startswith(_INVALID_NOTIFICATION):
+            return True
+        count = self._counts[ours.masker] = self._counts.get(ours.masker, 0) + 1
+        problem = record.exc_info[1] if record.exc_info else None
+        why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
+        last = "; further ones of this connection are not logged" if count == LOGGED else ""
+        record.msg, record.args = f"{plain_text(record.getMessage(), limit=NAMED)}{why}{last}", None
+        record.exc_info = record.exc_text = None
+        return count <= LOGGED
+
+
+class _MaskUrls(logging.Filter):
+    """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Mask a record; drop none."""
+        ours = _ours.get()
+        if ours is not None and ours.url is not None and isinstance(record.args, tuple):
+            record.args = tuple(
+                _shown(each, ours.url) if isinstance(each, httpx2.URL) else each for each in record.args
+            )
+        return True
+
+
+def _shown(url: httpx2.URL, ours: str) -> str:
+    # The value of a variable may be a credential anywhere in the URL, so the configured text is shown instead.
+    return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
+
+
+class _DropSessions(logging.Filter):
+    """Drops the records of the SDK with our URL or session id, which are all that a stranger needs to join in."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_SESSION_OR_URL))
+
+
+class _DropHeaders(logging.Filter):
+    """Drops the records with our headers: a session id, a cookie, or a token that could not be sent."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_HEADERS))
+
+
+_INVALID_NOTIFICATION: Final = "Failed to validate notification"
+_WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
+_WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
+
+_THEIRS: Final = (
+    *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
+    *("client", "mcp.client.client", "mcp.client.streamable_http"),
+    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
+)
+_MASK: Final = _MaskSecrets()
+_SHORTEN: Final = _Shorten()
+
+_FILTERS: Final = (
+    ("client", _FewMisfits()),  # before its traceback is masked
+    ("httpx2", _MaskUrls()),  # before its arguments are put into the message
+    *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
+    *((name, _SHORTEN) for name in _THEIRS),
+    ("httpcore2.http11", _DropHeaders()),
+    ("httpcore2.http2", _DropHeaders()),
+    ("mcp.client.streamable_http", _DropSessions()),
+)
+
+
+def install_filters() -> None:
+    """Add the filters to the loggers. They stay, and only affect `discreet` blocks. Adding them twice does nothing."""
+    for name, each in _FILTERS:
+        logging.getLogger(name).addFilter(each)
+
+
+@contextmanager
+def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
+    """Mask credentials in all logs of this block and of the tasks that are started from it.
+
+    Args:
+        masker: masks the credentials of the connection.
+        url: the configured URL that the requests go to, if there are any.
+    """
+    token = _ours.set(_Ours(masker, url))
+    try:
+        yield
+    finally:
+        _ours.reset(token)
+
+
+# --- Resolve credentials at every connect, and renew those that expire in mid-session ---------------------------------
+
+# After a 401 they are resolved again, once for all refused requests. A request that was answered with 401 was not
+# carried out, so it is sent once more with the new credentials. Credentials that the server never accepted are not
+# resolved again: a function may run a program or ask a person for a password.
+
+
+Resolved = TypeVar("Resolved")
+
+VARIABLE: Final = re.compile(r"\$\{\w+")
+
+
+async def resolve_credentials(
+    resolver: Callable[..., Awaitable[Resolved]], configured: object, *, server: str, field: str
+) -> Resolved:
+    """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the current environment.
+
+    **Cancellation:** waits only inside an async function of the user, and leaves nothing behind.
+
+    Raises:
+        ConnectFailed: a value cannot be resolved. Hopeless, unless a function of the user raised: it may succeed next
+            time.
+    """
+    try:
+        return await resolver(configured, os.environ, where=f"servers.{server}.{field}")
+    except ConfigError as error:
+        raise ConnectFailed(
+            f"server {server!r}: {error}", server=server, phase="configure", hopeless=error.__cause__ is None
+        ) from error
+
+
+def named_credentials(transport: Http | Sse) -> str:
+    """Return the sources of the credentials, without any value; empty without credentials."""
+    named = []
+    if transport.auth is not None:
+        named.append(f"auth{_source(transport.auth)}" if _is_token(transport.auth) else "auth")
+    if httpx2.URL(transport.url).userinfo:
+        named.append("the user in url")
+    return ", ".join([*named, *(f"header {name}{_source(value)}" for name, value in transport.headers.items())])
+
+
+def _is_token(auth: ConfigValue | OAuth | httpx2.Auth | None) -> TypeGuard[ConfigValue]:
+    """Return True if `auth` is a bearer token, or the source of one."""
+    return auth is not None and not isinstance(auth, OAuth) and not is_auth_flow(auth)
+
+
+def _source(value: object) -> str:
+    if callable(value):
+        return " (a function)"
+    names = VARIABLE.findall(value) if isinstance(value, str) else []
+    return f" ({', '.join(f'{name}}}' for name in names)})" if names else ""
+
+
+@define(eq=False)
+class Credentials:
+    """The credentials of one server.
+
+    Attributes:
+        server: the name of the server.
+        transport: the configured transport.
+        masker: masks every value that is resolved.
+        timeout: seconds that a renewal may take. It has a limit of its own, because it may outlive the request that
+            began it, and every other refused request waits for it.
+    """
+
+    server: str
+    transport: Http | Sse
+    masker: Masker
+    timeout: float
+
+    @property
+    def renewable(self) -> bool:
+        """True if resolving them again may return other values."""
+        auth, headers = self.transport.auth, self.transport.headers.values()
+        return (auth is None or _is_token(auth)) and any(map(_source, (auth, *headers)))
+
+    async def resolve(self) -> dict[str, str]:
+        """Resolve the headers to send.
+
+        Raises:
+            ConnectFailed: a value cannot be resolved.
+        """
+        auth = self.transport.auth
+        headers = await resolve_credentials(
+            resolve_headers, self.transport.headers, server=self.server, field="headers"
+        )
+        self.masker.add_all("headers", headers)
+        if _is_token(auth):
+            token = await resolve_credentials(resolve_token, auth, server=self.server, field="auth")
+            self.masker.add("<auth>", token)
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+
+@define(eq=False)
+class Renewal(httpx2.Auth):
+    """Sends a request once more if it was refused and its credentials have changed.
+
+    Attributes:
+        client: the client of the connection.
+        credentials: resolves the headers.
+        headers: the headers that are sent now.
+    """
+
+    client: httpx2.AsyncClient
+    credentials: Credentials
+    headers: dict[str, str]
+    _renewed: dict[str, str] = field(factory=dict, init=False)
+    _accepted: bool = field(default=False, init=False)
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Send a request, and a second time if it was refused and the credentials could be renewed."""
+        # `sent` identifies the credentials of this request. Another request may renew them before the response arrives;
+        # then `_renew` sees that they have changed and does not resolve them a second time.
+        sent = self.headers
+        request.headers.update(self._renewed)  # the request may have been built before the last renewal
+        response = yield request
+        if response.status_code != HTTPStatus.UNAUTHORIZED:
+            self._accepted = self._accepted or sent is self.headers
+        elif await self._renew(sent):
+            # Replace the body of the refusal: httpx2 would read all of it, however long, before the second request.
+            await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
+            response.stream = httpx2.ByteStream(b"")
+            request.headers.update(self._renewed)
+            response = yield request
+            self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
+
+    async def _renew(self, refused: dict[str, str]) -> bool:
+        """Resolve the credentials again, unless that was done since `refused` was sent; return True if they changed."""
+        async with self._turn:
+            if self.headers is refused and self._accepted:
+                headers = refused  # if it stays so, the reconnect that follows fails with an error that says why
+                with suppress(ConnectFailed), trio.move_on_after(self.credentials.timeout):
+                    headers = await self.credentials.resolve()
+                # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
+                self._accepted = False
+                if headers != refused:
+                    self._renewed |= {name: value for name, value in headers.items() if value != refused[name]}
+                    self.headers = headers
+                    self.client.headers.update(headers)
+        return self.headers is not refused

@@ -1,0 +1,555 @@
+"""The links to a server object in this process.
+
+A modern server is called (see ``_called_server``), a legacy one gets messages (see ``_memory_pipe``), and one that runs
+elsewhere has two streams (see ``_streams_link``). Their tasks belong to the link.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.runner import modern_on_request, serve_loop
+from mcp.shared.exceptions import NoBackChannelError
+from mcp.shared.message import SessionMessage
+from mcp.shared.transport_context import TransportContext
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+)
+from pydantic_core import ValidationError
+
+from .._collapse import is_failure
+from .._errors import ConnectFailed
+from .._foreign import Log
+from ..config import InProcess, ServerConfig
+from ._exchange import CLOSED, NOTICE_WAIT, Exchange, MessageReader, MessageWriter, wait_for_answer
+from ._link import Lifeline, Link, open_trace
+from ._request_table import RequestTable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from mcp.shared.dispatcher import CallOptions, OnRequest
+    from mcp.types import RequestId
+
+    from ._exchange import Json, Messages, OutgoingLine, Receive, Unanswered, Unasked
+
+
+# --- Connect to a modern server in this process by calling its handler ------------------------------------------------
+
+# There are no messages: the handler runs in the task of the caller, and the cancellation of that task reaches it. What
+# it sends besides its result is handled in the same step and the same context variables.
+
+
+logger = Log("mcp_actors.servers")
+
+DIRECT: Final = TransportContext(kind="direct", can_send_request=False)
+"""The name that the SDK gives to this way. A modern server sends no requests."""
+
+
+class CalledServerLink(Link):
+    """A link to a server object whose handler runs in the task of the caller.
+
+    Args:
+        name: the configured name of the server.
+        endpoint: the server object, as messages show it.
+        handle: its handler.
+        lifeline: the state of the connection.
+    """
+
+    traced = False
+
+    def __init__(self, name: str, endpoint: str, handle: OnRequest, lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.endpoint = endpoint
+        self.table = RequestTable()
+        self._name = name
+        self._handle = handle
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`."""
+        request.sent = True
+        try:
+            return await self._handle(_Call(request, receive), request.method, request.params)
+        except MCPError:
+            raise
+        except ValidationError as exc:
+            raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from exc
+        except Exception:
+            logger.exception("server %r: its handler of %s raised", self._name, request.method)
+            raise MCPError(INTERNAL_ERROR, "Internal server error") from None
+        except BaseException as exc:
+            if not is_failure(exc):
+                raise
+            # Such as asyncio's CancelledError. It would end the connection and all its other requests.
+            reason = f"the in-process server raised {type(exc).__name__}: {exc}"
+            raise MCPError(INTERNAL_ERROR, reason) from self.masker.clean(exc)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """Drop a message: such a server takes requests only."""
+        await trio.lowlevel.checkpoint()
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. The server sends nothing outside of an exchange."""
+        await trio.sleep_forever()
+
+
+class _Call:
+    """The `DispatchContext` of one request: what its handler sees of its caller."""
+
+    __slots__ = ("_event", "_receive", "_request")
+
+    transport: TransportContext = DIRECT
+    can_send_request: bool = False
+    message_metadata: None = None
+
+    def __init__(self, request: Exchange, receive: Receive) -> None:
+        self._request = request
+        self._receive = receive
+        self._event: anyio.Event | None = None
+
+    @property
+    def request_id(self) -> RequestId | None:
+        """The id of the request."""
+        return self._request.id
+
+    @property
+    def cancel_requested(self) -> anyio.Event:
+        """An event that is never set: the cancellation itself reaches the handler."""
+        if self._event is None:
+            self._event = anyio.Event()
+        return self._event
+
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Pass a notification on. A checkpoint, because a handler may send without end."""
+        await trio.lowlevel.checkpoint()
+        await self._receive(
+            JSONRPCNotification(jsonrpc="2.0", method=method, params=None if params is None else dict(params))
+        )
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> Json:
+        """Refuse: a modern server returns its questions instead of an answer."""
+        raise NoBackChannelError(method)
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Report progress, if the request has a token for it."""
+        if (token := self._request.params.get("_meta", {}).get("progressToken")) is None:
+            return
+        report = {"progressToken": token, "progress": progress, "total": total, "message": message}
+        await self.notify("notifications/progress", {key: each for key, each in report.items() if each is not None})
+
+
+@asynccontextmanager
+async def open_called_link(name: str, server: Server[Any], lifeline: Lifeline) -> AsyncIterator[CalledServerLink]:
+    """Enter the lifespan of a server around a block."""
+    async with server.lifespan(server) as state:
+        endpoint = f"the in-process server {server.name!r}"
+        yield CalledServerLink(name, endpoint, modern_on_request(server, state), lifeline)
+
+
+# --- Connect to a legacy server in this process without memory streams ------------------------------------------------
+
+# Theory of operation
+# -------------------
+# The SDK connects a client and a server of the legacy era by two memory streams. A call takes eight steps of the event
+# loop: two for each read loop and for a relay between them, and those of the caller and the handler. Here it takes
+# three:
+#
+# - the step of its caller, or the one that frees an in-flight slot, puts it into a queue;
+# - the read loop of the server starts the task of the handler;
+# - the step in which the handler has finished settles the request.
+#
+# All messages to the server pass the same queue, so no message overtakes another. There is no queue in the other
+# direction: the step in which the server sends a message also handles it, in the context variables of the handler that
+# sends it. A server that sends without end yields to other tasks after each message.
+
+
+SHUTDOWN_GRACE: Final = 2.0
+"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
+
+
+def _ignore() -> None:
+    """Ignore that there is room: there always is."""
+
+
+@define(eq=False, repr=False)
+class MemoryPipe(MessageReader):
+    """The messages to a server in this process. It is the `Pipe` of its link too.
+
+    Attributes:
+        last_context: the context variables of the sender of the last message, in which the SDK runs the handler.
+    """
+
+    table: RequestTable = field(factory=RequestTable, init=False)
+    on_room: Callable[[], None] = field(default=_ignore, init=False)
+    last_context: Context | None = field(default=None, init=False)
+    _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
+        factory=OrderedDict, init=False
+    )
+    _arrived: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
+    closed: bool = field(default=False, init=False)
+
+    @trio.lowlevel.enable_ki_protection
+    def offer(self, line: OutgoingLine) -> bool:
+        """See `Pipe.offer`."""
+        if self.closed:
+            return False
+        # Here, where it fails one request: in the read loop of the server, it would end the connection.
+        message = JSONRPCRequest.model_validate_json(line.line)
+        open_trace()  # the handler runs in this context, but must not be taken for a part of its caller's own request
+        self.put(line, SessionMessage(message), line)
+        return True
+
+    async def exchange(self, request: Exchange) -> Json:
+        """Send a request as an object, and wait for its answer. See `Link.exchange`.
+
+        Raises:
+            mcp.MCPError: the answer is an error, or the connection has ended.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if self.closed:
+            raise MCPError.from_error_data(CLOSED)
+        self.put(request, SessionMessage(JSONRPCRequest(**request.message)), request)
+        return await wait_for_answer(self, request)
+
+    def collect(self, line: OutgoingLine) -> None:
+        """See `Pipe.collect`."""
+        if self.closed:
+            line.withdrawn()
+            return
+        self.put(line, SessionMessage(JSONRPCNotification.model_validate_json(line.line)), line)
+
+    def put(self, key: object, message: SessionMessage, line: OutgoingLine | None = None) -> None:
+        """Add a message, with the context variables of this step."""
+        self._queue[key] = copy_context(), message, line
+        self._arrived.unpark()
+
+    def withdraw(self, line: OutgoingLine) -> None:
+        """See `Pipe.withdraw`."""
+        del self._queue[line]
+
+    def withdraw_all(self) -> None:
+        """See `Pipe.withdraw_all`."""
+        for key, (_, _, line) in list(self._queue.items()):
+            if line is not None:
+                del self._queue[key]
+                line.withdrawn()
+
+    def count_request(self) -> None:
+        """Do nothing: the requests of a server in this process are not limited."""
+
+    def count_cancelled(self) -> None:
+        """Do nothing, likewise."""
+
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message
+    async def receive(self) -> SessionMessage:
+        """Return the next message.
+
+        Raises:
+            anyio.EndOfStream: the pipe was closed.
+        """
+        if self._queue:  # a burst must not be a long step: the server starts a task for each message
+            await trio.lowlevel.checkpoint()
+        while not self._queue:
+            if self.closed:
+                raise anyio.EndOfStream
+            await self._arrived.park()
+        _, (self.last_context, message, line) = self._queue.popitem(last=False)
+        if line is not None:
+            line.sent = True
+            line.written()
+        return message
+
+    async def aclose(self) -> None:
+        """Take no more messages. Not a checkpoint: clean-up uses it."""
+        self.closed = True
+        self._arrived.unpark_all()
+
+
+class LegacyServerLink(Link):
+    """A link to a server object that is served as in the legacy era. It is the server's writing stream too."""
+
+    def __init__(self, server: Server[Any], lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.endpoint = f"the in-process server {server.name!r}"
+        self._server = server
+        self._pipe = self.direct = MemoryPipe()
+        self.table: RequestTable = self._pipe.table
+        self._receive: Receive | None = None
+        self._ended = trio.Event()
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`."""
+        return await self._pipe.exchange(request)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await trio.lowlevel.checkpoint()
+        if self._pipe.closed:
+            raise MCPError.from_error_data(CLOSED)
+        self._pipe.put(object(), SessionMessage(message))
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. The messages are passed on by the tasks of the server."""
+        self._receive = receive
+        await self._ended.wait()
+
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
+    async def take(self, message: JSONRPCMessage) -> None:
+        """Settle the request that a message of the server answers, or pass the message on."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if _is_end(message):
+            self._lifeline.lose()
+        if isinstance(message, JSONRPCRequest | JSONRPCNotification):
+            if self._receive is not None:
+                await self._receive(message)
+            await trio.lowlevel.checkpoint()
+        else:
+            self.table.settle_message(message)
+
+    async def serve(self) -> None:
+        """Serve the connection until its input ends."""
+        try:
+            async with self._server.lifespan(self._server) as state:
+                await serve_loop(self._server, self._pipe, ServerWriter(self), lifespan_state=state)
+            self._lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
+        finally:
+            self._pipe.closed = True
+            self._pipe.withdraw_all()
+            self._ended.set()
+
+    async def close(self) -> None:
+        """End the input of the server, and wait until it has left its lifespan, but at most `SHUTDOWN_GRACE`."""
+        self._lifeline.closing = True
+        await self._pipe.aclose()
+        with trio.move_on_after(SHUTDOWN_GRACE):
+            await self._ended.wait()
+
+
+@define(eq=False)
+class ServerWriter(MessageWriter):
+    """The writing stream of a server."""
+
+    _link: LegacyServerLink
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """See `LegacyServerLink.take`."""
+        await self._link.take(item.message)
+
+    async def aclose(self) -> None:
+        """Do nothing: the end of `LegacyServerLink.serve` ends the connection."""
+
+
+def _is_end(message: JSONRPCMessage) -> bool:
+    """Return True if a server answers so because it ends before its handler; only the text says so."""
+    return (
+        isinstance(message, JSONRPCError)
+        and message.error.code == CONNECTION_CLOSED
+        and message.error.message == "Connection closed"
+    )
+
+
+@asynccontextmanager
+async def open_legacy_link(server: Server[Any], lifeline: Lifeline) -> AsyncIterator[LegacyServerLink]:
+    """Serve one connection around a block."""
+    link = LegacyServerLink(server, lifeline)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.serve, name=f"{server.name}:in process")
+        try:
+            yield link
+        finally:
+            await link.close()
+            nursery.cancel_scope.cancel("the connection was left")
+
+
+# --- The link to a server on another event loop of this process -------------------------------------------------------
+
+# Its messages are objects, in two streams.
+
+
+GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
+"""Raised by a stream whose other side has ended."""
+
+
+class StreamsLink(Link):
+    """A link over two streams, which it does not close.
+
+    A reader may have a ``last_context``: the context variables in which its last message is handled.
+
+    Args:
+        endpoint: the server, as messages show it.
+        reader: the messages of the server. What is not a message is an exception.
+        writer: the messages to the server.
+        lifeline: the state of the connection.
+    """
+
+    def __init__(self, endpoint: str, reader: Messages, writer: MessageWriter, lifeline: Lifeline) -> None:
+        super().__init__(lifeline)
+        self.endpoint = endpoint
+        self.table = RequestTable()
+        self._reader = reader
+        self._writer = writer
+        self._malformed = 0
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of items that were not messages and were skipped."""
+        return self._malformed
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        # Before it is written, or the answer could come first. Whether a cancelled write has written is not known.
+        request.sent = True
+        try:
+            await self._write(JSONRPCRequest(**request.message))
+            return await request.wait()
+        except trio.Cancelled:
+            if request.cancellable:
+                self.table.remove(request.id)
+                with trio.move_on_after(NOTICE_WAIT, shield=True):
+                    await self._ask_to_cancel(request)
+            raise
+
+    async def _ask_to_cancel(self, request: Exchange) -> None:
+        try:
+            await self.send(request.notice)
+        except MCPError:
+            logger.debug("%s: dropped a cancellation: the connection has ended", self.endpoint)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await self._write(message)
+
+    async def _write(self, message: JSONRPCRequest | Unanswered) -> None:
+        try:
+            await self._writer.send(SessionMessage(message))
+        except GONE:
+            raise MCPError.from_error_data(CLOSED) from None
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`."""
+        try:
+            async for item in self._reader:
+                if isinstance(item, Exception):
+                    self._malformed += 1
+                    logger.debug("%s: skipped what is not a message: %s", self.endpoint, item)
+                    continue
+                message = item.message
+                if isinstance(message, JSONRPCResponse | JSONRPCError):
+                    self.table.settle_message(message)
+                else:
+                    self._pass_on(message, receive)
+        except GONE:
+            return
+
+    def _pass_on(self, message: Unasked, receive: Receive) -> None:
+        """Pass a message on, in the context variables of its sender."""
+        context: Context = getattr(self._reader, "last_context", None) or copy_context()
+        context.run(_finish, receive(message))
+
+
+def _finish(handling: Awaitable[None]) -> None:
+    """Run a coroutine that has no checkpoint to its end."""
+    try:
+        next(handling.__await__())
+    except StopIteration:
+        return
+    raise RuntimeError("receiving a message took more than one step")
+
+
+class ElsewhereServer(ABC):
+    """A server in this process that runs on another event loop than its connection.
+
+    Attributes:
+        name: the name of the server itself.
+    """
+
+    name: str
+
+    @abstractmethod
+    def connect(self, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[tuple[Messages, MessageWriter]]:
+        """Serve one connection for the duration of a block, which gets the streams of the client.
+
+        Args:
+            on_lost: called synchronously if the server ends the connection before the block does.
+        """
+
+
+def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:
+    """Return the server that the SDK serves in place of an `MCPServer`; there is no public name.
+
+    Raises:
+        RuntimeError: an `MCPServer` of this version of the SDK has no such server.
+    """
+    if not isinstance(server, MCPServer):
+        return server
+    inner = getattr(server, "_lowlevel_server", None)
+    if not isinstance(inner, Server):
+        raise RuntimeError(
+            "an MCPServer of this version of mcp has no `_lowlevel_server`; give InProcess() an mcp.server.Server, or "
+            "install another version of mcp"
+        )
+    return inner
+
+
+@asynccontextmanager
+async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> AsyncIterator[StreamsLink]:
+    async with server.connect(lifeline.lose) as (reader, writer):
+        try:
+            yield StreamsLink(f"the in-process server {server.name!r}", reader, writer, lifeline)
+        finally:
+            lifeline.closing = True
+
+
+@asynccontextmanager
+async def open_in_process_link(
+    config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
+) -> AsyncIterator[Link]:
+    """Check that the configured object is a server, and open a link to it.
+
+    Raises:
+        ConnectFailed: it is not a server.
+    """
+    server = transport.server
+    if not isinstance(server, Server | MCPServer | ElsewhereServer):
+        raise ConnectFailed(
+            f"server {config.name!r}: the argument of InProcess() is not a server (type: {type(server).__name__}); "
+            "pass an mcp.server.MCPServer or mcp.server.Server",
+            server=config.name,
+            phase="configure",
+            hopeless=True,
+        )
+    lifeline = Lifeline(on_lost)
+    async with _opening(config, server, lifeline) as link:
+        yield link
+
+
+def _opening(
+    config: ServerConfig, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline
+) -> AbstractAsyncContextManager[Link]:
+    if isinstance(server, ElsewhereServer):
+        return _open_streams_link(server, lifeline)
+    if config.protocol == "legacy":
+        return open_legacy_link(lowlevel(server), lifeline)
+    return open_called_link(config.name, lowlevel(server), lifeline)

@@ -1,0 +1,638 @@
+"""From bytes to messages: lines, limits, pace and streams.
+
+For all transports. It uses nothing else of `transports`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections import deque
+from collections.abc import Collection, Iterable
+from functools import cached_property
+from io import BytesIO
+from typing import Final, Literal, TypeAlias
+
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
+from pydantic_core import from_json
+
+from .._errors import ConnectionLost, LimitExceeded
+from .._foreign import Log
+from .._text import UnparsedText
+from ._request_table import comparable_id
+
+# --- Parse the messages of a server, and log malformed ones -----------------------------------------------------------
+
+
+INITIALIZED: Final = "notifications/initialized"
+"""Ends the handshake of the legacy era. The server accepts no other request before it."""
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+"""Some servers write it before their first message."""
+
+LOGGED: Final = 10
+"""Skipped messages that are logged as warnings. A server that prints its log to stdout would fill ours."""
+
+
+def parse_json(data: bytes) -> object:
+    """Parse the JSON text of a message, which may begin with a byte order mark.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply.
+    """
+    return from_json(data.removeprefix(BYTE_ORDER_MARK))
+
+
+def alone(parsed: object) -> object:
+    """Return the message in a batch of one; anything else as it is."""
+    return parsed[0] if type(parsed) is list and len(parsed) == 1 else parsed
+
+
+def parse_message(data: bytes) -> JSONRPCMessage:
+    """Parse a message as the SDK does, and also what `parse_json` and `to_message` accept.
+
+    In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    return to_message(parse_json(data))
+
+
+def to_message(parsed: object) -> JSONRPCMessage:
+    """Return the message in a parsed text, which may be a batch of one.
+
+    Raises:
+        ValueError: it is not a message.
+    """
+    parsed = alone(parsed)
+    if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
+        # The SDK accepts no float as an id, but some servers know no other numbers.
+        parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
+    return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
+
+
+@define(eq=False)
+class SkippedMessages:
+    """Counts and logs what a server sends that is not an MCP message.
+
+    Attributes:
+        server: the name of the server.
+        logger: the logger of the transport.
+        count: the number of skipped messages so far.
+    """
+
+    server: str
+    logger: Log
+    count: int = field(default=0, init=False)
+
+    def add(self, message: str) -> None:
+        """Log a skipped message: the first `LOGGED` as warnings, the others at DEBUG."""
+        self.count += 1
+        level = logging.WARNING if self.count <= LOGGED else logging.DEBUG
+        self.logger.log(level, "server %r: skipped %s", self.server, message)
+
+
+# --- Find the request id of a response that cannot be read ------------------------------------------------------------
+
+# Its caller then fails at once and not by a timeout. A server may send JSON that is nested too deeply, a response over
+# a limit, or a response that is not a valid MCP message. If each response has a connection of its own, the connection
+# identifies the request. If all share one, the id must be found, often without parsing the text. It is a member at the
+# top level, before or after the long one. So only two short excerpts of the text are searched, its beginning and its
+# end.
+#
+# An id counts only if it is whole and certainly at the top level: an answer that was taken for another one would end a
+# call that the server still works on.
+
+
+HEAD_BYTES: Final = 4096
+"""Bytes of the beginning that are searched. In the worst case that takes two milliseconds."""
+
+LONG: Final = 64 * 1024
+"""Bytes from which a message that is still arriving is judged by its beginning: as many as come with one read."""
+
+TAIL_BYTES: Final = 4096
+"""Bytes of the end that are searched. After a long member there may be an id, a version and a short result."""
+
+_UNREADABLE: Final = "mcp_actors: not what the server sent"
+"""Marks, in ``data``, the errors built here. A server that sends the mark only changes the text of its own error."""
+
+_OVER_LIMIT: Final = "mcp_actors: more than the server may send"
+"""Marks errors about limits in the same way."""
+
+# An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
+# its characters, in quadratic time.
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
+
+# The same for text that is read backwards, where the backslash of an escape follows what it escapes. A quotation mark
+# ends a string unless the number of backslashes after it is odd.
+_TOKEN_BACKWARDS: Final = re.compile(rb'"(?:[^"]++|"(?=\\(?:\\\\)*+(?!\\)))*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
+
+_BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+
+_OF_A_RESPONSE: Final = frozenset({"result", "error", "jsonrpc"})
+"""Members of which a response has at least one. A line of a log in JSON may have an id, but none of these."""
+
+_OF_OTHERS: Final = frozenset({"method", "params"})
+"""Members that no response has."""
+
+
+class Excerpt:
+    """The beginning and the end of a text of JSON.
+
+    Attributes:
+        size: the size of the whole text in bytes.
+    """
+
+    def __init__(self, text: bytes | memoryview) -> None:
+        self.size: int = len(text)
+        self._head = bytes(text[:HEAD_BYTES])
+        self._tail = bytes(text[-TAIL_BYTES:])
+
+    def extend(self, data: bytes) -> None:
+        """Append to the text. Its searched beginning stays as it is, even if that is shorter than `HEAD_BYTES`."""
+        self.size += len(data)
+        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+
+    @cached_property
+    def _first(self) -> dict[str, bytes] | None:
+        return _first_members(self._head)
+
+    @property
+    def may_be_answer(self) -> bool:
+        """True if the text may be a response, judged by its beginning."""
+        return self._first is not None and _OF_OTHERS.isdisjoint(self._first)
+
+    @property
+    def request_id(self) -> RequestId | None:
+        """The id of the request; None if this is not a response or the id cannot be found."""
+        members = self._first or {}
+        if members and self.size > len(self._head):
+            members = members | _last_members(self._tail, whole=self.size == len(self._tail))
+        if not _is_response(members):
+            return None
+        try:
+            return comparable_id(json.loads(members.get("id", b"null")))
+        except ValueError:  # it is cut, or is not JSON
+            return None
+
+
+def _is_response(names: Collection[str]) -> bool:
+    """Return True if these may be the names of the members of a response, and not of another message."""
+    return _OF_OTHERS.isdisjoint(names) and not _OF_A_RESPONSE.isdisjoint(names)
+
+
+def _first_members(text: bytes) -> dict[str, bytes] | None:
+    """Return the members of an object, as far as `text` goes, by name; see `_named`. None if it is not an object."""
+    tokens = [match[0] for match in _TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
+    if tokens[:1] != [b"{"]:
+        return None
+    members, cut = _split(tokens)
+    if cut is not None:
+        members.append(cut[:2])  # its name is certain, but its value may be cut too
+    return _named(members)
+
+
+def _last_members(text: bytes, *, whole: bool) -> dict[str, bytes]:
+    """Return the members at the end of an object, as far back as `text` goes; see `_first_members`."""
+    tokens = [match[0][::-1] for match in _TOKEN_BACKWARDS.finditer(text[::-1])]
+    if tokens[:1] != [b"}"]:
+        return {}
+    members, cut = _split(tokens, towards=-1)
+    if cut is None and not whole:
+        return {}  # there is something before this object
+    return _named(member[::-1] for member in reversed(members))
+
+
+def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]], list[bytes] | None]:
+    """Split the tokens of an object into those of its members, without what is inside of their values.
+
+    Args:
+        tokens: the tokens from the first bracket on.
+        towards: -1 if they are read backwards.
+
+    Returns:
+        The members that are whole, and the tokens of one that is cut; None if the object was read to its other end.
+    """
+    members: list[list[bytes]] = []
+    member: list[bytes] = []
+    depth = 0
+    for token in tokens:
+        step = towards * _BRACKETS.get(token, 0)
+        if depth == 1 and (token == b"," or step < 0):
+            members.append(member)
+            member = []
+        elif depth == 1:
+            member.append(token)
+        depth += step
+        if depth == 0:
+            return members, None
+    return members, member
+
+
+def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
+    """Return members by name, with their values; empty bytes in place of a value that is not plain, or is cut."""
+    named = {}
+    for tokens in members:
+        if len(tokens) > 1 and tokens[0][:1] == b'"' and tokens[1] == b":":
+            value = tokens[2] if len(tokens) == 3 and tokens[2] not in _BRACKETS else b""
+            named[tokens[0][1:-1].decode(errors="replace")] = value
+    return named
+
+
+def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None:
+    """Return an error in place of an answer that is not valid; None if its request cannot be identified.
+
+    If the answer cannot be parsed, the error has its text as its ``data``, until `Masker.clean` drops that: the answer
+    may be a list whose other items can be read.
+
+    Args:
+        text: the text of the answer.
+        parsed: the same as `parse_json` returns it; None if it cannot be parsed.
+    """
+    reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
+    if parsed is not None:
+        return _error(_id_in(parsed), reason, _UNREADABLE)
+    unparsed = UnparsedText.of(_UNREADABLE, text.removeprefix(BYTE_ORDER_MARK))
+    return _error(Excerpt(text).request_id, reason, unparsed)
+
+
+def _id_in(parsed: object) -> RequestId | None:
+    """Return the id of the request that a parsed response answers; None if it is not a response, or has no id."""
+    message = alone(parsed)
+    return comparable_id(message.get("id")) if isinstance(message, dict) and _is_response(message) else None
+
+
+def answer_over_limit(excerpt: Excerpt, reason: str) -> JSONRPCError | None:
+    """Return an error in place of an answer over a limit; None if its request cannot be identified."""
+    return _error(excerpt.request_id, reason, _OVER_LIMIT)
+
+
+def _error(request_id: RequestId | None, reason: str, mark: str) -> JSONRPCError | None:
+    if request_id is None:
+        return None
+    return JSONRPCError(jsonrpc="2.0", id=request_id, error=ErrorData(code=PARSE_ERROR, message=reason, data=mark))
+
+
+def is_unreadable(error: MCPError) -> bool:
+    """Return True if an error stands for an answer that was not parsed."""
+    return error.code == PARSE_ERROR and error.data in (_UNREADABLE, _OVER_LIMIT)
+
+
+def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
+    """Raise an error of this package if `error` stands for an answer that was not parsed.
+
+    Raises:
+        ConnectionLost: the answer cannot be parsed; other requests and the session go on.
+        LimitExceeded: the answer exceeds a limit; likewise.
+    """
+    if not is_unreadable(error):
+        return
+    reason = f"server {server!r}: {operation}: {error.message}"
+    if error.data == _OVER_LIMIT:
+        raise LimitExceeded(reason, server=server) from error
+    raise ConnectionLost(f"{reason}; the request may have taken effect; fix the server", server=server) from error
+
+
+# --- Limit the bytes and JSON values of one message -------------------------------------------------------------------
+
+# Parsing a message is a single step in which no other task runs, and millions of small numbers take seconds. So values
+# are counted before, while the bytes arrive.
+
+
+Excess: TypeAlias = Literal["bytes", "values"]
+"""The limit that a message exceeds."""
+
+
+@frozen
+class MessageLimits:
+    """The maximum size of one message, and the words for a message that exceeds it.
+
+    Attributes:
+        bytes: the maximum size in bytes.
+        values: the maximum number of JSON values (``Limits.max_message_values``).
+        option: the option that sets `bytes`; None if it is fixed.
+    """
+
+    bytes: int
+    values: int
+    option: str | None = None
+
+    def response_too_large(self, excess: Excess) -> str:
+        """Return the reason and the remedy for a response over a limit."""
+        limit, remedy = self.exceeded(excess)
+        return f"the response is too large ({limit}); the request may have taken effect; {remedy}"
+
+    def message_too_large(self, excess: Excess) -> str:
+        """Return the reason and the remedy for any other message over a limit, which ends the connection."""
+        limit, remedy = self.exceeded(excess)
+        return f"a message from the server is too large ({limit}); {remedy}"
+
+    def exceeded(self, excess: Excess) -> tuple[str, str]:
+        """Return the limit that is exceeded, and the remedy."""
+        if excess == "values":
+            return (
+                f"more than {self.values} JSON values",
+                "raise limits=Limits(max_message_values=…) if that is expected",
+            )
+        remedy = f"raise {self.option} if that is expected" if self.option is not None else "request less data"
+        return f"more than {self.bytes} bytes", remedy
+
+
+class TooManyValues(Exception):
+    """A message exceeds the limit on JSON values."""
+
+
+class ValueCounter:
+    """Counts the values of JSON text as it arrives, by the punctuation outside of strings. A key is a value too.
+
+    The count is approximate: at least one too low, and one too high for each empty array or object.
+
+    Attributes:
+        values: the number of values so far.
+        depth: the number of arrays and objects that have begun and not ended.
+    """
+
+    def __init__(self) -> None:
+        self.values: int = 0
+        self.depth: int = 0
+        self._in_string = False
+        self._escaped = False
+
+    def feed(self, data: bytes) -> None:
+        """Count the next bytes, which may begin and end anywhere."""
+        if self._escaped and data:
+            data, self._escaped = data[1:], False
+        if b"\\" in data:
+            # Without pairs of backslashes, each one that is left escapes what follows it. This order matters.
+            data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+            self._escaped = data.endswith(b"\\")
+        parts = data.split(b'"')  # in turns outside and inside of strings; several times faster than a regex
+        bare = b"".join(parts[1 if self._in_string else 0 :: 2])
+        begun = bare.count(b"[") + bare.count(b"{")
+        self.values += begun + bare.count(b",") + bare.count(b":")
+        self.depth += begun - bare.count(b"]") - bare.count(b"}")
+        self._in_string ^= len(parts) % 2 == 0
+
+
+# --- Collect the bytes of one message, and split a stream into lines --------------------------------------------------
+
+# Of a message over a limit only the two ends are kept. Each byte is looked at once, so a long message in small pieces
+# does not take quadratic time.
+
+
+SPACE: Final = 16
+"""Maximum bytes of space after a message whose line is ended by a carriage return alone."""
+
+SKIPPED: Final = 16
+"""Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
+
+
+FEW: Final = 4
+"""So few lines of one read are not searched for blank ones."""
+
+# A carriage return between two messages ends a line: some servers write no other line end. It cannot be part of a valid
+# message there. Between the values of one message it is space.
+_RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
+
+_BLANK: Final = re.compile(rb"\n\s++")
+
+
+class LongLine(Excerpt):
+    """The beginning and the end of a message that exceeds a limit.
+
+    Attributes:
+        excess: the limit that it exceeds.
+    """
+
+    def __init__(self, begun: bytes | memoryview, excess: Excess) -> None:
+        super().__init__(begun)
+        self.excess = excess
+
+
+class PartialMessage:
+    """A message that is still arriving.
+
+    Args:
+        max_bytes: the maximum size of the message.
+        max_values: the maximum number of its JSON values.
+
+    Attributes:
+        coming: its beginning, if it is long.
+        skipped: its two ends, once it is over a limit; then the rest is not kept.
+    """
+
+    def __init__(self, max_bytes: float, max_values: float) -> None:
+        self.coming: Excerpt | None = None
+        self.skipped: LongLine | None = None
+        self._max_bytes = max_bytes
+        self._max_values = max_values
+        self._counter = ValueCounter()
+        # `BytesIO.getvalue` returns the bytes without a copy, and parsers do not copy `bytes` either.
+        self._data = BytesIO()
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing has arrived."""
+        return self._data.tell() == 0 and self.skipped is None
+
+    @property
+    def complete(self) -> bool:
+        """True if a whole array or object has arrived, so what follows does not belong to it."""
+        if self.skipped is not None or self._counter.depth != 0:
+            return False
+        last = bytes(self._data.getbuffer()[-SPACE:]).rstrip()
+        return last.endswith((b"}", b"]"))
+
+    @property
+    def value(self) -> bytes | LongLine:
+        """The bytes that have arrived, or the two ends of a message over a limit."""
+        return self.skipped or self._data.getvalue()
+
+    def append(self, data: bytes) -> None:
+        """Take the next bytes of the message."""
+        if self.skipped is not None:
+            self.skipped.extend(data)
+            return
+        if self.coming is not None:
+            self.coming.size += len(data)
+        self._data.write(data)
+        self._counter.feed(data)
+        if self._data.tell() > self._max_bytes:
+            self._skip("bytes")
+        elif self._counter.values > self._max_values:
+            self._skip("values")
+        elif self.coming is None and self._data.tell() > LONG:
+            self.coming = Excerpt(self._data.getbuffer())
+
+    def _skip(self, excess: Excess) -> None:
+        self.coming = self.skipped = LongLine(self._data.getbuffer(), excess)
+        self._data = BytesIO()
+
+
+class LineSplitter:
+    """Takes bytes as they arrive and returns whole lines, without their newline. Most blank lines are dropped.
+
+    Args:
+        max_line_bytes: the maximum size of a line.
+        max_values: the maximum number of JSON values of a line that arrives in several pieces. (One piece holds few.)
+
+    Attributes:
+        whole: the lines that have arrived; take them with `pop`.
+        partial: the line that is still arriving.
+    """
+
+    def __init__(self, max_line_bytes: int, max_values: int) -> None:
+        self.whole: deque[bytes | LongLine] = deque()
+        self.partial: PartialMessage = PartialMessage(max_line_bytes, max_values)
+        self._max_line_bytes = max_line_bytes
+        self._max_values = max_values
+
+    def feed(self, data: bytes) -> None:
+        """Take the next bytes of the stream."""
+        lines = data.split(b"\n")
+        if len(lines) > FEW:
+            # Thousands of blank lines are one match here, and would be thousands of steps of the reader.
+            lines = _BLANK.sub(b"\n", data).split(b"\n")
+        begun = lines.pop()
+        if self.partial.empty:
+            self.whole.extend(lines)
+        else:
+            self._take(lines)
+        if begun:
+            self._begin(begun)
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Take the ends of lines. The first one is the end of the line that is still arriving."""
+        if lines and not self.partial.empty:
+            self.partial.append(lines.pop(0))
+            self.whole.append(self._take_partial())
+        self.whole.extend(lines)
+
+    def _begin(self, begun: bytes) -> None:
+        """Take bytes without a newline after them; a carriage return may end a line, too."""
+        if b"\r" not in begun:
+            self.partial.append(begun)
+            return
+        if begun.startswith(b"\r") and self.partial.complete:
+            self.whole.append(self._take_partial())
+        *lines, begun = _RETURN.split(begun)
+        self._take(lines)
+        self.partial.append(begun)
+        if begun.endswith(b"\r") and self.partial.complete:
+            self.whole.append(self._take_partial())
+
+    def put_back(self, line: bytes) -> bool:
+        """Take a line that cannot be parsed again, if it is several lines with carriage returns between them."""
+        lines = _RETURN.split(line) if len(line) <= LONG and b"\r" in line else [line]
+        if len(lines) > 1:
+            self.whole.extendleft(reversed(lines))
+        return len(lines) > 1
+
+    def _take_partial(self) -> bytes | LongLine:
+        taken, self.partial = self.partial.value, PartialMessage(self._max_line_bytes, self._max_values)
+        return taken
+
+    def pop(self) -> bytes | LongLine | None:
+        """Return the next whole line; None if it has not arrived yet."""
+        if not self.whole:
+            return None
+        line = self.whole.popleft()
+        return LongLine(line, "bytes") if isinstance(line, bytes) and len(line) > self._max_line_bytes else line
+
+    def take_rest(self) -> bytes:
+        """Return the bytes after the last newline, once; empty if they exceed a limit."""
+        rest = self._take_partial()
+        return rest if isinstance(rest, bytes) else b""
+
+
+# --- Limit how fast the messages of a server are read -----------------------------------------------------------------
+
+# All servers share one event loop. Each message takes a short step, but a server that writes without pause would take
+# one in every turn of the loop, and delay all others. Pauses lose nothing: unread bytes wait in the pipe, and then the
+# server waits. Pure decisions: no clock, no tasks.
+
+
+AT_ONCE: Final = 500
+"""Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
+
+A_SECOND: Final = 6
+"""Multiple of that number that is read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
+
+MESSAGE_BYTES: Final = 2 * 1024
+"""Bytes of unsolicited messages that are read in the time of one: 1 MB at once, and then 6 MB per second."""
+
+NOTICED: Final = 0.001
+"""Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
+
+RESTS: Final = 20
+"""Length of a pause as a multiple of the wasted work: few calls to other servers then meet such a step."""
+
+LONGEST: Final = 0.5
+"""Maximum seconds of one pause: during it nothing of the server is noticed, not even its exit."""
+
+
+REQUEST: Final = 5
+"""Messages that a request of the server counts as, since a task answers it. A flood of them ends with its connection, a
+second later than it could, but other servers are hardly delayed meanwhile."""
+
+ANSWERS_AT_ONCE: Final = 4
+"""Answers to requests of a server that are posted over HTTP without a pause. Each POST takes ten times the work that it
+takes to read a message."""
+
+ANSWERS_A_SECOND: Final = 100
+"""Answers that are posted per second afterwards: more than a server may ask (see ``_server_requests``)."""
+
+
+class Bucket:
+    """A token bucket: so many at once, and then so many per second.
+
+    Args:
+        at_once: its size.
+        rate: tokens that are added per second.
+    """
+
+    def __init__(self, at_once: float, rate: float) -> None:
+        self._at_once = at_once
+        self._rate = rate
+        self._tokens = at_once
+        self._filled = 0.0
+
+    def take(self, now: float, tokens: float = 1) -> float:
+        """Take some; return the seconds until there were enough, for which the caller has to wait."""
+        self._tokens = min(self._at_once, self._tokens + (now - self._filled) * self._rate) - tokens
+        self._filled = now
+        return max(0.0, -self._tokens / self._rate)
+
+
+class ReadingPace:
+    """The reading speed of one connection.
+
+    Args:
+        max_notifications: as in ``Limits``.
+    """
+
+    def __init__(self, max_notifications: int = AT_ONCE) -> None:
+        at_once = max(max_notifications, AT_ONCE)
+        self._messages = Bucket(at_once, A_SECOND * at_once)
+        self._bytes = Bucket(at_once * MESSAGE_BYTES, A_SECOND * at_once * MESSAGE_BYTES)
+        self._wasted = 0.0
+
+    def unasked(self, now: float, size: int = 0, *, request: bool = False) -> float:
+        """Count an unsolicited message of so many bytes; return the seconds to pause after it."""
+        return max(self._messages.take(now, REQUEST if request else 1), self._bytes.take(now, size))
+
+    def unasked_part(self, now: float, size: int) -> float:
+        """Count so many bytes of an unsolicited message that is still arriving; return the seconds to pause."""
+        return self._bytes.take(now, size)
+
+    def wasted(self, seconds: float) -> float:
+        """Count wasted work; return the seconds to pause after it."""
+        self._wasted += seconds
+        if self._wasted < NOTICED:
+            return 0.0
+        rest, self._wasted = self._wasted * RESTS, 0.0
+        return min(rest, LONGEST)

@@ -1,0 +1,224 @@
+"""Open a link with the configured transport."""
+
+from __future__ import annotations
+
+import math
+import os
+from bisect import insort
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from itertools import count
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .._errors import ConfigError, ConnectFailed
+from ..config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
+from ..config._template import INHERITED, variables_of
+from . import http
+from ._credentials import Masker, discreet, install_filters
+from ._in_process import open_in_process_link
+from ._link import Certificates, Link
+from .stdio import open_stdio_link
+
+if TYPE_CHECKING:
+    from ..auth import Exchange
+
+
+# --- Limit the concurrent connects and the processes of a group -------------------------------------------------------
+
+
+class Capacity:
+    """The capacity that the servers of a group share.
+
+    Args:
+        starting: the number of servers that connect at a time; further ones wait for their turn, in configured order.
+        processes: the number of processes; a further one is refused.
+    """
+
+    def __init__(self, *, starting: float = math.inf, processes: float = math.inf) -> None:
+        self._most_starting = starting
+        self._starting = 0
+        self._queue: list[Turn] = []
+        self._places = count()
+        self._most_processes = processes
+        self._processes = 0
+
+    def new_place(self) -> int:
+        """Return the place of another server in the configured order."""
+        return next(self._places)
+
+    @asynccontextmanager
+    async def turn(self, place: int, until: float, late: Callable[[str], object]) -> AsyncIterator[Turn]:
+        """Wait for the turn to connect; it ends with the block, or earlier with `Turn.end`.
+
+        **Cancellation**: leaves the queue.
+
+        Args:
+            place: the place of the server in the configured order.
+            until: when to call `late` with the reason for the wait; the wait goes on.
+            late: see above.
+        """
+        turn = Turn(self, place)
+        insort(self._queue, turn, key=attrgetter("place"))
+        try:
+            # The servers of a group begin in one tick, in any order. After this checkpoint all are in the queue.
+            await trio.lowlevel.checkpoint()
+            self._admit()
+            with trio.move_on_at(until):
+                await turn.begun.wait()
+            if not turn.begun.is_set():
+                most = self._most_starting
+                late(f"waits for its turn, because other servers are slow to connect (max_starting={most})")
+                await turn.begun.wait()
+            yield turn
+        finally:
+            turn.end()
+
+    def end(self, turn: Turn) -> None:
+        """See `Turn.end`."""
+        if turn in self._queue:
+            self._queue.remove(turn)
+        else:
+            self._starting -= 1
+            self._admit()
+
+    def _admit(self) -> None:
+        while self._queue and self._starting < self._most_starting:
+            self._starting += 1
+            self._queue.pop(0).begun.set()
+
+    @contextmanager
+    def process(self, server: str) -> Iterator[None]:
+        """Count a process while the block runs.
+
+        Raises:
+            ConnectFailed: there are too many already.
+        """
+        if self._processes >= self._most_processes:
+            most = self._most_processes
+            raise ConnectFailed(
+                f"server {server!r}: not started, because no more processes are allowed "
+                f"(max_processes={most}); stop a server, set idle_timeout, or raise max_processes",
+                server=server,
+                phase="open",
+            )
+        self._processes += 1
+        try:
+            yield
+        finally:
+            self._processes -= 1
+
+
+class Turn:
+    """The turn of one server to connect.
+
+    Attributes:
+        place: the place of the server in the configured order.
+        begun: set when the turn has come.
+    """
+
+    def __init__(self, capacity: Capacity, place: int) -> None:
+        self._capacity: Capacity | None = capacity
+        self.place: Final = place
+        self.begun: Final = trio.Event()
+
+    def end(self) -> None:
+        """Let the next server connect; do nothing the second time."""
+        if self._capacity is not None:
+            capacity, self._capacity = self._capacity, None
+            capacity.end(self)
+
+
+def open_link(
+    config: ServerConfig,
+    *,
+    on_lost: Callable[[], None],
+    capacity: Capacity | None = None,
+    certificates: Certificates | None = None,
+) -> AbstractAsyncContextManager[Link]:
+    """Open the transport of a configured server; on leaving, close it and everything it started.
+
+    Credentials are resolved at each opening and not kept. Leaving takes at most ``config.stop_timeout``, whatever the
+    server does and even if cancelled. An exception of the block is raised unchanged.
+
+    **Cancellation:** if cancelled while opening, nothing is left behind.
+
+    Args:
+        config: the configuration of the server.
+        on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. It is
+            not called after this side has begun to close, not even if only one of the two streams was closed.
+        capacity: counts processes; None does not limit them.
+        certificates: the certificates that its group shares; None reads them for this link.
+
+    Raises:
+        ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
+    """
+    transport = _resolved(config)
+    if isinstance(transport, Stdio):
+        link = open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
+        return link if capacity is None else _counted(link, config.name, capacity)
+    certificates = certificates or Certificates()
+    if isinstance(transport, Http):
+        return http.open_link_over_http(
+            http.StreamableHttpLink, config, transport, _masker(config), certificates, on_lost=on_lost
+        )
+    if isinstance(transport, Sse):
+        return http.open_link_over_http(http.SseLink, config, transport, _masker(config), certificates, on_lost=on_lost)
+    return open_in_process_link(config, transport, on_lost=on_lost)
+
+
+@asynccontextmanager
+async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capacity: Capacity) -> AsyncIterator[Link]:
+    """Open a link to a process, unless there are too many processes."""
+    with capacity.process(server):
+        async with opening as link:
+            yield link
+
+
+@asynccontextmanager
+async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
+    """Open what talks to the authorization server of a server, without a connection to the server.
+
+    Raises:
+        ConfigError: the server has no `OAuth`.
+        ConnectFailed: the client cannot be created.
+    """
+    transport = _resolved(config)
+    oauth = http.oauth_of(config, transport) if isinstance(transport, Http | Sse) else None
+    if oauth is None or not isinstance(transport, Http | Sse):
+        problem = "has no sign-in, because it is not reached over HTTP"
+        if isinstance(transport, Http | Sse):
+            problem = 'is not configured for a sign-in; set auth=OAuth(), in a file "auth": "oauth"'
+        raise ConfigError(f"server {config.name!r} {problem}", source="ServerConfig", path="transport.auth")
+    masker = _masker(config)
+    client = await http.make_client(config, transport, masker, Certificates())
+    install_filters()
+    with discreet(masker, transport.url):
+        async with client:
+            yield await http.exchange_of(config.name, transport, oauth, client, masker)
+
+
+def _masker(config: ServerConfig) -> Masker:
+    """Return a masker for the variables that the configuration names. The link adds the values that it resolves."""
+    masker = Masker(os.environ.get(name, "") for name in INHERITED)
+    for name, value in variables_of(config.transport, os.environ):
+        masker.add(name, value)
+    return masker
+
+
+def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess:
+    """Return the transport with its variables replaced by their current values.
+
+    Raises:
+        ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
+    """
+    if not isinstance(config.transport, TransportTemplate):
+        return config.transport
+    try:
+        return config.transport.resolve(os.environ, where=f"servers.{config.name}")
+    except ConfigError as error:
+        raise ConnectFailed(
+            f"server {config.name!r}: {error}", server=config.name, phase="configure", hopeless=True
+        ) from error

@@ -1,0 +1,29 @@
+"""Connect to an HTTP endpoint, over streamable HTTP or SSE.
+
+Only `transports` itself uses it, and imports it for the first server over HTTP. It uses the link, `wire` and
+`credentials`, but nothing of `stdio`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..._exports import fetch_later
+
+if TYPE_CHECKING:
+    from ._client import exchange_of as exchange_of, make_client as make_client, oauth_of as oauth_of
+    from ._link import open_link_over_http as open_link_over_http
+    from ._sse import SseLink as SseLink
+    from ._streamable import StreamableHttpLink as StreamableHttpLink
+else:  # hidden from type checkers, which would otherwise accept every misspelled name
+    __getattr__, __dir__ = fetch_later(
+        globals(),
+        {
+            "SseLink": "._sse",
+            "StreamableHttpLink": "._streamable",
+            "exchange_of": "._client",
+            "make_client": "._client",
+            "oauth_of": "._client",
+            "open_link_over_http": "._link",
+        },
+    )

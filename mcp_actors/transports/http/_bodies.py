@@ -1,0 +1,572 @@
+"""Watch the bodies of HTTP requests and responses, and limit their size."""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, suppress
+from typing import Final, Self
+
+import httpx2
+import trio
+from attrs import define, evolve, field, frozen
+from mcp import MCPError
+
+from ..._tasks import TimeSlice
+from ..._text import plain_text
+from .._exchange import SHOWN, Exchange
+from .._link import Lifeline
+from .._messages import (
+    SKIPPED,
+    Excerpt,
+    LongLine,
+    MessageLimits,
+    PartialMessage,
+    ReadingPace,
+    TooManyValues,
+    ValueCounter,
+)
+from ._failures import UNREACHED, error_in
+
+SHORT: Final = 64 * 1024
+"""Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
+
+SHORT_WAIT: Final = 1.0
+"""Seconds to wait for such a body. The status is known already, and matters more."""
+
+SMALL: Final = 4 * 1024
+"""Bytes of a body that may be read, or parsed twice, in one step."""
+
+PIECE: Final = 64 * 1024
+"""Bytes of a decoded body that are processed in one step."""
+
+ENCODED_PIECE: Final = 8 * 1024
+"""Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
+
+OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+"""Headers that describe a body as it was sent, not the decoded one."""
+
+QUIET: Final = 300.0
+"""Seconds without a byte after which a stream of notifications counts as broken, as in the SDK's own HTTP client."""
+
+CHALLENGES: Final = frozenset({401, 403, 407})
+"""Statuses to which an auth flow may react by sending the request again."""
+
+
+class BodyTooLong(Exception):
+    """A body exceeds the limit on bytes."""
+
+
+class WatchedRequestBody(httpx2.AsyncByteStream):
+    """The body of a request.
+
+    Attributes:
+        offered: True if the HTTP library read the body, so the request may have taken effect; False again after a
+            challenge for credentials.
+    """
+
+    def __init__(self, inner: httpx2.AsyncByteStream) -> None:
+        self._inner = inner
+        self.offered = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self.offered = True
+        return aiter(self._inner)
+
+    def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
+        """Return True if the request, whose body this is, may have taken effect before an error.
+
+        A connection that could not be made proves nothing about an earlier one: an auth flow may send a request again
+        after any response, and a client of the user's after any error. But an auth flow may also read the body in
+        advance.
+        """
+        return is_sent(request) if isinstance(error, UNREACHED) else self.offered
+
+
+class ExchangeBody(WatchedRequestBody):
+    """The body of a request to the server, which may be answered once it is read."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, request: Exchange) -> None:
+        super().__init__(inner)
+        self._request = request
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._request.sent = True
+        return super().__aiter__()
+
+
+def is_unsent(request: httpx2.Request) -> bool:
+    """Return True if certainly nothing of the body of a request was sent."""
+    return isinstance(request.stream, WatchedRequestBody) and not request.stream.offered
+
+
+def is_sent(request: httpx2.Request) -> bool:
+    """Return True if the body of a request was offered, and not only read in advance by an auth flow."""
+    return isinstance(request.stream, WatchedRequestBody) and request.stream.offered
+
+
+async def note_refusal(response: httpx2.Response) -> None:
+    """Note that a refused request had no effect, whatever its auth flow does next. A response hook."""
+    body = response.request.stream
+    if response.status_code in CHALLENGES and isinstance(body, WatchedRequestBody):
+        body.offered = False
+
+
+@define(eq=False, repr=False)
+class _ResponseBody(httpx2.AsyncByteStream):
+    """The body of a response. Not a generator: older versions of httpx2 leave its end to the garbage collector."""
+
+    _inner: httpx2.AsyncByteStream
+    _chunks: AsyncIterator[bytes] = field(init=False)
+
+    def __aiter__(self) -> Self:
+        self._chunks = aiter(self._inner)
+        return self
+
+    async def __anext__(self) -> bytes:
+        return await anext(self._chunks)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+@define(eq=False, repr=False)
+class WatchedResponseBody(_ResponseBody):
+    """The body of a response, whose end is reported.
+
+    Args:
+        inner: the body.
+        on_end: called when the body ends by itself, with the exception if it broke.
+    """
+
+    _on_end: Callable[[Exception | None], None] = field(kw_only=True)
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await super().__anext__()
+        except StopAsyncIteration:
+            self._on_end(None)
+            raise
+        except Exception as error:
+            self._on_end(error)
+            raise
+
+
+@define(eq=False, repr=False)
+class HeardBody(_ResponseBody):
+    """The body of a response; each piece updates ``Lifeline.heard_at``."""
+
+    _lifeline: Lifeline
+    _reads: Reads | None = None
+
+    async def __anext__(self) -> bytes:
+        chunk = await anext(self._chunks)
+        self._lifeline.heard_at = trio.current_time()
+        if self._reads is not None:
+            self._reads.note_response()
+        return chunk
+
+
+@define(eq=False, repr=False)
+class Reads:
+    """Reads from one connection, and counts how often.
+
+    A server may send a second response right after one that was asked for. If both come in one read, the HTTP library
+    keeps the second in its buffer, where the pool does not see it, and takes it as the response to the next request. No
+    read is needed for it then, and only that shows what it is: a status or a redirect has no id.
+    """
+
+    _read: Callable[..., Awaitable[bytes]]
+    _count: int = field(default=0, init=False)
+    _at_response: int = field(default=-1, init=False)
+
+    async def __call__(self, *args: object, **options: object) -> bytes:
+        data = await self._read(*args, **options)
+        self._count += 1
+        return data
+
+    @property
+    def is_surplus(self) -> bool:
+        """True if nothing was read since the last response, so a new one was not asked for."""
+        return self._count == self._at_response
+
+    def note_response(self) -> None:
+        """Note that a part of a response has come. Not at its end: another request may have the connection then."""
+        self._at_response = self._count
+
+
+def reads_of(response: httpx2.Response) -> Reads | None:
+    """Return what counts the reads of a connection, from its first response on; None if it cannot be known.
+
+    Over HTTP/2 each response names its request.
+    """
+    stream = response.extensions.get("network_stream")
+    if stream is None or response.http_version == "HTTP/2":
+        return None
+    if not isinstance(stream.read, Reads):
+        try:
+            stream.read = Reads(stream.read)
+        except AttributeError:  # a stream of the user's client may have slots
+            return None
+    reads: Reads = stream.read
+    return reads
+
+
+async def refuse_surplus(response: httpx2.Response) -> None:
+    """Refuse a response that was there before its request was sent; its connection is closed. A response hook.
+
+    Raises:
+        httpx2.RemoteProtocolError: it was. What has become of the request is unknown.
+    """
+    if (reads := reads_of(response)) is not None:
+        if reads.is_surplus:
+            raise httpx2.RemoteProtocolError("a response came before the request was sent", request=response.request)
+        reads.note_response()
+
+
+@define(eq=False, repr=False)
+class NotificationBody(_ResponseBody):
+    """The body of a stream of notifications, which breaks after `QUIET` seconds without a byte.
+
+    A proxy or a router may drop a connection without telling this side, and nothing is ever sent over it. All other
+    requests, health checks included, take other connections. So only a new stream shows that the old one was dead.
+    """
+
+    async def __anext__(self) -> bytes:
+        with trio.move_on_after(QUIET):
+            return await super().__anext__()
+        raise httpx2.ReadTimeout(f"no byte came in {QUIET:g} s")
+
+
+class _Sliced(httpx2.AsyncByteStream):
+    """An encoded body in small pieces, with checkpoints in between even if all of it has arrived."""
+
+    def __init__(self, inner: httpx2.AsyncByteStream, size: int, time_slice: TimeSlice) -> None:
+        self._inner = inner
+        self._size = size
+        self._time_slice = time_slice
+        self._pieces = self._cut()
+
+    async def _cut(self) -> AsyncGenerator[bytes, None]:
+        async for chunk in self._inner:
+            for begin in range(0, len(chunk), self._size):
+                await self._time_slice.checkpoint()
+                yield chunk[begin : begin + self._size]
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._pieces
+
+    async def aclose(self) -> None:
+        await self._pieces.aclose()  # older versions of httpx2 would leave that to the garbage collector
+        await self._inner.aclose()
+
+
+async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Decode a body in pieces of up to `PIECE` bytes, and let other tasks run in between.
+
+    Raises:
+        httpx2.DecodingError: the body cannot be decoded, or was encoded more than once. Between two decoders, an
+            unlimited number of bytes could pass in one step.
+    """
+    codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
+    codings = [each for each in codings if each != "identity"]
+    if len(codings) > 1:
+        raise httpx2.DecodingError(f"it was encoded more than once: {plain_text(', '.join(codings), limit=SHOWN)}")
+    time_slice = TimeSlice()
+    size = ENCODED_PIECE if codings else PIECE
+    response.stream = _Sliced(response.stream, size, time_slice)  # type: ignore[arg-type]  # an AsyncClient's are async
+    async with aclosing(response.aiter_bytes()) as decoded:
+        async for data in decoded:
+            for begin in range(0, len(data), PIECE):
+                await time_slice.checkpoint()
+                yield data[begin : begin + PIECE]
+
+
+def is_small(response: httpx2.Response) -> bool:
+    """Return True if a body is certainly small: not encoded, with a length that the HTTP library keeps to."""
+    headers = {name.lower(): value for name, value in response.headers.raw}  # one by one they take ten times as long
+    length = headers.get(b"content-length", b"")
+    return length.isdigit() and int(length) <= SMALL and b"content-encoding" not in headers
+
+
+async def read_body(
+    response: httpx2.Response, limit: int, *, max_values: float = math.inf, small: bool = False
+) -> bytes:
+    """Read a whole body, which is decoded piece by piece unless it `is_small`, and close the response.
+
+    Raises:
+        BodyTooLong: it has more than `limit` bytes. No more than that, and one piece, was held.
+        TooManyValues: it has more than `max_values` values of JSON.
+    """
+    body, counter = bytearray(), ValueCounter()
+
+    def take(piece: bytes) -> None:
+        body.extend(piece)
+        if len(body) > limit:
+            raise BodyTooLong
+        counter.feed(piece)
+        if counter.values > max_values:
+            raise TooManyValues
+
+    try:
+        if small:
+            take(await response.aread())
+        else:
+            async with aclosing(pieces_of(response)) as pieces:
+                async for piece in pieces:
+                    take(piece)
+    finally:
+        await response.aclose()
+    return bytes(body)
+
+
+async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
+    """Read a short body; return it and the MCP error in it. A body that is long, broken or slow counts as empty."""
+    body = b""
+    try:
+        with trio.move_on_after(SHORT_WAIT):
+            body = await read_body(response, SHORT)
+    except (BodyTooLong, httpx2.HTTPError):
+        return b"", None
+    return body, error_in(body) if media_type(response) == "application/json" else None
+
+
+def hang_up(response: httpx2.Response) -> None:
+    """Let no other request use the connection of a response, because what is left on it may be a response too.
+
+    Over HTTP/2 each response has a stream of its own, and other requests use the same connection.
+    """
+    stream = response.extensions.get("network_stream")
+    sock = None if stream is None or response.http_version == "HTTP/2" else stream.get_extra_info("socket")
+    if sock is not None:
+        with suppress(OSError):  # it is closed already
+            sock.shutdown(socket.SHUT_RDWR)  # the pool drops an idle connection that can be read
+
+
+def media_type(response: httpx2.Response) -> str:
+    """Return the ``Content-Type`` of a response in lower case, without parameters."""
+    kind: str = response.headers.get("content-type", "")
+    return kind.partition(";")[0].strip().lower()
+
+
+# --- Parse server-sent events, and enforce limits while an event is still arriving ------------------------------------
+
+# httpx2 and the SDK parse event streams too, but one step of theirs may take any time: with chunks of a few bytes each,
+# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces. For the SDK
+# the events are serialized again, each of them complete and within the limits.
+
+
+MAX_FIELD: Final = 16 * 1024
+"""Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
+
+LINES: Final = 1024
+"""Bytes that are split into lines in one step if lines are short: each byte may be a line."""
+
+FEW: Final = 64
+"""Maximum lines of a piece that is split in one step. A message of any length is one line."""
+
+
+MAX_RETRY: Final = 60_000
+"""Maximum milliseconds until a stream is opened again, whatever its ``retry`` fields say: a server that asks for a week
+must not keep a caller for a week."""
+
+DATA: Final = b"data:"
+
+MARK: Final = "\ufeff".encode()
+"""The byte order mark, with which a stream may begin."""
+
+
+class TooMuch(httpx2.SSEError):
+    """An event exceeds a limit.
+
+    Attributes:
+        data: the excerpt of its data that is kept.
+    """
+
+    def __init__(self, data: LongLine) -> None:
+        super().__init__(f"an event has too many {data.excess}")
+        self.data = data
+
+
+@frozen
+class Event:
+    """One event, as it was sent.
+
+    Attributes:
+        name: its type.
+        data: its data.
+        id: its id; None if it has none.
+        retry: its ``retry`` field, at most `MAX_RETRY`; None if it has none that is valid.
+        skipped: an excerpt of data that exceeds a limit; then `data` is empty.
+        unpaced: the number of bytes that arrived with it and have caused no pause yet.
+    """
+
+    name: bytes = b"message"
+    data: bytes = b""
+    id: bytes | None = None
+    retry: bytes | None = None
+    skipped: LongLine | None = None
+    unpaced: int = field(default=0, eq=False)
+
+    def written(self) -> bytes:
+        """Serialize the event as a server does."""
+        fields = [(b"id", self.id), (b"retry", self.retry), (b"event", self.name)]
+        lines = [b"%s: %s\n" % (name, value) for name, value in fields if value is not None]
+        data = [DATA + b" " + line + b"\n" for line in self.data.split(b"\n")]
+        return b"".join([*lines, *data, b"\n"])
+
+
+class EventParser:
+    """Splits a stream of bytes into events and looks at each byte once.
+
+    Args:
+        max_bytes: the maximum size of the data of one event.
+        max_values: the maximum number of JSON values in it.
+
+    Attributes:
+        partial: the data that is still arriving; None if the event has no data yet.
+    """
+
+    def __init__(self, max_bytes: float, max_values: float) -> None:
+        self._max_bytes = max_bytes
+        self._max_values = max_values
+        self._line = bytearray()
+        self._in_data = False
+        self._after_return = False
+        self._at_start = True
+        self._begin_event()
+
+    @property
+    def begun(self) -> bool:
+        """True if a part of the next event has arrived."""
+        return bool(self._fields) or self.partial is not None
+
+    def _begin_event(self) -> None:
+        self._fields: dict[bytes, bytes] = {}
+        self.partial: PartialMessage | None = None
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Take the next bytes of the stream, which may begin and end anywhere; yield the events that they complete."""
+        if not piece:
+            return
+        if self._after_return:
+            piece = piece.removeprefix(b"\n")
+        self._after_return = piece.endswith(b"\r")
+        if b"\r" in piece:
+            piece = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        first, *others = piece.split(b"\n")
+        self._take(first)
+        for part in others:
+            if self._end_line():
+                yield self._event()
+            self._take(part)
+
+    def _take(self, part: bytes) -> None:
+        """Take a part of a line."""
+        if self._in_data and self.partial is not None:
+            self.partial.append(part)
+        elif len(self._line) < MAX_FIELD:
+            self._line += part
+            if self._at_start and self._line.startswith(MARK):
+                self._at_start = False
+                del self._line[: len(MARK)]
+            if self._line.startswith(DATA) and len(self._line) > len(DATA):
+                self._in_data = True
+                self._begin_data().append(bytes(self._line[len(DATA) :]).removeprefix(b" "))
+
+    def _end_line(self) -> bool:
+        """End a line; return True if an event ends with it."""
+        line, self._line = bytes(self._line), bytearray()
+        self._at_start = False
+        if self._in_data:
+            self._in_data = False
+            return False
+        if not line:
+            return self.begun
+        name, _, value = line.partition(b":")
+        if name == b"data":
+            self._begin_data()
+        elif name in (b"event", b"id"):
+            self._fields[name] = value.removeprefix(b" ")
+        elif name == b"retry" and (retry := _milliseconds(value.removeprefix(b" "))) is not None:
+            self._fields[name] = retry
+        return False
+
+    def _begin_data(self) -> PartialMessage:
+        if self.partial is None:
+            self.partial = PartialMessage(self._max_bytes, self._max_values)
+        else:
+            self.partial.append(b"\n")
+        return self.partial
+
+    def _event(self) -> Event:
+        data = b"" if self.partial is None else self.partial.value
+        event = Event(
+            self._fields.get(b"event") or b"message",
+            data if isinstance(data, bytes) else b"",
+            self._fields.get(b"id"),
+            self._fields.get(b"retry"),
+            data if isinstance(data, LongLine) else None,
+        )
+        self._begin_event()
+        return event
+
+
+def _milliseconds(value: bytes) -> bytes | None:
+    """Return a valid ``retry`` field, clamped; None for any other. The SDK would sleep for a negative time."""
+    if not value.isdigit():
+        return None
+    digits = value.lstrip(b"0")  # int() refuses thousands of digits
+    return b"%d" % MAX_RETRY if len(digits) > len(str(MAX_RETRY)) else b"%d" % min(int(digits or b"0"), MAX_RETRY)
+
+
+def _parts(piece: bytes) -> Iterator[bytes]:
+    """Cut a piece of a stream into parts that each take a short step."""
+    size = LINES if piece.count(b"\n") + piece.count(b"\r") > FEW else PIECE
+    for begin in range(0, len(piece), size):
+        yield piece[begin : begin + size]
+
+
+async def read_events(
+    response: httpx2.Response,
+    limits: MessageLimits,
+    pace: ReadingPace,
+    *,
+    is_expected: Callable[[Excerpt], bool] = lambda _: False,
+    skipped: int = SKIPPED,
+) -> AsyncGenerator[Event, None]:
+    """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
+
+    Lines without an event, such as comments, slow the reading down (see ``_pace``). So does a long unsolicited event
+    while it arrives.
+
+    Args:
+        response: the response to read.
+        limits: the limits of each event.
+        pace: the reading speed of the connection.
+        is_expected: returns True if a long event, judged by its beginning, may be an awaited response.
+        skipped: the maximum size of an event over a limit, as a multiple of the limit. It is read because its end may
+            contain the id of the request.
+
+    Raises:
+        TooMuch: an event exceeds that size.
+    """
+    parser, time_slice, size = EventParser(limits.bytes, limits.values), TimeSlice(), 0
+    async with aclosing(pieces_of(response)) as pieces:
+        async for piece in pieces:
+            for part in _parts(piece):
+                await time_slice.checkpoint()
+                began, idle, size = trio.current_time(), True, size + len(part)
+                for event in parser.feed(part):
+                    idle = False
+                    yield evolve(event, unpaced=size)
+                    size = 0
+                    await time_slice.checkpoint()
+                if idle and not parser.begun:
+                    await trio.sleep(pace.wasted(trio.current_time() - began) or 0)
+                elif (partial := parser.partial) and partial.coming and not is_expected(partial.coming):
+                    await trio.sleep(pace.unasked_part(trio.current_time(), size))
+                    size = 0
+                if parser.partial and (long := parser.partial.skipped) and long.size > skipped * limits.bytes:
+                    raise TooMuch(long)

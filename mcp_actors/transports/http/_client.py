@@ -1,0 +1,269 @@
+"""Create the HTTP client of one connection from its configuration."""
+
+from __future__ import annotations
+
+import math
+import os
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from http.cookiejar import Cookie
+from typing import TYPE_CHECKING, Final
+from urllib.request import proxy_bypass
+
+import httpx2
+import trio
+
+from ... import auth
+from ..._errors import ConnectFailed
+from ..._text import own_shortage, shortage_of
+from ...config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
+from .._credentials import Credentials, Masker, Renewal, resolve_credentials
+from .._link import Certificates
+from ._bodies import note_refusal, refuse_surplus
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig
+
+TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
+"""Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
+of requests are for that."""
+
+LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
+"""The default timeout of httpx2, which would end every call that takes longer. So it is replaced by `TIMEOUT`."""
+
+MIN_CONNECTIONS: Final = 50
+"""Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
+
+SPARE_CONNECTIONS: Final = 4
+"""Connections beyond one per request in flight: the notification stream, a probe, a cancellation, the end of the
+session."""
+
+KEEPALIVE: Final = 60.0
+"""Seconds that an unused connection is kept, where that cannot be configured."""
+
+KEPT: Final = 20
+"""Maximum of unused connections that are kept, as the HTTP library's default. It looks at all of them twice for each
+request: after a burst of calls, 64 of them would make each later call take twice as long."""
+
+MAX_COOKIES: Final = 50
+"""Maximum of cookies of one connection. All of them are sent with each request."""
+
+MAX_COOKIE_BYTES: Final = 8 * 1024
+"""Maximum size of their names and values. Many servers refuse a request with longer headers."""
+
+
+def real_url(transport: Http | Sse) -> str:
+    """Return the URL for requests: without the user and password, which are sent as a header, and the fragment."""
+    return str(httpx2.URL(transport.url).copy_with(userinfo=b"", fragment=None))
+
+
+async def make_client(
+    config: ServerConfig, transport: Http | Sse, masker: Masker, certificates: Certificates
+) -> httpx2.AsyncClient:
+    """Create the client of one connection. The caller closes it.
+
+    **Cancellation**: leaves nothing behind.
+
+    Raises:
+        ConnectFailed: a credential cannot be resolved, `http_client` fails, or the certificates or proxies that the
+            environment names cannot be used.
+    """
+    credentials = Credentials(config.name, transport, masker, config.connect_timeout or math.inf)
+    headers = await credentials.resolve()
+    masker.add("<url>", transport.url, own_url=True)
+    given = transport.auth
+    if isinstance(transport, Http) and transport.http_client is not None:
+        client = _call_factory(config.name, transport.http_client)
+    else:
+        # In a thread, because reading the certificates takes about 25 ms.
+        try:
+            client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if (shortage := own_shortage(error)) is None:
+                raise
+            reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
+            raise _failed(config.name, reason) from error
+    client.headers.update(headers)
+    client.event_hooks["response"] += [refuse_surplus, note_refusal]  # in this order: a surplus refusal proves nothing
+    client.event_hooks["response"].append(partial(_forget_cookies, client))
+    url = httpx2.URL(transport.url)
+    if url.userinfo:
+        client.auth = httpx2.BasicAuth(url.username, url.password)
+    elif (oauth := oauth_of(config, transport)) is not None:
+        client.auth = auth.OAuthTokens(config.name, await exchange_of(config.name, transport, oauth, client, masker))
+    elif is_auth_flow(given):
+        client.auth = given
+    elif client.auth is None and credentials.renewable:
+        client.auth = Renewal(client, credentials, headers)
+    if is_auth_flow(given) or (isinstance(transport, Http) and transport.http_client is not None):
+        client.event_hooks["response"].append(partial(_note_token, masker))
+    return client
+
+
+@asynccontextmanager
+async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
+    """Let a refresh of the token get its answer before a client is closed: it belongs to no task of the connection."""
+    try:
+        yield
+    finally:
+        # The class is imported when the first client needs it.
+        if "OAuthTokens" in vars(auth) and isinstance(client.auth, auth.OAuthTokens):
+            await client.auth.finish()
+
+
+def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
+    """Return how to sign in to a server; None if it has other credentials, or none and no file names it."""
+    if transport.auth is not None:
+        return transport.auth if isinstance(transport.auth, OAuth) else None
+    named = any(name.lower() == "authorization" for name in transport.headers) or httpx2.URL(transport.url).userinfo
+    return None if named or config.source is None else OAuth(optional=True)
+
+
+async def exchange_of(
+    server: str, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
+) -> auth.Exchange:
+    """Return what talks to the authorization server of a server.
+
+    Raises:
+        ConnectFailed: the client secret cannot be resolved.
+    """
+    secret = None
+    if oauth.client_secret is not None:
+        secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
+        masker.add("<auth.client_secret>", secret)
+    return auth.Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
+
+
+async def _forget_cookies(client: httpx2.AsyncClient, response: httpx2.Response) -> None:
+    """Drop the oldest cookies beyond the limits. A response hook."""
+    if "set-cookie" not in response.headers:
+        return
+    jar = client.cookies.jar
+    cookies = list(jar)
+    size = sum(map(_size_of, cookies))
+    first = 0
+    while len(cookies) - first > MAX_COOKIES or size > MAX_COOKIE_BYTES:
+        size -= _size_of(cookies[first])
+        first += 1
+    jar.clear()  # a jar keeps the path of a cookie that has expired or was dropped
+    for cookie in cookies[first:]:
+        jar.set_cookie(cookie)
+
+
+def _size_of(cookie: Cookie) -> int:
+    return len(cookie.name) + len(cookie.value or "") + len(cookie.path)
+
+
+async def _note_token(masker: Masker, response: httpx2.Response) -> None:
+    """Mask a token that is known only when it is sent. A response hook."""
+    if sent := response.request.headers.get("authorization"):
+        masker.add_recent("<auth>", sent)
+
+
+def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> httpx2.AsyncClient:
+    try:
+        client: object = factory()
+    except Exception as error:
+        # Not hopeless: the function may succeed next time.
+        raise _failed(server, f"http_client raised {type(error).__name__}; see the cause of this error") from error
+    if not isinstance(client, httpx2.AsyncClient):
+        raise _hopeless(server, f"http_client returned {type(client).__name__!r}; return an httpx2.AsyncClient")
+    if client.is_closed:
+        raise _hopeless(server, "http_client returned a closed client; create a new one in each call")
+    if client.timeout == LIBRARY_TIMEOUT:
+        client.timeout = TIMEOUT
+    return client
+
+
+def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certificates) -> httpx2.AsyncClient:
+    """Create a client as configured. Blocks."""
+    try:
+        verify = context_of(config.name, transport, certificates)
+        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it, nor
+        # for that of an authorization server: where the server is not on this machine, only the issuer may be.
+        here = is_loopback(httpx2.URL(transport.url).host)
+        oauth = oauth_of(config, transport)
+        issuer = httpx2.URL((oauth and oauth.issuer) or "").host
+        direct = {f"all://[{issuer}]" if ":" in issuer else f"all://{issuer}": None} if is_loopback(issuer) else {}
+        limits = limits_of(config, transport)
+        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here, mounts=direct)
+    except ConnectFailed:
+        raise
+    except Exception as error:
+        if shortage := shortage_of(error):
+            remedy = _remedy_of(error)
+            raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); {remedy}") from error
+        # Not the text of the error: it may contain the URL of a proxy with its password. That of an ImportError names
+        # the package that a proxy needs.
+        shown = f": {error}" if isinstance(error, ImportError) else ""
+        reason = f"the HTTP client cannot be created ({type(error).__name__}{shown})"
+        remedy = "check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables of the environment"
+        raise _hopeless(config.name, f"{reason}; {remedy}") from error
+
+
+def proxy_variable(transport: Http | Sse) -> str:
+    """Return the environment variable with the proxy through which a server is reached; empty if there is none."""
+    url = httpx2.URL(transport.url)
+    own = isinstance(transport, Http) and transport.http_client is not None
+    if own or is_loopback(url.host) or proxy_bypass(url.host):
+        return ""
+    names = (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
+    return next((name for name in names if os.environ.get(name)), "")
+
+
+def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
+    """Return the maximum number of connections, and how long an unused one is kept."""
+    limit, keepalive = None, KEEPALIVE
+    if isinstance(transport, Http):
+        limit, keepalive = transport.max_connections, transport.keepalive
+    limit = limit or max(MIN_CONNECTIONS, config.max_in_flight + SPARE_CONNECTIONS)
+    return httpx2.Limits(max_connections=limit, max_keepalive_connections=KEPT, keepalive_expiry=keepalive)
+
+
+def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:
+    """Return the maximum number of connections to a server; None if the client belongs to the user."""
+    if not isinstance(transport, Http) or transport.http_client is not None:
+        return None
+    return limits_of(config, transport).max_connections
+
+
+def context_of(server: str, transport: Http | Sse, certificates: Certificates) -> ssl.SSLContext:
+    """Return the TLS settings that check the server's certificate. Blocks on files.
+
+    Raises:
+        ConnectFailed: the configured file cannot be used.
+    """
+    verify = transport.verify if isinstance(transport, Http) else None
+    if isinstance(verify, str):
+        return _read_certificates(server, verify)
+    if isinstance(verify, ssl.SSLContext):
+        return verify
+    return httpx2.create_ssl_context(verify=False) if verify is False else certificates.context()
+
+
+def _read_certificates(server: str, path: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=path)
+    except OSError as error:
+        if shortage := shortage_of(error):
+            raise _failed(server, f"verify={path!r} cannot be read ({shortage}); {_remedy_of(error)}") from error
+        reason = error.strerror or type(error).__name__
+        remedy = "set it to the path of a PEM file of CA certificates"
+        raise _hopeless(server, f"verify={path!r} cannot be used ({reason}); {remedy}") from error
+
+
+def _remedy_of(error: Exception) -> str:
+    shortage = own_shortage(error)
+    return "try again later" if shortage is None else shortage.remedy
+
+
+def _hopeless(server: str, reason: str) -> ConnectFailed:
+    error = _failed(server, reason)
+    error.hopeless = True
+    return error
+
+
+def _failed(server: str, reason: str) -> ConnectFailed:
+    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="configure")

@@ -1,0 +1,439 @@
+"""Build the errors for failed HTTP requests.
+
+Pure functions of data. An error names the server and its URL, what happened, and what to do. Text from the server and
+from the HTTP library is masked first; see `_masker`.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Final, TypeAlias, TypeVar
+
+import httpx2
+from attrs import field, frozen
+from mcp import MCPError
+from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
+
+from ..._collapse import caused_by
+from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
+from ..._text import Shortage, own_shortage, plain_text
+from .._credentials import Masked, Masker
+from .._exchange import SHOWN
+from .._link import MAY_HAVE_ACTED, ConnectionOver
+from .._messages import alone, parse_json, to_message
+from .._request_table import comparable_id
+
+# --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
+
+# Everything in a request (headers, credentials, body) was configured for one origin, so it is sent to no other. A
+# redirect that would drop the body of a message is not followed either.
+
+
+MAX_REDIRECTS: Final = 5
+"""Maximum of redirects of one request, all within the origin. More are a loop."""
+
+Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
+
+
+def next_request_within_origin(response: httpx2.Response) -> httpx2.Request | None:
+    """Return the request that follows a redirect; None if it may not be sent, or if this is not a redirect."""
+    following, sent = response.next_request, response.request
+    if following is None or following.method != sent.method or not _same_origin(sent.url, following.url):
+        return None
+    # A user in the location would be sent as credentials. One of the configured URL is kept by a relative location.
+    return following if following.url.userinfo in (b"", sent.url.userinfo) else None
+
+
+def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
+    """Return True if two URLs have one origin, or if the second is the first over TLS, both at the default ports."""
+    if one.host != other.host:
+        return False
+    upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", None, "https", None)
+    return upgraded or (one.scheme, one.port) == (other.scheme, other.port)
+
+
+UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
+"""No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
+
+OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
+"""Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
+error. With any other status an MCP error in the body is the server's response."""
+
+OF_A_REQUEST: Final = frozenset({400, 404})
+"""Statuses that concern one request, if its URL has answered others."""
+
+MAX_RETRY_AFTER: Final = 3600.0
+"""Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
+
+_REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
+_REMEDIES: Final = {
+    400: _REMEDY_URL,
+    401: "check the credentials",
+    403: "check what the credentials allow",
+    404: "check the path of the URL",
+    405: "check the path of the URL",
+    406: _REMEDY_URL,
+    407: "set the credentials of the proxy in the proxy variables of the environment",
+    413: "send less data in one request",
+    415: _REMEDY_URL,
+    429: "send fewer requests at a time",
+}
+REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
+_REMEDY_NO_TOKEN: Final = (
+    "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
+    "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
+)
+_REMEDY_REQUEST: Final = (
+    "it has answered other requests, so check the arguments of this one, and the rules of any gateway before the server"
+)
+_REMEDY_TWO_SESSIONS: Final = (
+    "it refused this request, and a ping, on two sessions in a row; if it has several instances, turn on sticky "
+    "sessions at the load balancer, else check what this request does to its session"
+)
+_REMEDY_OTHER: Final = "check the documentation of the server for this status"
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it is not valid.
+
+    Args:
+        value: the header: a number of seconds, or a date. None if it was not sent.
+        now: the current time, with its zone.
+    """
+    if value is None:
+        return None
+    text = value.strip()
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        seconds = float(text)
+    else:
+        try:
+            date = parsedate_to_datetime(text)
+        except (ValueError, OverflowError):
+            return None
+        seconds = (date if date.tzinfo is not None else date.replace(tzinfo=UTC)).timestamp() - now.timestamp()
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
+
+
+class NoAnswer(Exception):
+    """A body is not the response to a request."""
+
+
+class WrongId(httpx2.SSEError):
+    """An answer is to another request, or to none. In a stream of events, it ends the stream."""
+
+
+def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
+    """Give an answer the id of its request, as it was sent.
+
+    A connection that carries a second response, or a proxy that mixes up responses, would give a caller the result of
+    another call, and only the id shows that.
+
+    Raises:
+        WrongId: the answer is not to this request. The text follows the URL of the server.
+    """
+    if answer.id is None:
+        raise WrongId(f"the response is an error without an id, so not to request {request!r}")
+    if comparable_id(answer.id) != comparable_id(request):
+        raise WrongId(f"the response is to request {plain_text(repr(answer.id), limit=SHOWN)}, not to {request!r}")
+    answer.id = request
+
+
+def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError:
+    """Return the response in a body; an error without an id counts as the response to this request.
+
+    Raises:
+        NoAnswer: it is something else. The text follows the URL of the server.
+        WrongId: it is the response to another request.
+    """
+    try:
+        value = alone(parse_json(body))
+        if type(value) is dict and "error" in value:
+            value.setdefault("id", None)  # the server refused the request before it had parsed it
+        message = to_message(value)
+    except ValueError:
+        raise NoAnswer("the response is not an MCP message" if body.strip() else "the response is empty") from None
+    if not isinstance(message, JSONRPCResponse | JSONRPCError):
+        raise NoAnswer("the body is an MCP message, but not a response")
+    if isinstance(message, JSONRPCError) and message.id is None:
+        message.id = request
+    check_id(message, request)
+    return message
+
+
+def error_in(body: bytes) -> MCPError | None:
+    """Return the MCP error in the body of an error status; None if it has no such error.
+
+    It may have no ``id``, because servers refuse requests before they have parsed them.
+    """
+    try:
+        value = alone(parse_json(body))
+        message = to_message({"id": None, **value} if isinstance(value, dict) else value)
+    except ValueError:
+        return None
+    if not isinstance(message, JSONRPCError):
+        return None
+    return MCPError(message.error.code, message.error.message, message.error.data)
+
+
+def check_refusal(body: bytes, request: RequestId) -> None:
+    """Check the id of an MCP error in the body of an error status.
+
+    A text, such as ``"server-error"``, counts as no id: older servers of the Python SDK send it in place of null, and
+    no request that could be mistaken for this one has such an id.
+
+    Raises:
+        WrongId: the error is the response to another request.
+    """
+    refusal = alone(parse_json(body))
+    request_id = comparable_id(refusal.get("id")) if isinstance(refusal, dict) else None
+    if isinstance(request_id, int) and request_id != comparable_id(request):
+        raise WrongId(f"the response is to request {request_id}, not to {request!r}")
+
+
+def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
+    """Return True if an error is about this request, and not about one that its auth flow sent elsewhere."""
+    try:
+        return (error.request.method, error.request.url) == (request.method, request.url)
+    except RuntimeError:  # httpx2 raises it for an error without a request
+        return False
+
+
+E = TypeVar("E", bound=BaseException)
+
+
+@frozen
+class HttpFailures:
+    """Builds the errors about one server.
+
+    Args:
+        server: the name of the server.
+        url: its URL, without credentials.
+        masker: masks its credentials in text from the server.
+        credentials: the sources of its credentials, without any value.
+        proxy: the environment variable with the proxy through which it is reached; empty for none.
+    """
+
+    server: str
+    url: str
+    masker: Masker = field(factory=Masker)
+    credentials: str = ""
+    proxy: str = ""
+
+    def status(
+        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, *, remedy: str | None = None
+    ) -> HttpStatusError:
+        """Return the error for a response with an error status.
+
+        Args:
+            response: the response.
+            now: the current time, with its zone.
+            body: the MCP error in it, if any.
+            remedy: the remedy; None for the one that fits the status.
+        """
+        status = response.status_code
+        wait = retry_after(response.headers.get("retry-after"), now)
+        cause = self._kept(body)
+        reason = _title(status) + (f" ({plain_text(str(cause))})" if cause is not None else "")
+        error = HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {reason}; {remedy or self._remedy(response, wait)}",
+            server=self.server,
+            status=status,
+            retry_after=wait,
+        )
+        return caused_by(error, cause)
+
+    def _remedy(self, response: httpx2.Response, wait: float | None) -> str:
+        status = response.status_code
+        if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
+            return _REMEDY_NO_TOKEN
+        if status == HTTPStatus.UNAUTHORIZED and self.credentials:
+            return f"check the credentials ({self.credentials}), then restart the server"
+        remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+        return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
+
+    def redirected(self, response: httpx2.Response) -> HttpStatusError:
+        """Return the error for a redirect to a place where a request with credentials must not follow."""
+        assert response.next_request is not None
+        target = self._shown(response.next_request.url)
+        reason = "it is another origin, or would drop the body of the request"
+        remedy = "configure that URL if you trust it"
+        if next_request_within_origin(response) is not None:
+            reason, remedy = f"redirects go on after {MAX_REDIRECTS}, probably in a loop", REMEDY_SERVER
+        return HttpStatusError(
+            f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {target}, which was "
+            f"not followed ({reason}); {remedy}",
+            server=self.server,
+            status=response.status_code,
+        )
+
+    def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
+        """Return the error for a request that was sent and will get no response."""
+        lost = ConnectionLost(
+            f"server {self.server!r}: {self.url}: {what}{MAY_HAVE_ACTED}",
+            server=self.server,
+        )
+        return caused_by(lost, self._kept(cause))
+
+    def misdirected(self, reason: WrongId) -> ConnectionLost:
+        """Return the error for a response to another request."""
+        return self.lost(f"{self.masker(str(reason))}; {REMEDY_SERVER}")
+
+    def no_answer(self, what: str) -> ConnectionLost:
+        """Return the error for a response that is not MCP."""
+        return self.lost(f"{self.masker(what)}; {_REMEDY_URL}")
+
+    def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
+        """Return the `ServerError` or `ConnectionOver` for an exception that a request raised.
+
+        Args:
+            error: the exception. A `ServerError` or `ConnectionOver` is returned unchanged.
+            request: the request.
+            sent: True if it may have taken effect before.
+        """
+        if isinstance(error, ServerError | ConnectionOver):
+            return error
+        if not sent and (shortage := own_shortage(error)) is not None:
+            return self.short(error, shortage)
+        if isinstance(error, UNREACHED) and is_about(error, request) and not sent:
+            return self.unreached(error)
+        return self.broken(error) if sent else self.not_sent(error)
+
+    def short(self, cause: Exception, shortage: Shortage) -> ServerError:
+        """Return the error for a request that a shortage on this side has prevented. It says nothing about a server."""
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request was not sent, because of a shortage in this program "
+            f"({shortage.what}); {shortage.remedy}",
+            server=self.server,
+        )
+        return caused_by(error, self._kept(cause))
+
+    def broken(self, cause: Exception) -> ConnectionLost:
+        """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
+        shortage = own_shortage(cause)
+        remedy = REMEDY_SERVER if shortage is None else shortage.remedy
+        return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
+
+    def not_sent(self, cause: Exception) -> ServerError:
+        """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
+        where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
+        error = ServerError(
+            f"server {self.server!r}: {self.url}: the request failed before it took effect ({self._described(cause)}); "
+            f"check the {where}",
+            server=self.server,
+        )
+        return caused_by(error, self._kept(cause))
+
+    def too_large(self, reason: str) -> LimitExceeded:
+        """Return the error for a message over a limit; see `MessageLimits` for the reason."""
+        return LimitExceeded(f"server {self.server!r}: {self.url}: {reason}", server=self.server)
+
+    def unreached(self, cause: Exception) -> ConnectionOver:
+        """Return the error for a connection that could not be made."""
+        root = _system_error(cause)
+        if isinstance(root, ssl.SSLCertVerificationError):
+            remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
+        elif isinstance(root, ssl.SSLError):
+            remedy = "check whether this port speaks https or only http"
+        elif self.proxy:
+            remedy = "check that proxy, or add the host of the URL to NO_PROXY"
+        elif isinstance(root, socket.gaierror):
+            remedy = "check the host name"
+        else:
+            remedy = "check that the server is running"
+        way = f" through the proxy in {self.proxy}" if self.proxy else ""
+        what = f"could not connect to {self.url}{way} ({self._described(cause)}); {remedy}"
+        return caused_by(ConnectionOver(what), self._kept(cause))
+
+    def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+        """Like `status`, for a server that has answered other requests over this connection."""
+        remedy = _REMEDY_REQUEST if response.status_code in OF_A_REQUEST else None
+        return self.status(response, now, body, remedy=remedy)
+
+    def forgotten(
+        self, cause: MCPError | None, response: httpx2.Response | None = None, now: datetime | None = None
+    ) -> ConnectionOver:
+        """Return the error for a session that the server does not know.
+
+        Args:
+            cause: the MCP error in the refusal, if any.
+            response: the refusal of a request; None if it was not about a request.
+            now: the current time, with its zone.
+        """
+        what = (
+            f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
+            "request to another instance; if this repeats, turn on sticky sessions there"
+        )
+        refusal = None
+        if response is not None and now is not None:
+            refusal = self.status(response, now, cause, remedy=_REMEDY_TWO_SESSIONS)
+        return caused_by(ConnectionOver(what, refusal=refusal), self._kept(cause))
+
+    def ended(self, cause: Exception | None = None) -> ConnectionOver:
+        """Return the error for the end of the event stream that carries all messages of the server."""
+        how = f"broke ({self._described(cause)})" if cause is not None else "ended"
+        what = f"the event stream of {self.url} {how}; {REMEDY_SERVER}"
+        return caused_by(ConnectionOver(what), self._kept(cause))
+
+    def no_stream(self, kind: str) -> ServerError:
+        """Return the error for a response of another content type than an event stream."""
+        found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
+        return ServerError(
+            f"server {self.server!r}: {self.url} answered with {found!r}, which is not an event stream; "
+            "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE",
+            server=self.server,
+        )
+
+    def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
+        """Return the error for an event stream that names an endpoint at another origin."""
+        return ServerError(
+            f"server {self.server!r}: {self.url} wants messages sent to another origin ({self._shown(endpoint)}), "
+            "which is refused to protect the credentials; correct the base URL that the server announces",
+            server=self.server,
+        )
+
+    def _kept(self, cause: E | None) -> E | Masked | None:
+        return None if cause is None else self.masker.clean(cause)
+
+    def _described(self, cause: BaseException) -> str:
+        return describe(cause, self.masker)
+
+    def _shown(self, url: httpx2.URL) -> str:
+        """Return a URL that the server sent, as an error may show it."""
+        return plain_text(self.masker(str(url.copy_with(userinfo=b"", query=None, fragment=None))))
+
+
+def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
+    """Return the class of a foreign exception, and its text unless that may contain a header or a URL."""
+    text = ""
+    harmless = httpx2.TransportError | httpx2.DecodingError
+    if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):
+        text = str(error) or str(_system_error(error) or "")
+    return f"{type(error).__name__}: {plain_text(mask(text))}" if text else type(error).__name__
+
+
+def _system_error(error: BaseException) -> OSError | None:
+    """Return the innermost error of the operating system or of TLS among the causes of an exception."""
+    found, seen = None, error.__cause__ or error.__context__
+    while seen is not None:
+        found = seen if isinstance(seen, OSError) else found
+        seen = seen.__cause__ or seen.__context__
+    return found
+
+
+def _title(status: int) -> str:
+    try:
+        return f"{status} {HTTPStatus(status).phrase}"
+    except ValueError:
+        return f"status {status}"
+
+
+def _wants_token(response: httpx2.Response) -> bool:
+    """Return True if a 401 asks for a bearer token and the request had no credentials."""
+    challenge = response.headers.get("www-authenticate", "")
+    return "bearer" in challenge.lower() and "authorization" not in response.request.headers

@@ -1,0 +1,450 @@
+"""The base of links over HTTP: a task that owns the client.
+
+Ownership: the owner task of the actor enters `open_link_over_http` and leaves it. In between, a background task of the
+link owns the HTTP client and the SDK's transport: it enters both, waits until the link is left, and leaves both. The
+SDK reacts to some errors by cancelling everything around it. In a task of its own that ends only this task: the session
+reads the end of its stream, and the owner task is not cancelled.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import anyio
+import httpx2
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+
+from ..._collapse import leaves
+from ..._errors import LimitExceeded
+from ..._foreign import Log
+from ..._tasks import Background, open_background
+from ..._text import measured, own_shortage
+from ...config import Http, Sse
+from .._credentials import Masker, discreet, install_filters, named_credentials
+from .._exchange import HELD_BYTES, ServerRequests
+from .._link import Certificates, Lifeline, Link
+from .._messages import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, Bucket, ReadingPace
+from ._bodies import HeardBody, is_sent, is_unsent, read_short, reads_of
+from ._client import bound_on_connections, finish_refresh, make_client, proxy_variable
+from ._failures import (
+    MAX_REDIRECTS,
+    UNREACHED,
+    HttpFailures,
+    Send,
+    check_refusal,
+    describe,
+    is_about,
+    next_request_within_origin,
+)
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig
+
+
+Configured = TypeVar("Configured", Http, Sse)
+
+
+CLOSING: Final = 0.9
+"""The part of ``stop_timeout`` in which a server may react to the end of a session. The rest is for what follows: the
+actor has as much time in all, and is killed after that."""
+
+
+class HttpLink(Link, ABC, Generic[Configured]):
+    """A link to an HTTP endpoint."""
+
+    _background: Background
+    """Runs the tasks that use the client. They end before it is closed, because it would not close what they open."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        transport: Configured,
+        client: httpx2.AsyncClient,
+        on_lost: Callable[[], None],
+        masker: Masker,
+    ) -> None:
+        super().__init__(Lifeline(on_lost), masker)
+        self.endpoint: str = transport.display_url
+        self.max_connections: int | None = bound_on_connections(config, transport)
+        self._name = config.name
+        self._stop_timeout = config.stop_timeout
+        self._max_values = config.limits.max_message_values
+        self._pace = ReadingPace(config.limits.max_notifications)
+        self._answers = Bucket(ANSWERS_AT_ONCE, ANSWERS_A_SECOND)
+        self._requests = ServerRequests(config.name, config.limits.max_requests)
+        self._transport: Configured = transport
+        self._client = client
+        client.event_hooks["response"].append(self._hear)
+        self._failures = HttpFailures(
+            config.name, transport.display_url, masker, named_credentials(transport), proxy_variable(transport)
+        )
+        self._opened = trio.Event()
+        self._left = trio.Event()
+        self._ended = trio.Event()
+
+    @property
+    def configured_url(self) -> str:
+        """The URL as it is configured, credentials included."""
+        return self._transport.url
+
+    def __repr__(self) -> str:
+        state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
+        return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
+
+    def admit(self, message: JSONRPCMessage) -> None:
+        """Count a message of the server before the session sees it, and mask an error.
+
+        Raises:
+            anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
+        """
+        self.masker.mask_error(message)
+        size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
+        try:
+            self._requests.receive(message, size, trio.current_time())
+        except LimitExceeded as exceeded:
+            self._lifeline.lose(exceeded)
+            raise anyio.EndOfStream from None
+
+    async def wait_turn(self, message: JSONRPCMessage) -> None:
+        """Wait until a message may be sent, if it answers the server: it may have sent hundreds of requests at once."""
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and (wait := self._answers.take(trio.current_time())):
+            await trio.sleep(wait)
+
+    async def _hear(self, response: httpx2.Response) -> None:
+        """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""
+        self._lifeline.heard_at = trio.current_time()
+        response.stream = HeardBody(response.stream, self._lifeline, reads_of(response))  # type: ignore[arg-type]  # an AsyncClient's is
+
+    @abstractmethod
+    async def live(self) -> None:
+        """Stay connected, in the task of the link, until ``_left`` is set or the connection ends.
+
+        An implementation sets `target`, then ``_opened``.
+        """
+
+    async def run(self) -> None:
+        """Own the client and the connection until the link is left or the connection fails."""
+        try:
+            with discreet(self.masker, self.configured_url):
+                async with self._client, finish_refresh(self._client), open_background() as self._background:
+                    await self.live()
+        except Exception as error:
+            # This must come before the events below, which wake `wait_open` and the reader of the session: both then
+            # look for the error that ended the connection.
+            self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
+        finally:
+            self._opened.set()
+            self._ended.set()
+
+    async def wait_open(self) -> None:
+        """Wait until `target` is set.
+
+        Raises:
+            Exception: the connection failed before; the exception is `failure`.
+        """
+        await self._opened.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    async def close(self) -> None:
+        """End the session within ``stop_timeout``, if the server reacts, and close all connections.
+
+        **Cancellation**: does not interrupt it, because the server would keep an unused session.
+        """
+        self._lifeline.closing = True
+        self._left.set()
+        # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
+        with trio.move_on_after(self._stop_timeout * CLOSING, shield=True):
+            await self._ended.wait()
+
+
+def first_failure(error: Exception, masker: Masker) -> Exception:
+    """Return the first exception in nested groups; the others become its notes."""
+    first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
+    for other in others:
+        first.add_note(f"also: {describe(other, masker)}")
+    return first
+
+
+@asynccontextmanager
+async def open_link_over_http(
+    kind: type[HttpLink[Configured]],
+    config: ServerConfig,
+    transport: Configured,
+    masker: Masker,
+    certificates: Certificates,
+    *,
+    on_lost: Callable[[], None],
+) -> AsyncIterator[HttpLink[Configured]]:
+    """Create the client, and keep a link of the given class open until the block is left.
+
+    Raises:
+        ConnectFailed: a credential cannot be resolved, or the client cannot be created.
+        Exception: the link could not be opened.
+    """
+    client = await make_client(config, transport, masker, certificates)
+    async with open_background() as background:
+        link = kind(config, transport, client, on_lost, masker)
+        background.start_soon(link.run, name=f"{config.name}:http")
+        install_filters()
+        try:
+            with discreet(masker, link.configured_url):
+                await link.wait_open()
+                yield link
+        finally:
+            await link.close()
+
+
+# --- Send HTTP requests, and notice a server that is gone -------------------------------------------------------------
+
+# A refused connection is the sign that a server is gone. But its requests in flight may still be answered: a server
+# that shuts down gracefully refuses new connections before it has finished. So a refused request is retried as long as
+# other requests are in flight, and fails when there are no more. After a connection broke during a request, a probe is
+# sent to the server, so that its end is noticed without further traffic.
+
+
+logger = Log("mcp_actors.servers.http")
+
+RETRY: Final = 0.25
+"""Seconds between attempts to connect to a server that refuses connections while other requests are in flight."""
+
+RETRY_FOR: Final = 60.0
+"""Seconds until these attempts end. Few requests take longer, and one that is never answered must not keep them up."""
+
+STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
+"""Errors of a kept connection that the server has closed meanwhile. If nothing of the request was sent, it is sent
+again over the next connection."""
+
+STALE_CONNECTIONS: Final = 100
+"""Maximum of such attempts in a row. Pools hardly hold more, and the error of a server that closes every connection
+must be raised."""
+
+PROBE_TIMEOUT: Final = 10.0
+"""Seconds for the response to a probe. A server without one is slow or frozen, but not known to be gone."""
+
+
+@define(eq=False, repr=False)
+class Reach:
+    """Sends requests through a client, and knows which of them are in flight.
+
+    Args:
+        client: sends the requests.
+        url: the endpoint.
+        failures: builds the errors.
+        lifeline: is notified if the server is gone and no request is left to fail.
+        background: runs the probe.
+    """
+
+    _client: httpx2.AsyncClient
+    _url: str
+    _failures: HttpFailures
+    _lifeline: Lifeline
+    _background: Background
+    _sent: set[httpx2.Request] = field(factory=set, init=False)
+    _refused: set[httpx2.Request] = field(factory=set, init=False)
+    _gone: trio.Event = field(factory=trio.Event, init=False)
+    _probing: bool = field(default=False, init=False)
+
+    @property
+    def gone(self) -> bool:
+        """True if the last request in flight could not reach the server."""
+        return self._gone.is_set()
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request, which counts as in flight until it is `finished`.
+
+        **Cancellation**: ends this request and affects no other.
+
+        Args:
+            request: the request.
+            options: further arguments of `httpx2.AsyncClient.send`.
+
+        Raises:
+            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight; or
+                a shortage in this program has prevented it.
+        """
+        self._sent.add(request)
+        give_up: float | None = None
+        stale = 0
+        while True:
+            try:
+                response = await self._client.send(request, stream=True, follow_redirects=False, **options)
+            except UNREACHED as error:
+                if own_shortage(error) is not None:
+                    raise  # it is not the server that refuses
+                now = trio.current_time()
+                give_up = now + RETRY_FOR if give_up is None else give_up
+                if not is_about(error, request) or is_sent(request) or now > give_up:
+                    raise
+                # The refused requests wait as long as one request in flight may still be answered. The last one that
+                # is refused sets the event, so all of them fail in the same step and one reconnect serves all.
+                self._refused.add(request)
+                if self._sent > self._refused:
+                    logger.debug("server %r: connection refused; trying again", self._failures.server)
+                    with trio.move_on_after(RETRY):
+                        await self._gone.wait()
+                else:
+                    self._gone.set()
+                if self.gone:
+                    raise
+            except STALE:
+                stale += 1
+                if stale > STALE_CONNECTIONS or not is_unsent(request):
+                    raise
+            else:
+                self._refused.discard(request)
+                return response
+
+    async def follow(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+        """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
+
+        The further requests are finished once they have a response; the first one still counts as in flight.
+        """
+        response = await send(request)
+        for _ in range(MAX_REDIRECTS):
+            if (following := next_request_within_origin(response)) is None:
+                break
+            await read_short(response)  # so that the connection can be used again
+            try:
+                response = await send(following)
+            finally:
+                self.finished(following)
+        return response
+
+    def finished(self, request: httpx2.Request) -> None:
+        """Note that a request is no longer in flight, whatever its outcome."""
+        self._sent.discard(request)
+        self._refused.discard(request)
+
+    def refused(self, error: Exception) -> None:
+        """Note that a notification or a probe could not reach the server. Requests in flight notice that themselves."""
+        if not self._sent and own_shortage(error) is None:
+            self._lifeline.lose(self._failures.unreached(error))
+
+    def look(self) -> None:
+        """Start a probe that notices if the server is gone."""
+        if not self._probing and not self._lifeline.lost and not self._lifeline.closing:
+            self._probing = True
+            self._background.start_soon(self._probe, name=f"{self._failures.server}:probe")
+
+    async def _probe(self) -> None:
+        request = self._client.build_request("OPTIONS", self._url)
+        unreached: Exception | None = None
+        try:
+            with trio.move_on_after(PROBE_TIMEOUT):
+                # Without the auth flow: it might ask the user for a password only because of this probe.
+                response = await self.send(request, auth=None)
+                await response.aclose()
+        except UNREACHED as error:
+            unreached = error
+        except Exception:
+            pass  # any other error proves that something listens there
+        finally:
+            self._probing = False
+            self.finished(request)
+        # After `finished`: the probe itself must not count as a request in flight.
+        if unreached is not None:
+            self.refused(unreached)
+
+
+# --- Decide whether a refusal concerns one request, its session or its credentials ------------------------------------
+
+# The HTTP status alone does not say: servers answer 400 both to an unknown session and to a bad argument, and 404 both
+# to an unknown session and to a thing that does not exist, with all kinds of texts. So a ping is sent to the server,
+# which needs only the session and the credentials. If the ping is refused in the same way, every other request would be
+# refused too.
+
+
+SESSION: Final = "mcp-session-id"
+
+PING_ID: Final = "mcp_actors:ping"
+"""An id that no request of the SDK has, so the response cannot be mistaken for another."""
+
+PING: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": PING_ID, "method": "ping"}
+
+PING_TIMEOUT: Final = 5.0
+"""Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
+
+SESSION_HEADERS: Final = (SESSION, "mcp-protocol-version")
+"""Headers that the ping copies from the refused request."""
+
+ACCEPT: Final = {"accept": "application/json, text/event-stream"}
+"""The header that every POST needs. A request for a stream of notifications has another one."""
+
+OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND})
+"""Statuses of an unknown session. The specification requires the second; many servers send the first."""
+
+
+@define(eq=False)
+class Refusals:
+    """The refusals of one connection.
+
+    Attributes:
+        client: sends the ping.
+        forgotten: True once the server no longer knows the session.
+    """
+
+    client: httpx2.AsyncClient
+    forgotten: bool = field(default=False, init=False)
+    _turn: trio.Lock = field(factory=trio.Lock, init=False)
+    _asked: float = field(default=-math.inf, init=False)
+
+    async def is_forgotten(self, response: httpx2.Response, error: MCPError | None) -> bool:
+        """Return True if a refusal means that the server no longer knows the session of the request.
+
+        **Cancellation**: leaves at once and affects no other request.
+
+        Args:
+            response: the refusal; it may be closed.
+            error: the MCP error in it, if any.
+        """
+        if response.status_code not in OF_A_SESSION or _code(error) == METHOD_NOT_FOUND:
+            return False
+        refused = trio.current_time()
+        async with self._turn:  # many requests are refused at the same time, and one ping decides for all
+            if not self.forgotten and self._asked <= refused:
+                asked = trio.current_time()
+                self.forgotten = await self.meets_all(response, error)
+                self._asked = asked
+        return self.forgotten
+
+    async def are_of_credentials(self, response: httpx2.Response, error: MCPError | None) -> bool:
+        """Return True if a refusal means that the server accepts these credentials for no request.
+
+        Some servers list their tools to everybody and require a token for calls only.
+        """
+        return response.status_code == HTTPStatus.UNAUTHORIZED and await self.meets_all(response, error)
+
+    async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
+        """Return True if a ping is refused as the request was: with the same status, and the same MCP error if any.
+
+        **Cancellation**: leaves at once and affects no other request.
+        """
+        refused = response.request
+        headers = ACCEPT | {name: refused.headers[name] for name in SESSION_HEADERS if name in refused.headers}
+        ping = self.client.build_request("POST", refused.url, headers=headers, json=PING)
+        try:
+            with trio.move_on_after(PING_TIMEOUT):
+                answer = await self.client.send(ping, stream=True, follow_redirects=False)
+                if answer.status_code != response.status_code:
+                    await answer.aclose()
+                    return False
+                body, pinged = await read_short(answer)
+                if pinged is not None:
+                    check_refusal(body, PING_ID)
+                return _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
+        except Exception:
+            pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
+        return False
+
+
+def _code(error: MCPError | None) -> int | None:
+    return None if error is None else error.code

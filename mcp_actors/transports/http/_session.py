@@ -1,0 +1,464 @@
+"""The HTTP session: what all requests to one endpoint share.
+
+The server names the session in its answer to ``initialize``, and each later HTTP request has that name. Since
+2026-07-28 there are no sessions, and no streams that a client opens by a GET.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Final
+
+import anyio
+import httpx2
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
+from mcp.types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
+
+from ..._backoff import Backoff
+from ..._foreign import Log
+from ..._tasks import Background
+from ..._text import own_shortage
+from ...auth import SignInRequired
+from .._exchange import CLOSED, Json, Receive, ServerRequests, Unanswered, Unasked
+from .._link import Lifeline
+from .._messages import MessageLimits, ReadingPace, SkippedMessages, answer_over_limit, parse_message, unreadable_answer
+from .._request_table import RequestTable
+from ._bodies import Event, NotificationBody, TooMuch, media_type, read_events, read_short
+from ._failures import UNREACHED, HttpFailures, Send
+from ._link import ACCEPT, SESSION, Reach, Refusals
+
+logger = Log("mcp_actors.servers.http")
+
+EVENTS: Final = "text/event-stream"
+OF_A_MESSAGE: Final = {**ACCEPT, "content-type": "application/json"}
+OF_A_STREAM: Final = {"accept": EVENTS, "cache-control": "no-store"}
+
+POSTS: Final = 8
+"""Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
+many tasks answered them, the tasks of other servers would wait for all of them at each step."""
+
+SHORTAGE_WAIT: Final = 0.5
+"""Seconds between two attempts to open a stream while this program has too few files, threads or other resources."""
+
+NOTIFICATION_TIMEOUT: Final = 10.0
+"""Seconds for a message without a response, in which it also waits for those before it. A server accepts it at once, or
+something is wrong."""
+
+
+@define(eq=False)
+class HttpSession:
+    """Builds HTTP requests to one endpoint, and sends those that expect no answer.
+
+    Attributes:
+        id: the name that the server has given to the session, byte for byte; None before that, and for a server
+            without sessions.
+        negotiated: True once a request was sent that is not part of the handshake.
+        listened: True once a stream of notifications was open.
+    """
+
+    client: httpx2.AsyncClient
+    url: httpx2.URL
+    failures: HttpFailures
+    limits: MessageLimits
+    pace: ReadingPace
+    requests: ServerRequests
+    lifeline: Lifeline
+    background: Background
+    admit: Callable[[JSONRPCMessage], None]
+    on_flood: Callable[[], None]
+    reach: Reach = field(init=False)
+    refusals: Refusals = field(init=False)
+    id: bytes | None = field(default=None, init=False)
+    negotiated: bool = field(default=False, init=False)
+    listened: bool = field(default=False, init=False)
+    _version: str | None = field(default=None, init=False)
+    _posts: trio.Semaphore = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.reach = Reach(self.client, str(self.url), self.failures, self.lifeline, self.background)
+        self.refusals = Refusals(self.client)
+        self._posts = trio.Semaphore(POSTS)
+
+    @property
+    def legacy(self) -> bool:
+        """True if the messages are those of a protocol before 2026-07-28, or if that is not known yet."""
+        return self._version not in MODERN_PROTOCOL_VERSIONS
+
+    # --- HTTP requests ----------------------------------------------------------------------------------------------
+
+    def post(self, message: Json, headers: Mapping[str, str]) -> httpx2.Request:
+        """Build the request for a message.
+
+        Args:
+            message: the message.
+            headers: the headers of this message. A protocol version among them holds for later messages, too.
+        """
+        if message.get("method") == "initialize":
+            self._version = None  # that of ``server/discover`` before it does not hold
+        self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        return self._build("POST", OF_A_MESSAGE | dict(headers), to_json(message, inf_nan_mode="null"))
+
+    def _build(self, method: str, headers: Mapping[str, str | bytes], content: bytes | None = None) -> httpx2.Request:
+        client, given = self.client, dict(headers)
+        if self.id is not None:
+            given.setdefault(SESSION, self.id)
+        if self._version is not None:
+            given.setdefault(MCP_PROTOCOL_VERSION_HEADER, self._version)
+        fields = {
+            name.lower().encode(): value if isinstance(value, bytes) else value.encode()
+            for name, value in given.items()
+        }
+        if client.params:
+            return client.build_request(method, self.url, headers=list(fields.items()), content=content)
+        # The same as from the client, which copies the headers three times and scans them for each name.
+        return httpx2.Request(
+            method,
+            self.url,
+            headers=[*(each for each in client.headers.raw if each[0].lower() not in fields), *fields.items()],
+            cookies=client.cookies,
+            content=content,
+        )
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        return await self.client.send(request, stream=True, follow_redirects=False)
+
+    async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
+        """Send a request and follow redirects within the origin. The first one still counts as in flight."""
+        return await self.reach.follow(request, send or self._send)
+
+    def begin(self, response: httpx2.Response) -> None:
+        """Take the name of the session from the answer to ``initialize``."""
+        names = {name.lower(): value for name, value in response.headers.raw}
+        self.id = names.get(SESSION.lower().encode()) or self.id
+
+    # --- messages without an answer ---------------------------------------------------------------------------------
+
+    def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
+        """Send a message without an answer in the background."""
+        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        request = self._written(message, headers)
+        self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
+
+    async def notify(self, message: Unanswered, headers: Mapping[str, str]) -> None:
+        """Send a message without an answer. It is lost if it cannot be sent."""
+        await self._notify(message, self._written(message, headers))
+
+    def _written(self, message: Unanswered, headers: Mapping[str, str]) -> httpx2.Request:
+        return self.post(message.model_dump(by_alias=True, exclude_unset=True), headers)
+
+    async def _notify(self, message: Unanswered, request: httpx2.Request) -> None:
+        try:
+            with self.requests.sending(message), trio.move_on_after(NOTIFICATION_TIMEOUT):
+                async with self._posts:
+                    response = await self.follow(request)
+                    await read_short(response)  # so that the connection can be used again
+        except UNREACHED as error:
+            self.reach.refused(error)
+        except Exception as error:
+            logger.debug("server %r: a message could not be sent", self.failures.server, exc_info=error)
+
+    async def end(self) -> None:
+        """End the session, unless the server is gone or does not know it."""
+        if self.id is None or self.lifeline.lost or self.reach.gone or self.refusals.forgotten:
+            return
+        try:
+            await read_short(await self.follow(self._build("DELETE", {})))
+        except Exception as error:
+            logger.debug("server %r: the session could not be ended", self.failures.server, exc_info=error)
+
+    # --- streams ----------------------------------------------------------------------------------------------------
+
+    async def open_stream(self, last_id: bytes | None) -> httpx2.Response:
+        """Request a stream of events by a GET. If it is refused (see `has_events`), the response is read.
+
+        Args:
+            last_id: the id of the event after which it goes on; None for the stream of notifications.
+
+        Raises:
+            Exception: the stream could not be requested.
+        """
+        headers: dict[str, str | bytes] = dict(OF_A_STREAM)
+        if last_id is not None:
+            headers["last-event-id"] = last_id
+        try:
+            response = await self._send_past_shortage(headers)
+        except UNREACHED as exc:
+            self.reach.refused(exc)
+            raise
+        except SignInRequired as exc:
+            if self.listened:
+                self.lifeline.lose(exc)  # as in `_note_refusal`
+            raise
+        if not has_events(response):
+            await self._note_refusal(response)
+        return response
+
+    async def _send_past_shortage(self, headers: Mapping[str, str | bytes]) -> httpx2.Response:
+        """Request a stream once a shortage in this program has passed: only so many attempts are made."""
+        while True:
+            try:
+                return await self.follow(self._build("GET", headers))
+            except (*UNREACHED, RuntimeError) as exc:
+                if own_shortage(exc) is None:
+                    raise
+                logger.debug("server %r: a stream could not be opened", self.failures.server, exc_info=exc)
+            await trio.sleep(SHORTAGE_WAIT)
+
+    async def _note_refusal(self, response: httpx2.Response) -> None:
+        """Lose the connection if a stream is refused because the server was restarted, or for its credentials.
+
+        A server without such streams answers 404 or 405 to the first GET. After a stream was open, a refusal says more,
+        and no other request may come to notice it.
+        """
+        _, error = await read_short(response)
+        if not response.is_error or not self.listened:
+            return
+        if SESSION in response.request.headers and await self.refusals.is_forgotten(response, error):
+            self.lifeline.lose(self.failures.forgotten(error))
+        elif await self.refusals.are_of_credentials(response, error):
+            self.lifeline.lose(self.failures.status(response, datetime.now(UTC), error))
+
+    async def take(self, message: Unasked, receive: Receive) -> None:
+        """Pass a message of the server on, within the limits on its requests.
+
+        Raises:
+            mcp.MCPError: the server has sent too many requests, so the connection is lost.
+        """
+        try:
+            self.admit(message)
+        except anyio.EndOfStream:
+            self.on_flood()
+            raise MCPError(CONNECTION_CLOSED, CLOSED.message) from None
+        await receive(message)
+
+
+def has_events(response: httpx2.Response) -> bool:
+    """Return True if a response is a stream of events."""
+    return response.is_success and media_type(response) == EVENTS
+
+
+def _encoded(value: str | bytes) -> bytes:
+    return value if isinstance(value, bytes) else value.encode()
+
+
+# --- Decide when and where an event stream goes on after its end ------------------------------------------------------
+
+# Pure decisions: no clock, no tasks.
+
+
+REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)
+"""Seconds from the opening of a stream to that of the next one, by the number of streams in a row that brought no
+message. The server may ask for more with a ``retry`` field, but not for less."""
+
+RETRY: Final = 1.0
+"""Seconds from the end of a stream to the opening of the next one, unless the server has sent a ``retry`` field."""
+
+MAX_FRUITLESS: Final = 100
+"""Maximum of streams in a row without a message that one request may open. They take about eight minutes."""
+
+MAX_RESUMED: Final = 500
+"""Maximum of streams of one request in all."""
+
+MAX_REFUSED: Final = 2
+"""Maximum of attempts in a row to open a stream. A server may have no such streams."""
+
+
+CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+"""Bytes that a header must not contain."""
+
+
+@define(eq=False)
+class Reopening:
+    """The streams of one request, or those of notifications, one after the other.
+
+    Attributes:
+        last_id: the id of the last event that had one, as it was sent; None without any.
+        retry: the seconds from the end of a stream to the opening of the next one.
+    """
+
+    last_id: bytes | None = field(default=None, init=False)
+    retry: float = field(default=RETRY, init=False)
+    _opened_at: float | None = field(default=None, init=False)
+    _streams: int = field(default=0, init=False)
+    _fruitless: int = field(default=0, init=False)
+
+    @property
+    def resumed(self) -> int:
+        """How many streams followed the first one."""
+        return self._streams - 1
+
+    @property
+    def exhausted(self) -> bool:
+        """True if a request must not open another stream."""
+        return self._fruitless > MAX_FRUITLESS or self.resumed >= MAX_RESUMED
+
+    def open(self, now: float) -> None:
+        """Note that a stream has begun."""
+        self._opened_at = now
+        self._streams += 1
+        self._fruitless += 1
+
+    def note(self, event: Event) -> None:
+        """Note where the stream goes on after an event. An id that no header can have is ignored."""
+        name = (event.id or b"").strip(b" \t")
+        if name and not CONTROLS.search(name):
+            self.last_id = name
+        if event.retry is not None:
+            self.retry = int(event.retry) / 1000
+
+    def deliver(self) -> None:
+        """Note that a message has arrived."""
+        self._fruitless = 0
+
+    def delay(self, now: float) -> float:
+        """Return the seconds until the next stream may be opened, apart from `retry`."""
+        if self._opened_at is None:
+            return 0.0
+        due = self._opened_at + REOPENING.delay(max(self._fruitless, 1), random=random.random)
+        return max(due - now, 0.0)
+
+
+# --- Keep the notification stream of a legacy HTTP server open --------------------------------------------------------
+
+# Streams break often, because proxies close idle ones. So a stream that has ended, however it did, is opened again for
+# as long as the connection lasts, ever later while that fails. A server has none if it refuses the first stream for
+# good. Notifications that were sent between two streams are lost, so listeners are informed of the gap when the next
+# stream is open. They are lost before the first stream, too, which opens while the lists are requested.
+#
+# A server may also send the answer to a request in this stream.
+
+
+LASTING: Final = 30.0
+"""Seconds after which a stream counts as stable, so the delay of `GAP_BACKOFF` starts from its beginning again."""
+
+GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
+"""Seconds from a new stream until the gap before it is reported. Some servers end each stream at once, and listeners
+request all lists again after each gap."""
+
+
+REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
+"""Seconds from a failed attempt to open a stream to the next one, besides the time that the server asks for."""
+
+
+PASSING: Final = (408, 425, 429)
+"""The statuses of client errors that pass: the server was too slow, not ready, or asked too often."""
+
+NOT_IMPLEMENTED: Final = 501
+
+
+class NotificationStream:
+    """The notification streams of one connection, one after the other.
+
+    Args:
+        session: opens the streams.
+        table: the requests that wait for an answer.
+    """
+
+    def __init__(self, session: HttpSession, table: RequestTable) -> None:
+        self._session = session
+        self._table = table
+        self._server = session.failures.server
+        self._opened_at: float | None = None
+        self._short = 0
+        self._streams = Reopening()
+        self._reporting = False
+        self._skipped = SkippedMessages(self._server, logger)
+
+    async def run(self, receive: Receive) -> None:
+        """Read one stream after the other. Return if the server has none."""
+        refused = 0
+        while True:
+            await trio.sleep(self._streams.delay(trio.current_time()))
+            try:
+                response = await self._session.open_stream(self._streams.last_id)
+            except Exception as error:
+                refused += 1
+                logger.debug("server %r: the notification stream could not be opened", self._server, exc_info=error)
+            else:
+                if has_events(response):
+                    refused = 0
+                    await self._read(response, receive)
+                else:
+                    refused += 1
+                    if refused >= MAX_REFUSED and not self._session.listened and is_for_good(response):
+                        return
+            await trio.sleep(self._streams.retry + REFUSED_BACKOFF.delay(max(refused, 1), random=random.random))
+
+    async def _read(self, response: httpx2.Response, receive: Receive) -> None:
+        """Read a stream to its end. An event that never ends loses the connection."""
+        session = self._session
+        self._note_opening()
+        response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
+        try:
+            async with aclosing(read_events(response, session.limits, session.pace)) as events:
+                async for event in events:
+                    self._streams.note(event)
+                    message = await self._take(event, receive)
+                    request = isinstance(message, JSONRPCRequest)
+                    await trio.sleep(session.pace.unasked(trio.current_time(), event.unpaced, request=request))
+        except TooMuch as exc:
+            reason = session.limits.message_too_large(exc.data.excess)
+            session.lifeline.lose(session.failures.too_large(reason))
+        except httpx2.HTTPError as error:
+            logger.debug("server %r: the notification stream broke", self._server, exc_info=error)
+        finally:
+            await response.aclose()
+
+    async def _take(self, event: Event, receive: Receive) -> JSONRPCMessage | None:
+        """Handle the message in an event and return it; None if it has none."""
+        if event.name != b"message" or not (event.data or event.skipped):
+            return None
+        message = self._message_in(event)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._session.admit(message)
+            self._table.settle_message(message)
+        elif message is not None:
+            await self._session.take(message, receive)
+        return message
+
+    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+        """Return the message in an event, or an error in place of an unreadable answer; None for any other event."""
+        if event.skipped is not None:
+            excess = event.skipped.excess
+            limit, remedy = self._session.limits.exceeded(excess)
+            self._skipped.add(f"an event that is too large ({limit}); {remedy}")
+            return answer_over_limit(event.skipped, self._session.limits.response_too_large(excess))
+        try:
+            message = parse_message(event.data)
+        except ValueError:
+            self._skipped.add("an event that is not an MCP message; fix the server")
+            return unreadable_answer(event.data)
+        self._streams.deliver()
+        return message
+
+    def _note_opening(self) -> None:
+        """Note that a stream has begun, and report the gap before it."""
+        now = trio.current_time()
+        if self._opened_at is not None:
+            self._short = 0 if now - self._opened_at >= LASTING else self._short + 1
+        if not self._reporting:
+            self._reporting = True
+            delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
+            self._session.background.start_soon(self._report_gap, delay, name=f"{self._server}:gap")
+        self._opened_at = now
+        self._session.listened = True
+        self._streams.open(now)
+
+    async def _report_gap(self, delay: float) -> None:
+        await trio.sleep(delay)
+        self._reporting = False
+        self._session.lifeline.gap()
+
+
+def is_for_good(refusal: httpx2.Response) -> bool:
+    """Return True if a refusal does not look as if it would pass."""
+    return (refusal.status_code < 500 and refusal.status_code not in PASSING) or refusal.status_code == NOT_IMPLEMENTED

@@ -1,0 +1,349 @@
+"""The link over HTTP with SSE, the transport of 2024-11-05.
+
+A single event stream carries all messages of the server. Its first event names the endpoint to which all messages are
+posted. The SDK's own client waits for ever if a message cannot be posted or the endpoint is not allowed, and posts one
+message after the other. So this is an implementation of its own, based on the SDK's messages.
+
+A message that cannot be posted fails alone. The connection ends when the event stream ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import aclosing
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Final
+from urllib.parse import urljoin
+
+import anyio
+import httpx2
+import trio
+from mcp import MCPError
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from pydantic_core import to_json
+
+from ..._errors import ServerError
+from ..._foreign import Log
+from ..._text import own_shortage
+from ...auth import SignInRequired
+from ...config import Sse
+from .._credentials import discreet
+from .._exchange import CLOSED, Exchange, Json, Receive, Unanswered
+from .._link import ConnectionOver, RequestTrace, current_trace
+from .._messages import (
+    INITIALIZED,
+    Excerpt,
+    MessageLimits,
+    SkippedMessages,
+    answer_over_limit,
+    parse_message,
+    unreadable_answer,
+)
+from .._request_table import RequestTable, comparable_id
+from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
+from ._client import real_url
+from ._failures import UNREACHED, Send
+from ._link import PING_ID, HttpLink, Reach, Refusals
+
+logger = Log("mcp_actors.servers.http")
+
+MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
+"""Maximum bytes of one message: the default of stdio."""
+
+ACCEPT_WAIT: Final = 1.0
+"""Seconds for the response to a POST whose request is answered or cancelled: each that waits holds a connection."""
+
+NOTIFICATION_TIMEOUT: Final = 10.0
+"""Seconds for the response to the POST of any other message, as over streamable HTTP."""
+
+
+class SseLink(HttpLink[Sse]):
+    """A link over HTTP with SSE."""
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of events that were not messages and were skipped."""
+        return self._skipped.count
+
+    @cached_property
+    def _skipped(self) -> SkippedMessages:
+        return SkippedMessages(self._name, logger)
+
+    @cached_property
+    def _listening(self) -> trio.CancelScope:
+        """The scope around reading the event stream. It exists early, because the link may be closed before that."""
+        return trio.CancelScope()
+
+    async def live(self) -> None:
+        """Open the event stream, and pass on its messages until it ends or the link is left."""
+        self._url = real_url(self._transport)
+        self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
+        self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
+        self._refusals = Refusals(self._client)
+        self._unanswered: dict[RequestId | None, tuple[httpx2.Request, trio.CancelScope]] = {}
+        self._has_answered = False
+        self.table: RequestTable = RequestTable()
+        try:
+            with self._listening:
+                await self._listen()
+            self._lifeline.lose(self._failures.ended())
+        except anyio.EndOfStream:
+            pass  # the server has sent too many requests, and the connection is lost
+        except Exception as error:
+            # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
+            self._lifeline.lose(self._meaning(error))
+        self._silent.set()
+
+    async def run(self) -> None:
+        """See `HttpLink.run`. Ends `read`, too."""
+        try:
+            await super().run()
+        finally:
+            # Not when `live` is cancelled, because another task of the link has failed. `run` notes that as the loss,
+            # and must do so before the end of `read`, after which nothing counts as a loss.
+            self._silent.set()
+
+    @cached_property
+    def _receiving(self) -> trio.Event:
+        """Set once messages can be passed on."""
+        return trio.Event()
+
+    @cached_property
+    def _silent(self) -> trio.Event:
+        """Set when the event stream has ended."""
+        return trio.Event()
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. The task of the link reads the event stream, from before the first request on."""
+        self._receive = receive
+        self._receiving.set()
+        try:
+            await self._silent.wait()
+        finally:
+            self._lifeline.closing = True
+
+    async def close(self) -> None:
+        """End the event stream. This protocol has no message for the end of a session."""
+        self._lifeline.closing = True
+        self._listening.cancel("the link is left")
+        await super().close()
+
+    def _meaning(self, error: Exception) -> Exception:
+        if isinstance(error, ServerError):
+            return error
+        if isinstance(error, TooMuch):
+            return self._failures.too_large(self._limits.message_too_large(error.data.excess))
+        if isinstance(error, (*UNREACHED, RuntimeError)) and (shortage := own_shortage(error)) is not None:
+            return self._failures.short(error, shortage)
+        return self._failures.unreached(error) if isinstance(error, UNREACHED) else self._failures.ended(error)
+
+    # --- incoming ---------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        """Read the event stream to its end."""
+        headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+        response = await self._sent(self._client.build_request("GET", self._url, headers=headers), self._open)
+        try:
+            if media_type(response) != "text/event-stream":
+                raise self._failures.no_stream(media_type(response))
+            events = read_events(response, self._limits, self._pace, is_expected=self._is_expected)
+            async with aclosing(events):
+                async for event in events:
+                    await self._take(event)
+        finally:
+            await response.aclose()
+
+    def _is_expected(self, excerpt: Excerpt) -> bool:
+        return self._requests.awaits_answer and excerpt.may_be_answer
+
+    async def _take(self, event: Event) -> None:
+        """Handle one event, and pause after it if it was unsolicited."""
+        message = None
+        if event.name == b"endpoint":
+            is_first = not self._opened.is_set()
+            self._endpoint = self._checked(event.data.decode(errors="replace"))
+            self._opened.set()
+            if is_first:
+                return
+        elif event.name == b"message" and (message := self._message_in(event)) is not None:
+            if isinstance(message, JSONRPCResponse | JSONRPCError):
+                if message.id == PING_ID:
+                    return
+                self._answered(message.id)
+                self._has_answered = True
+            if await self._pass_on(message):
+                return
+        request = isinstance(message, JSONRPCRequest)
+        await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
+
+    async def _pass_on(self, message: JSONRPCMessage) -> bool:
+        """Settle the request that a message answers, or pass the message on. Return True if it was asked for."""
+        is_answer = self._requests.is_answer(message)
+        self.admit(message)
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self.table.settle_message(message)
+        else:
+            await self._receiving.wait()
+            await self._receive(message)
+        return is_answer
+
+    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+        """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""
+        if event.skipped is not None:
+            answer = answer_over_limit(event.skipped, self._limits.response_too_large(event.skipped.excess))
+            if answer is None:
+                raise TooMuch(event.skipped)
+            return answer
+        if not event.data:
+            return None
+        try:
+            return parse_message(event.data)
+        except ValueError:
+            self._skipped.add("an event that is not an MCP message; fix the server")
+            return unreadable_answer(event.data)
+
+    def _checked(self, endpoint: str) -> httpx2.URL:
+        """Return the endpoint as a URL. It must have the origin of the stream, because it receives the credentials."""
+        url, base = httpx2.URL(urljoin(self._url, endpoint.strip())), httpx2.URL(self._url)
+        if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
+            raise self._failures.endpoint_elsewhere(url)
+        return url
+
+    def _answered(self, id: RequestId | None) -> None:
+        """Note that a request is no longer in flight."""
+        request, posting = self._unanswered.pop(comparable_id(id), (None, None))
+        if request is not None and posting is not None:
+            self._reach.finished(request)
+            posting.deadline = trio.current_time() + ACCEPT_WAIT
+
+    # --- outgoing ---------------------------------------------------------------------------------------------------
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`. The answer comes as an event."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        trace, posting = current_trace(), trio.CancelScope()
+        trace.failure = None
+        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        post = self._build(request.message)
+        with discreet(self.masker, self.configured_url):
+            # In a task of its own, which the cancellation of the caller does not reach.
+            self._background.start_soon(self._ask, request, post, trace, posting, name=f"{self._name}:post")
+        try:
+            return await request.wait()
+        except trio.Cancelled:
+            if not request.sent:
+                # It may wait for a connection or a token. Later, no notice would follow it.
+                posting.cancel("its caller has left")
+            self._answered(request.id)
+            if request.sent and request.cancellable and not self._lifeline.closing:
+                self._tell_soon(request.notice)
+            raise
+
+    async def _ask(
+        self, exchange: Exchange, request: httpx2.Request, trace: RequestTrace, posting: trio.CancelScope
+    ) -> None:
+        """Post a request. If it cannot be posted, it is settled with an error, and its trace has the reason."""
+        if posting.cancel_called:
+            return
+        request.stream = body = ExchangeBody(request.stream, exchange)  # type: ignore[arg-type]  # an AsyncClient's is
+        self._unanswered[comparable_id(exchange.id)] = request, posting
+        self._requests.sent()
+        try:
+            with posting:
+                response = await self._sent(request, self._reach.send)
+                trace.begun = True
+                await read_short(response)  # so that the connection can be used again
+        except Exception as exc:
+            error = self._failed(request, body, exc)
+            self._answered(exchange.id)
+            if exchange.settled:
+                return  # answered by an event before; the trace may be about the next message of its caller by now
+            trace.begun = trace.begun or (body.was_sent(request, exc) and not isinstance(error, ConnectionOver))
+            trace.failure = error
+            # The text does not matter: the caller gets the error of the trace.
+            exchange.refused(ErrorData(code=INTERNAL_ERROR, message="not posted"))
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
+        await self.wait_turn(message)
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        with discreet(self.masker, self.configured_url):
+            if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
+                await self._tell(message, self._written(message))
+            else:
+                self._tell_soon(message)
+
+    def _tell_soon(self, message: Unanswered) -> None:
+        """Post a message without an answer in the background."""
+        self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
+
+    async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
+        """Post a message without an answer. It is lost if it cannot be posted."""
+        request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
+        try:
+            with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
+                await read_short(await self._sent(request, self._reach.send))
+        except Exception as exc:
+            self._failed(request, body, exc)
+            logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
+        finally:
+            self._reach.finished(request)
+
+    def _written(self, message: Unanswered) -> httpx2.Request:
+        return self._build(message.model_dump(by_alias=True, exclude_unset=True))
+
+    def _build(self, content: Json) -> httpx2.Request:
+        # Not by the `json` of httpx2, which refuses some of what `to_json` writes, such as dates.
+        headers = {"Content-Type": "application/json"}
+        body = to_json(content, inf_nan_mode="null")
+        return self._client.build_request("POST", self._endpoint, headers=headers, content=body)
+
+    def _failed(self, request: httpx2.Request, body: WatchedRequestBody, exc: Exception) -> Exception:
+        """Return what a failed POST means; a sign-in that is required ends the connection."""
+        error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
+        if isinstance(error, SignInRequired):
+            self._lifeline.lose(error)
+        return error
+
+    def _check_open(self) -> None:
+        if self._lifeline.closing or self._lifeline.lost:
+            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
+
+    async def _open(self, request: httpx2.Request) -> httpx2.Response:
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def _sent(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+        """Send a request, and follow redirects within the origin.
+
+        Raises:
+            HttpStatusError: the response has an error status.
+            ConnectionOver: the server no longer knows the session.
+        """
+        response = await self._reach.follow(request, send)
+        if response.is_success:
+            return response
+        if response.next_request is not None:
+            await response.aclose()
+            raise self._failures.redirected(response)
+        _, error = await read_short(response)
+        describe = self._failures.of_request if self._has_answered else self._failures.status
+        refusal = describe(response, datetime.now(UTC), error)
+        if request.method == "POST":
+            if await self._refusals.is_forgotten(response, error):
+                raise self._failures.forgotten(error, response, datetime.now(UTC))
+            if await self._refusals.are_of_credentials(response, error):
+                self._lifeline.lose(refusal)
+        raise refusal

@@ -1,0 +1,440 @@
+"""Streamable HTTP: each request is a POST, which fails alone.
+
+Only `http` itself uses it. It uses what all transports over HTTP have in common.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import cached_property, partial
+from operator import attrgetter
+from typing import Final
+
+import httpx2
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+
+from ..._errors import HttpStatusError, LimitExceeded, ServerError
+from ..._foreign import Log
+from ..._text import plain_text
+from ...auth import SignInRequired
+from ...config import Http
+from .._credentials import discreet
+from .._exchange import SHOWN, Exchange, Json, Receive, Unanswered, Unasked
+from .._link import ConnectionOver, RequestTrace, current_trace
+from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
+from .._request_table import RequestTable
+from ._bodies import (
+    BodyTooLong,
+    Event,
+    ExchangeBody,
+    NotificationBody,
+    TooMuch,
+    hang_up,
+    is_small,
+    media_type,
+    read_body,
+    read_events,
+    read_short,
+)
+from ._client import real_url
+from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal
+from ._link import SESSION, HttpLink
+from ._session import EVENTS, MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
+
+# --- One request over streamable HTTP, from its POST to its answer ----------------------------------------------------
+
+# The way of a request::
+#
+#     POST ──► a body ──────────────────────────────────────────► the answer
+#          ──► a stream of events ──► other messages, handled ──► the answer
+#                    │ it ends without an answer
+#                    ▼
+#              GET with the id of its last event, if it had one ► the answer
+#          ──► a redirect within the origin: the same once more
+#          ──► a refusal, or anything else ─────────────────────► an error
+#
+# A legacy server may instead send the answer in the stream of notifications. That settles the request, which ends the
+# wait for its own response.
+#
+# A failure is a `ConnectionOver` if the request was not sent, and otherwise a `ServerError` for its caller alone.
+
+
+logger = Log("mcp_actors.servers.http")
+
+Answer = JSONRPCResponse | JSONRPCError
+
+HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
+LISTEN: Final = "subscriptions/listen"
+ENDED: Final = "the event stream ended before the response"
+
+FAILED: Final = (500, 501)
+"""The statuses with which some servers of older protocols refuse a method that they do not know."""
+
+END_WAIT: Final = 0.2
+"""Seconds to wait for the end of a stream after its answer. Servers end it at once."""
+
+
+@define(eq=False)
+class HttpExchange:
+    """Sends one request, and waits for its answer."""
+
+    _session: HttpSession
+    _request: Exchange
+    _receive: Receive
+    _trace: RequestTrace = field(factory=current_trace, init=False)
+    _http: httpx2.Request = field(init=False)
+    _body: ExchangeBody = field(init=False)
+
+    async def run(self) -> Json:
+        """Send the request and return the result of its answer; see `Link.exchange`."""
+        request, waiting = self._request, trio.CancelScope()
+        answer: Answer | None = None
+        request.on_settled = waiting.cancel
+        self._trace.failure = None
+        self._session.negotiated |= request.method not in HANDSHAKE
+        self._http = self._session.post(request.message, request.headers)
+        self._http.stream = self._body = ExchangeBody(self._http.stream, request)  # type: ignore[arg-type]  # it is bytes
+        try:
+            with waiting:
+                answer = await self._ask()
+        except trio.Cancelled:
+            self._ask_to_cancel()
+            raise
+        if answer is None or request.settled:
+            return await request.wait()  # it came in the stream of notifications, or the connection has ended
+        if isinstance(answer, JSONRPCResponse):
+            return answer.result
+        if self._trace.begun:
+            # A response is closed under a shield, so the caller may have left meanwhile. Then this raises `Cancelled`
+            # instead of the error, which no caller would get and the kernel would log. A request that was not begun
+            # may still be sent over the next connection, so its error must not be lost.
+            await trio.lowlevel.checkpoint_if_cancelled()
+        raise MCPError.from_error_data(answer.error)
+
+    def _ask_to_cancel(self) -> None:
+        """Ask a legacy server to cancel the request. Since 2026-07-28, closing the response does that."""
+        session, request = self._session, self._request
+        left = self._body.offered and not request.settled and not session.lifeline.closing
+        if left and request.cancellable and session.legacy:
+            session.notify_soon(request.notice, {})
+
+    async def _ask(self) -> Answer:
+        """Send the request; return its answer, or an error in place of one.
+
+        Raises:
+            mcp.MCPError: the connection is lost.
+            Exception: this request negotiates the protocol, and has failed.
+        """
+        session, trace = self._session, self._trace
+        try:
+            return await self._answer()
+        except MCPError:
+            raise
+        except Exception as exc:
+            trace.failure = error = session.failures.of(exc, self._http, sent=self._body.was_sent(self._http, exc))
+            if self._body.offered and isinstance(exc, httpx2.TransportError):
+                session.reach.look()
+            if session.negotiated and isinstance(exc, SignInRequired):
+                session.lifeline.lose(exc)
+        finally:
+            self._note_begun()
+            session.reach.finished(self._http)
+        if not session.negotiated and not _may_be_other_era(error) and not self._request.settled:
+            # An outage does not tell the era of the server, so it ends the connect.
+            session.lifeline.lose(error)
+            raise error
+        # Its text does not matter: the caller gets the error of the trace.
+        return self._error(ErrorData(code=INTERNAL_ERROR, message=str(error)))
+
+    def _note_begun(self) -> None:
+        trace = self._trace
+        trace.begun = trace.begun or (self._body.offered and not isinstance(trace.failure, ConnectionOver))
+
+    def _error(self, error: ErrorData) -> JSONRPCError:
+        return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error)
+
+    async def _answer(self) -> Answer:
+        """Send the request, and return the answer in the response.
+
+        Raises:
+            Exception: there is none; see `HttpFailures.of`.
+        """
+        session = self._session
+        session.requests.sent()
+        response = await session.follow(self._http, session.reach.send)
+        if response.next_request is not None:
+            await response.aclose()
+            raise session.failures.redirected(response)
+        kind = media_type(response)
+        if response.is_success and self._request.method == "initialize":
+            session.begin(response)
+        if response.is_success and kind == EVENTS:
+            self._note_begun()
+            answer = await self._in_streams(response)
+        else:
+            answer = await self._in_body(response, kind)
+        session.admit(answer)
+        return answer
+
+    # --- a body -----------------------------------------------------------------------------------------------------
+
+    async def _in_body(self, response: httpx2.Response, kind: str) -> Answer:
+        """Return the answer in a response that is not a stream of events.
+
+        Raises:
+            ServerError, ConnectionOver: it does not answer the request.
+        """
+        limits, failures = self._session.limits, self._session.failures
+        try:
+            if not response.is_success:
+                return await self._in_refusal(response)
+            if response.status_code == 202:
+                raise failures.lost("it answered a request with 202 Accepted, which has no response")
+            if kind != "application/json":
+                found = plain_text(kind, limit=SHOWN) or "no content type"
+                raise failures.no_answer(f"it answered with {found!r}, which is not MCP")
+            body = await read_body(response, limits.bytes, max_values=limits.values, small=is_small(response))
+            return self._answer_in(body)
+        except BodyTooLong:
+            raise self._too_large("bytes") from None
+        except TooManyValues:
+            raise self._too_large("values") from None
+        except NoAnswer as reason:
+            raise failures.no_answer(str(reason)) from None
+        except WrongId as reason:
+            hang_up(response)
+            raise failures.misdirected(reason) from None
+        finally:
+            await response.aclose()
+
+    def _answer_in(self, body: bytes) -> Answer:
+        try:
+            return answer_in(body, self._request.id)
+        except NoAnswer:
+            if (page := self._unreadable_page(body)) is None:
+                raise
+            return page
+
+    def _unreadable_page(self, text: bytes) -> Answer | None:
+        """Return an error for a text that may be a list of which some items can be read; None for any other text."""
+        page = unreadable_answer(text) if self._request.method.endswith("/list") else None
+        if page is not None:
+            check_id(page, self._request.id)
+        return page
+
+    def _too_large(self, excess: Excess) -> LimitExceeded:
+        return self._session.failures.too_large(self._session.limits.response_too_large(excess))
+
+    async def _in_refusal(self, response: httpx2.Response) -> Answer:
+        """Return the MCP error of a response with an error status, or raise an error for the status."""
+        session = self._session
+        body, error = await read_short(response)
+        if error is not None:
+            check_refusal(body, self._request.id)
+        if SESSION in response.request.headers and await session.refusals.is_forgotten(response, error):
+            raise session.failures.forgotten(error, response, datetime.now(UTC))
+        if error is not None and response.status_code not in OF_HTTP:
+            return self._error(error.error)
+        describe = session.failures.of_request if session.negotiated else session.failures.status
+        refusal = describe(response, datetime.now(UTC), error)
+        if session.negotiated and await session.refusals.are_of_credentials(response, error):
+            session.lifeline.lose(refusal)
+        raise refusal
+
+    # --- streams of events ------------------------------------------------------------------------------------------
+
+    async def _in_streams(self, response: httpx2.Response) -> Answer:
+        """Return the answer in a stream of events, or in those that resume it.
+
+        Raises:
+            ServerError: there is none.
+            mcp.MCPError: the connection is lost.
+        """
+        session, streams = self._session, Reopening()
+        while True:
+            streams.open(trio.current_time())
+            failure = session.failures.lost(ENDED)
+            try:
+                if (answer := await self._in_stream(response, streams)) is not None:
+                    return answer
+            except (ServerError, MCPError):
+                raise
+            except Exception as exc:
+                failure = session.failures.broken(exc)
+                session.reach.look()
+            if (following := await self._resume(streams)) is None:
+                raise failure
+            response = following
+
+    async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
+        """Read a stream up to the answer; return None if it ends without one."""
+        session, answer = self._session, None
+        if self._request.method == LISTEN:
+            response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
+            # A refused request is retried as long as others are in flight (`Reach.send`). If this stream counted, that
+            # would go on until its end, and a server that shuts down gracefully waits until its listeners leave.
+            session.reach.finished(self._http)
+        # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
+        may_be_answer = attrgetter("may_be_answer")
+        events = read_events(response, session.limits, session.pace, is_expected=may_be_answer, skipped=0)
+        try:
+            async for event in events:
+                streams.note(event)
+                message = self._message_in(event)
+                if message is not None:
+                    streams.deliver()
+                if isinstance(message, Answer):
+                    answer = message
+                    return answer
+                if message is not None:
+                    await session.take(message, self._receive)
+                request = isinstance(message, JSONRPCRequest)
+                await trio.sleep(session.pace.unasked(trio.current_time(), event.unpaced, request=request))
+            return None
+        except TooMuch as exc:
+            raise self._too_large(exc.data.excess) from None
+        except WrongId as exc:
+            raise session.failures.misdirected(exc) from None
+        finally:
+            session.reach.finished(self._http)
+            if answer is None:
+                await _close(response, events)
+            else:
+                name = f"{session.failures.server}:end of stream"
+                session.background.start_soon(_read_end, response, events, name=name)
+
+    def _message_in(self, event: Event) -> Answer | Unasked | None:
+        """Return the message in an event; None if it is of another kind, or only has an id.
+
+        Raises:
+            TooMuch, WrongId, ConnectionLost: the event has no valid message, which ends the stream.
+        """
+        if event.name != b"message" or not (event.data or event.skipped):
+            return None
+        if event.skipped is not None:
+            raise TooMuch(event.skipped)
+        try:
+            message = parse_message(event.data)
+        except ValueError:
+            if (page := self._unreadable_page(event.data)) is not None:
+                return page
+            raise self._session.failures.lost("it sent an event that is not an MCP message") from None
+        if isinstance(message, Answer):
+            check_id(message, self._request.id)
+        return message
+
+    async def _resume(self, streams: Reopening) -> httpx2.Response | None:
+        """Open the stream that goes on where the last one ended. Return None if that is not possible.
+
+        Raises:
+            ConnectionLost: the stream was resumed too often.
+        """
+        session, refused = self._session, 0
+        while streams.last_id is not None and refused < MAX_REFUSED:
+            if streams.exhausted:
+                what = f"{ENDED}, although it was resumed {streams.resumed} times; {REMEDY_SERVER}"
+                raise session.failures.lost(what)
+            await trio.sleep(streams.retry)
+            await trio.sleep(streams.delay(trio.current_time()))
+            try:
+                if has_events(response := await session.open_stream(streams.last_id)):
+                    return response
+            except Exception as exc:
+                logger.debug("server %r: a stream could not be resumed", session.failures.server, exc_info=exc)
+            refused += 1
+        return None
+
+
+async def _close(response: httpx2.Response, events: AsyncGenerator[Event, None]) -> None:
+    await events.aclose()
+    await response.aclose()
+
+
+async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, None]) -> None:
+    """Read the end of a stream after its answer, so that the connection can be used again."""
+    with suppress(httpx2.HTTPError):
+        try:
+            with trio.move_on_after(END_WAIT):
+                await anext(events, None)
+        finally:
+            await _close(response, events)
+
+
+def _may_be_other_era(error: Exception) -> bool:
+    """Return True if a refusal of the handshake may mean that the server speaks an older protocol."""
+    if not isinstance(error, HttpStatusError) or error.status in OF_HTTP:
+        return False
+    return 400 <= error.status < 500 or error.status in FAILED
+
+
+# --- The link over streamable HTTP, where each request is a POST ------------------------------------------------------
+
+# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `_reach`), or
+# no longer knows the session (see `_refusals`).
+
+
+class StreamableHttpLink(HttpLink[Http]):
+    """A link over streamable HTTP."""
+
+    _session: HttpSession
+
+    @cached_property
+    def _initialized(self) -> trio.Event:
+        """Set when a legacy server knows that the handshake is over."""
+        return trio.Event()
+
+    @cached_property
+    def _reading(self) -> trio.CancelScope:
+        """The scope around reading what comes unasked. It exists early: a server may send too much at any time."""
+        return trio.CancelScope()
+
+    async def live(self) -> None:
+        """Serve until the link is left, then end the session. Nothing is sent at first."""
+        self.table: RequestTable = RequestTable()
+        self._session = HttpSession(
+            self._client,
+            httpx2.URL(real_url(self._transport)),
+            self._failures,
+            MessageLimits(self._transport.max_body_bytes, self._max_values, "max_body_bytes"),
+            self._pace,
+            self._requests,
+            self._lifeline,
+            self._background,
+            self.admit,
+            partial(self._reading.cancel, "the server has sent too many requests"),
+        )
+        self._opened.set()
+        await self._left.wait()
+        await self._session.end()
+
+    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+        """See `Link.exchange`."""
+        with discreet(self.masker, self.configured_url):
+            return await HttpExchange(self._session, request, receive).run()
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
+        await self.wait_turn(message)
+        with discreet(self.masker, self.configured_url):
+            if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
+                await self._session.notify(message, headers or {})
+                self._initialized.set()
+            else:
+                self._session.notify_soon(message, headers or {})
+
+    async def read(self, receive: Receive) -> None:
+        """See `Link.read`. Without sessions, a server sends everything in its responses."""
+        try:
+            with self._reading, discreet(self.masker, self.configured_url):
+                await self._initialized.wait()
+                if self._session.id is not None:
+                    with suppress(MCPError):  # the server has sent too many requests, so the scope is cancelled
+                        await NotificationStream(self._session, self.table).run(receive)
+                await trio.sleep_forever()
+        finally:
+            self._lifeline.closing = True

@@ -1,0 +1,349 @@
+"""Find the program, working directory and environment of a stdio server.
+
+`subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
+`FileNotFoundError`. So the program is looked up here, where each of them gets an error of its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from glob import iglob
+from pathlib import PureWindowsPath
+from typing import TYPE_CHECKING, Final
+
+from ..._errors import ConnectFailed
+from ..._text import own_shortage, shortage_of
+from ...config._template import INHERITED
+from . import _landlock
+
+if TYPE_CHECKING:
+    from ...config import Sandbox
+
+
+_REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
+
+_ELSEWHERE: Final = (
+    *("node_modules/.bin", ".venv/bin", "venv/bin"),  # below the working directory
+    *("~/.local/bin", "~/bin", "~/.cargo/bin", "~/go/bin", "~/.bun/bin", "~/.deno/bin", "~/.volta/bin"),
+    *("~/.local/share/mise/shims", "~/.asdf/shims", "~/.nvm/versions/node/*/bin"),
+    *("/usr/local/bin", "/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/snap/bin", "/usr/bin", "/bin"),
+)
+"""Where people have programs that the PATH of a service, an editor or a desktop often lacks. ``*`` is any version."""
+
+_NODE: Final = "install Node.js (https://nodejs.org)"
+_UV: Final = "install uv (https://docs.astral.sh/uv)"
+_INSTALL: Final = {
+    "bunx": "install Bun (https://bun.sh)",
+    "docker": "install Docker (https://docs.docker.com/get-docker)",
+    "node": _NODE,
+    "npm": _NODE,
+    "npx": _NODE,
+    "uv": _UV,
+    "uvx": _UV,
+}
+"""Program → what to install for it. Most configurations that people share begin with one of them."""
+
+_SHELLS_OF_WINDOWS: Final = frozenset({"cmd", "powershell"})
+_OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
+
+
+def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return a server's whole environment: the allow-list, the names in `env_from` that are set, and `env`."""
+    inherited = {name: environ[name] for name in (*INHERITED, *env_from) if name in environ}
+    return {**inherited, **env}
+
+
+def find_program(server: str, command: str, *, cwd: str | None, path: str | None) -> str:
+    """Return the path of the program that `command` names in the directory `cwd` and with that ``PATH``.
+
+    Blocks on the file system, so call it in a thread.
+
+    Raises:
+        ConnectFailed: the directory or the command does not exist, or the program is not executable.
+    """
+    if cwd is not None and not os.path.isdir(cwd):
+        reason = "is not a directory" if os.path.exists(cwd) else "does not exist"
+        raise _hopeless(server, f"working directory {cwd!r} {reason}; create it or correct cwd")
+    base = os.curdir if cwd is None else os.path.abspath(cwd)
+    if os.path.dirname(command):
+        if not os.path.exists(os.path.join(base, command)) and (remedy := _misplaced(command, path)):
+            raise _hopeless(server, f"command {command!r} not found; {remedy}")
+        return _check_program(server, command, os.path.join(base, command))
+    # Like exec, resolve relative entries of PATH against the working directory of the new process.
+    places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
+    if sys.executable:
+        # Last: a server that was installed next to this program is found without an activated environment.
+        places.append(os.path.dirname(sys.executable))
+    found = shutil.which(command, path=os.pathsep.join(places))
+    if found is not None:
+        return found
+    for candidate in (os.path.join(place, command) for place in places):
+        if os.path.isfile(candidate):
+            return _check_program(server, command, candidate)
+    if remedy := _misplaced(command, path):
+        raise _hopeless(server, f"command {command!r} not found; {remedy}")
+    if elsewhere := next(_found_elsewhere(command, base), None):
+        problem = f"command {command!r} not found on PATH, but there is {elsewhere!r}"
+        raise _hopeless(server, f"{problem}; set command to that path, or add its folder to PATH")
+    remedy = _INSTALL.get(command, "install it")
+    raise _hopeless(server, f"command {command!r} not found; {remedy} or set an absolute path")
+
+
+def _misplaced(command: str, path: str | None) -> str | None:
+    """Return the remedy for a whole command line, or for a command of Windows."""
+    program, *arguments = command.split()
+    if arguments and shutil.which(program, path=path) is not None:
+        return _REMEDY_ARGUMENTS
+    name = PureWindowsPath(command).stem
+    if name.lower() in _SHELLS_OF_WINDOWS and (command.lower() == name.lower() or _OF_WINDOWS.match(command)):
+        return f"this is not Windows; leave out {name!r} and its '/c': set command to the program after them"
+    if _OF_WINDOWS.match(command):
+        return f"it is for Windows, and this is not Windows; set command to {name!r} or to a path of this system"
+    return None
+
+
+def _found_elsewhere(command: str, base: str) -> Iterator[str]:
+    """Yield the programs of this name in the usual folders outside PATH."""
+    for place in _ELSEWHERE:
+        folder = os.path.join(base, os.path.expanduser(place))
+        for each in sorted(iglob(folder), reverse=True) if "*" in place else (folder,):
+            program = os.path.join(each, command)
+            if os.path.isfile(program) and os.access(program, os.X_OK):
+                yield program
+
+
+def _check_program(server: str, command: str, program: str) -> str:
+    if not os.path.exists(program):
+        raise _hopeless(server, f"command {command!r} not found: {program!r} does not exist; correct the path")
+    if os.path.isdir(program):
+        raise _hopeless(server, f"command {command!r} is a directory; add the name of the program")
+    if not os.access(program, os.X_OK):
+        raise _hopeless(server, f"command {command!r} is not executable (permission denied); run: chmod +x {program}")
+    return program
+
+
+def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
+    """Return the error for a program that could not be started, or not even looked for because there is no thread."""
+    reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
+    remedy = "correct its args or env"
+    match getattr(error, "errno", None):
+        case errno.ENOENT:
+            reason, remedy = "its '#!' line names an interpreter that does not exist", "install that interpreter"
+        case errno.ENOEXEC:
+            reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
+        case errno.EACCES | errno.EPERM:
+            reason, remedy = "permission denied", "check the permissions of the program and of its working directory"
+        case _ if (shortage := own_shortage(error)) is not None:
+            remedy = shortage.remedy
+        case _ if shortage_of(error) is not None:
+            remedy = "try again later"
+    failed = _hopeless(server, f"command {command!r} cannot be started ({reason}); {remedy}")
+    failed.hopeless = shortage_of(error) is None and own_shortage(error) is None
+    return failed
+
+
+def _hopeless(server: str, reason: str) -> ConnectFailed:
+    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="open", hopeless=True)
+
+
+# --- Run a server's command in its sandbox, and explain refusals ------------------------------------------------------
+
+# The rules are those of the configuration and those that every program needs: the files of the system, its own, and
+# those of its interpreter. `_landlock`, a program, applies them to itself and then becomes the server.
+#
+# A server that is restarted has run before: it may have replaced anything in the folders that it may write to, also by
+# links. So a path that leads through one of these gets no rule of its own (`_way_through`).
+
+
+SYSTEM: Final = (
+    *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix/store", "/sbin", "/usr"),
+    *("/proc/cpuinfo", "/proc/meminfo", "/proc/self", "/proc/stat", "/run/systemd/resolve"),
+)
+"""What every program reads. ``/proc/self`` is the server's own; environments of other processes stay unreadable."""
+
+DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
+
+RUNNERS: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
+"""The cache folders of commands that install packages before they run them, over port 443."""
+
+UV_PYTHONS: Final = "~/.local/share/uv/python"
+"""The interpreters of uv, which it may read. Other programs run them, and the tools next to them, without a sandbox."""
+
+UV_TOOLS: Final = "UV_TOOL_DIR"
+"""uvx needs to lock its folder of installed tools. It gets an empty one in the cache, so it runs no installed tool."""
+
+_LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
+"""Variables by which the C library loads code or writes files when a program starts."""
+
+NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
+"""The versions of Landlock that restrict these; before 3, files can be truncated."""
+
+MOST_LINKS: Final = 40
+"""The kernel follows no more symbolic links in one path."""
+
+REFUSALS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
+
+
+def confined(
+    server: str, sandbox: Sandbox, program: str, command: Iterable[str], environment: Mapping[str, str]
+) -> list[str]:
+    """Return the command line that runs a command in a sandbox. Blocks on the file system.
+
+    Raises:
+        ConnectFailed: this system cannot do that, or a path of the sandbox does not exist.
+    """
+    _check_system(server, sandbox)
+    folders = [os.path.realpath(path) for path in sandbox.write]
+    cache = RUNNERS.get(os.path.basename(program))
+    caches = [] if cache is None else [_at_home(cache, environment)]
+    caches = [folder for folder in caches if _way_through(folder, folders) is None]
+    for folder in caches:
+        os.makedirs(folder, exist_ok=True)
+    folders += map(os.path.realpath, caches)
+    for path in (sys.executable, os.__file__, _landlock.__file__):
+        if _is_replaceable(path, folders):
+            problem = f"its folders for writing contain {path!r}, which starts the sandbox"
+            raise _refused(server, f"{problem}; give Sandbox(write=…) folders without it")
+    is_uv = cache == RUNNERS["uv"]
+    derived = [*SYSTEM, *_around(program, folders), *([_at_home(UV_PYTHONS, environment)] if is_uv else [])]
+    rules = {
+        "read": [
+            *(path for path in _existing(derived) if _way_through(path, folders) is None),
+            *_granted(server, "read", sandbox.read, folders),
+        ],
+        "write": [*_existing(DEVICES), *caches, *_granted(server, "write", sandbox.write, folders)],
+        "tcp": sandbox.tcp if sandbox.tcp is None or cache is None else (*sandbox.tcp, 443),
+        "signals": sandbox.signals,
+        "environment": {
+            **{name: value for name, value in environment.items() if _LOADED.fullmatch(name)},
+            **({UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
+        },
+    }
+    return [sys.executable, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
+
+
+def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which the sandbox is started.
+
+    The program that does so is not confined yet, and the server may have put code into a folder that
+    ``LD_LIBRARY_PATH`` names. So such variables are among the rules, and are set for the server alone.
+    """
+    return {name: value for name, value in environment.items() if not _LOADED.fullmatch(name)}
+
+
+def hint(sandbox: Sandbox | None, last_words: str) -> str:
+    """Return the remark for the error of a server that has ended with a refusal in its last words."""
+    if sandbox is None or not any(refusal in last_words for refusal in REFUSALS):
+        return ""
+    return (
+        f"; the sandbox refuses everything but read={list(sandbox.read)}, write={list(sandbox.write)} and "
+        f"tcp={None if sandbox.tcp is None else list(sandbox.tcp)}; add what the server needs to its Sandbox"
+    )
+
+
+def _check_system(server: str, sandbox: Sandbox) -> None:
+    if sys.platform != "linux":
+        raise _refused(server, f"sandboxes need Landlock, which {sys.platform} does not have; remove sandbox")
+    version = _landlock.version()
+    needs = [("files", NEEDS_FILES)]
+    needs += [("TCP ports (tcp=None does without)", NEEDS_TCP)] if sandbox.tcp is not None else []
+    needs += [] if sandbox.signals else [("signals (signals=True does without)", NEEDS_SIGNALS)]
+    for what, need in needs:
+        if version < need:
+            has = f"version {version}" if version else "none"
+            problem = f"restricting {what} needs Landlock {need}, and this kernel has {has}"
+            raise _refused(server, f"{problem}; use a newer kernel, or remove sandbox")
+    if (machine := os.uname().machine) not in _landlock.MACHINES:
+        problem = f"filtering system calls is supported on {' and '.join(_landlock.MACHINES)}, and this is {machine}"
+        raise _refused(server, f"{problem}; remove sandbox")
+
+
+def _refused(server: str, problem: str) -> ConnectFailed:
+    return ConnectFailed(f"server {server!r}: sandbox: {problem}", server=server, phase="open", hopeless=True)
+
+
+def _at_home(folder: str, environment: Mapping[str, str]) -> str:
+    return folder.replace("~", environment.get("HOME", os.path.expanduser("~")), 1)
+
+
+def _existing(paths: Iterable[str]) -> list[str]:
+    return [path for path in dict.fromkeys(paths) if os.path.exists(path)]
+
+
+def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
+    """Yield the paths of the configuration that need a rule of their own.
+
+    Raises:
+        ConnectFailed: a path does not exist, or the server could make it lead elsewhere.
+    """
+    for path in paths:
+        if not os.path.exists(path):
+            raise _refused(server, f"{path!r} does not exist; create it, or correct Sandbox({field}=…)")
+        real = os.path.realpath(path)
+        others = folders if field == "read" else [folder for folder in folders if folder != real]
+        through = _way_through(path, others)
+        if through is None:
+            yield path
+        elif not _is_within(real, through):
+            problem = f"{path!r} leads through {through!r}, which the server may change, to {real!r}"
+            raise _refused(server, f"{problem}; give the real path in Sandbox({field}=…)")
+
+
+def _way_through(path: str, folders: Iterable[str]) -> str | None:
+    """Return the folder, of these real ones, in which a name of the path is looked up; None if there is none."""
+    here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
+    while left:
+        for folder in folders:
+            if _is_within(here, folder):
+                return folder
+        name = left.pop()
+        there = os.path.normpath(os.path.join(here, name))
+        if name in ("", ".", "..") or not os.path.islink(there) or links == MOST_LINKS:
+            here = there
+        else:
+            target, links = os.readlink(there), links + 1
+            here = "/" if os.path.isabs(target) else here
+            left += target.split("/")[::-1]
+    return None
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return os.path.commonpath((path, folder)) == folder
+
+
+def _is_replaceable(path: str, folders: Iterable[str]) -> bool:
+    return os.path.realpath(path) in folders or _way_through(path, folders) is not None
+
+
+def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
+    """Yield the files of a program and of its interpreter, unless the server can replace these."""
+    if _is_replaceable(program, folders):
+        return
+    yield from _installed(program)
+    try:
+        with open(program, "rb") as file:
+            first = file.readline(512)
+    except OSError:
+        return
+    if first.startswith(b"#!") and (words := first[2:].split()):
+        interpreter = os.fsdecode(words[0])
+        if os.path.isabs(interpreter) and not _is_replaceable(interpreter, folders):
+            yield from _installed(interpreter)
+
+
+def _installed(program: str) -> Iterator[str]:
+    """Yield the folder ``bin`` of a program and the libraries next to it; of one that is elsewhere only its file."""
+    for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
+        folder = os.path.dirname(path)
+        prefix = os.path.dirname(folder)
+        if os.path.basename(folder) == "bin":
+            yield folder
+            yield from (os.path.join(prefix, name) for name in ("lib", "lib64", "libexec", "pyvenv.cfg"))
+        else:
+            yield path

@@ -1,0 +1,267 @@
+"""The link to a server process that speaks over stdin and stdout.
+
+Ownership: the owner task of the actor enters `open_stdio_link` and leaves it; the process lives exactly that long. The
+background tasks of the link are not cancelled with the owner, and end with the link:
+
+- one reads stderr until it ends
+- one waits for the process to exit
+- one writes to stdin what the pipe did not take at once
+- one notices that no process can read stdin any more
+- one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
+
+The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
+of a wrapper that exited. It triggers a health check (see `_probing`), and a server that passes goes on serving.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ..._foreign import Log
+from ..._tasks import Background, open_background
+from ..._text import own_shortage
+from ...config import resolve_env
+from ...config._values import hidden_args
+from .._credentials import Masker, discreet, install_filters, resolve_credentials
+from .._exchange import ServerRequests, exchange_lines
+from .._link import ConnectionOver, Lifeline, Link, Obituary
+from .._messages import LOGGED, MessageLimits, ReadingPace
+from .._request_table import RequestTable
+from ._command import child_environment, hint
+from ._pipes import INPUT_CLOSED, PipeReader, PipeWriter, read_pipe, unread_bytes, wait_no_reader
+from ._process import ServerProcess, StderrReader, start_process
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig, Stdio
+    from .._exchange import Exchange, Json, Receive, Unanswered
+
+logger = Log("mcp_actors.servers")
+
+EXIT_WAIT: Final = 0.5
+"""Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error
+can say how it ended. A killed process needs microseconds, or many milliseconds on a loaded machine, because the kernel
+closes its pipes before it reports the exit. Only a server that merely closed its stdout takes all of it."""
+
+OBITUARY_WAIT: Final = 0.5
+"""Seconds for it to exit and end its stderr, before the error of a failed connect is built. The error quotes its
+stderr, and delays no request."""
+
+INPUT_WAIT: Final = 0.25
+"""Seconds between two looks at a server that reads nothing any more. A process that exits closes its stdin first, and
+what it has written to stdout, and how it ended, should be known before its connection is lost."""
+
+LOOKS: Final = 2
+"""Number of these looks: a process that is left behind, and writes without end, does not keep the connection."""
+
+STDERR_WAIT: Final = 0.25
+"""Seconds for the rest of stderr after the process group was killed. Only a daemon can keep stderr open longer."""
+
+
+class StdioLink(Link):
+    """A link to a server process. On leaving, the process and everything it started has been stopped."""
+
+    pid: int
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        transport: Stdio,
+        process: ServerProcess,
+        background: Background,
+        lifeline: Lifeline,
+        masker: Masker,
+    ) -> None:
+        super().__init__(lifeline, masker)
+        self._process = process
+        self._background = background
+        self._name = config.name
+        self._stop_timeout = config.stop_timeout
+        self._sandbox = transport.sandbox
+        self._stderr = StderrReader(process.stderr, config.name, masker)
+        self.table = RequestTable()
+        requests = ServerRequests(config.name, config.limits.max_requests)
+        self._reader = PipeReader(
+            process.stdout,
+            lifeline,
+            self._wait_exit,
+            server=config.name,
+            masker=masker,
+            requests=requests,
+            table=self.table,
+            pace=ReadingPace(config.limits.max_notifications),
+            limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
+        )
+        self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, self.table)
+        self._exit_code: int | None = None
+        self._of_leader = 0
+        self._unread: int | None = None
+        self._stopping = False
+        self.direct = self._writer
+        self.endpoint = f"the command {transport.command!r}"
+        self.pid = process.pid
+        process.watch(background, self._exited)
+        background.start_soon(self._stderr.run, name=f"{config.name}:stderr")
+        background.start_soon(self._writer.run, name=f"{config.name}:stdin")
+        background.start_soon(self._watch_input, name=f"{config.name}:input")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._stopping else "lost" if self.lost else "open"
+        return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
+
+    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
+        """See `Link.exchange`."""
+        return exchange_lines(self._writer, request)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await self._writer.send(message)
+
+    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
+        """See `Link.read`."""
+        return self._reader.read(receive)  # not awaited here: a frame less at each message
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of skipped lines that were not messages."""
+        return self._reader.malformed_lines
+
+    def obituary(self) -> Obituary:
+        """Return the known facts about the end of the process, at any time."""
+        if self.lost and not self._stopping:
+            self._look()
+        tail = self._stderr.tail()
+        return Obituary(self._exit_code, tail, hint(self._sandbox, tail))
+
+    @property
+    def heard(self) -> bool | None:
+        """True if something was sent and the server has read all of it; None if the system does not report that."""
+        unread = self._unread if self._stopping else unread_bytes(self._process.stdin)
+        return None if unread is None else self._writer.sent and unread == 0
+
+    @property
+    def suspended(self) -> bool:
+        """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
+        return self._process.stopped
+
+    @property
+    def input_closed(self) -> bool:
+        """True if no process can read what is sent any more; False if the system does not report that."""
+        return self._process.input_closed
+
+    def _exited(self) -> None:
+        self._of_leader = self._reader.received + (unread_bytes(self._process.stdout) or 0)
+        self._lifeline.exit()
+
+    async def may_serve_on(self) -> bool:
+        """Return True if a child of the exited process may be the server, or if the system does not report that.
+
+        If anything has come since the exit, the server has written at least that. Otherwise it has written everything:
+        a helper that the process has left behind has not.
+        """
+        since = self._reader.received - self._of_leader
+        written = since if since > 0 else self._reader.received
+        try:
+            return await trio.to_thread.run_sync(self._process.has_successor, written, abandon_on_cancel=True)
+        except RuntimeError as error:
+            if own_shortage(error) is None:
+                raise
+            return True  # there is no thread to look with
+
+    def _look(self) -> None:
+        """Note the exit code and the unread bytes of the process."""
+        self._exit_code = self._process.poll()
+        self._unread = unread_bytes(self._process.stdin)
+
+    async def wait_obituary(self) -> Obituary:
+        """Return the obituary; wait for it up to `OBITUARY_WAIT` if stdout has ended."""
+        await trio.lowlevel.checkpoint()
+        if self.lost and self.failure is None and not self._stopping:
+            with trio.move_on_after(OBITUARY_WAIT):
+                await self._process.wait()
+                await self._stderr.wait_ended()
+        return self.obituary()
+
+    async def close(self) -> None:
+        """Stop the process and its group within ``stop_timeout``, whatever it does (but see `ServerProcess.stop`).
+
+        **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
+        """
+        self._stopping = True
+        # Take the exit code before stdin is closed: a code that comes later is caused by this stop, and must not be
+        # reported as the way the server ended.
+        self._look()
+        self._reader.close()
+        self._writer.close()
+        # Drain stdout from here on, or a server that blocks on a full pipe would never notice that stdin was closed.
+        self._background.start_soon(self._drain, name=f"{self._name}:stdout")
+        deadline = trio.current_time() + self._stop_timeout
+        with trio.CancelScope(shield=True):  # bounded by `stop`, and by the deadline below
+            await self._process.stop(self._stop_timeout)
+            with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
+                await self._stderr.wait_ended()
+        self._process.close_pipes()
+        if self.malformed_lines > LOGGED:
+            logger.warning("server %r: skipped %d lines on stdout in total", self._name, self.malformed_lines)
+
+    async def _watch_input(self) -> None:
+        """Lose the connection if requests lie in the pipe and no process can read them any more.
+
+        What was read may still be answered. A request that is sent later finds the pipe closed by itself.
+        """
+        await wait_no_reader(self._process.stdin)
+        for _ in range(LOOKS):
+            await trio.sleep(INPUT_WAIT)
+            if self._stopping or unread_bytes(self._process.stdin) == 0:
+                return
+            if not unread_bytes(self._process.stdout):
+                break
+        # This reaps the process, and must be followed by the loss without a checkpoint (see `ServerProcess`).
+        exited = self._process.poll() is not None
+        self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
+
+    async def _wait_exit(self) -> bool:
+        with trio.move_on_after(EXIT_WAIT):
+            await self._process.wait()
+            return True
+        return False
+
+    async def _drain(self) -> None:
+        with suppress(trio.ClosedResourceError):
+            while await read_pipe(self._process.stdout):
+                pass
+
+
+@asynccontextmanager
+@trio.lowlevel.enable_ki_protection  # a Ctrl-C between the start of the process and the `try` would leak the process
+async def open_stdio_link(
+    config: ServerConfig, transport: Stdio, masker: Masker, *, on_lost: Callable[[], None]
+) -> AsyncIterator[StdioLink]:
+    """Start the server's process; on leaving, stop it and everything it started.
+
+    Raises:
+        ConnectFailed: it cannot be started, or a value of its ``env`` cannot be resolved.
+    """
+    async with open_background() as background:
+        process = await _start(config, transport, masker)
+        # No checkpoint between here and the `try`: a cancellation delivered there would leak the process.
+        link = StdioLink(config, transport, process, background, Lifeline(on_lost), masker)
+        install_filters()
+        try:
+            with discreet(masker):
+                yield link
+        finally:
+            await link.close()
+
+
+async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> ServerProcess:
+    env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
+    masker.add_all("env", env)
+    for each in hidden_args(transport.args):
+        masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)
+    environment = child_environment(os.environ, env_from=transport.env_from, env=env)
+    return await start_process(config.name, transport, environment)

@@ -1,0 +1,523 @@
+"""Watch the process of a stdio server, and stop its process group.
+
+Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
+as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is
+reaped: only then can the system reuse its number. So the leader is reaped only after the connection has ended, and the
+rest of the group is killed in the same step. A wrapper that exits while its server still serves stays a zombie, which
+is harmless.
+
+A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from subprocess import Popen
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+
+import trio
+from outcome import Outcome, capture
+
+from ..._foreign import Log
+from ..._tasks import TimeSlice
+from ..._text import own_shortage, plain_text
+from .._credentials import Masker
+from ._command import confined, environment_of_start, explain_spawn_error, find_program
+from ._pipes import has_no_reader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ..._tasks import Background
+    from ...config import Stdio
+
+
+# --- Watch the exit and suspension of a child process without reaping it ----------------------------------------------
+
+# Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
+# process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled
+# (see `_process`).
+
+
+SHORTAGE_WAIT: Final = 0.5
+"""Seconds between two looks at a process while this program cannot open the file that reports its exit."""
+
+
+async def wait_exiting(pid: int) -> bool:
+    """Wait until a child has exited and return True; return False at once if the system does not report that."""
+    if sys.platform == "linux":
+        return await _wait_pidfd(pid)
+    elif sys.platform == "darwin":
+        return await _wait_kqueue(pid)
+    else:
+        await trio.lowlevel.checkpoint()
+        return False
+
+
+if sys.platform == "linux":
+
+    async def _wait_pidfd(pid: int) -> bool:
+        try:
+            while (descriptor := _open_pidfd(pid)) is None:
+                await trio.sleep(SHORTAGE_WAIT)
+                if has_exited(pid):
+                    return True
+        except OSError:  # a kernel before 5.3, or a sandbox that forbids it
+            await trio.lowlevel.checkpoint()
+            return False
+        try:
+            await trio.lowlevel.wait_readable(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _open_pidfd(pid: int) -> int | None:
+        """Return a descriptor of a process; None if there are too many of them now."""
+        try:
+            return os.pidfd_open(pid)
+        except OSError as error:
+            if own_shortage(error) is None:
+                raise
+            return None
+
+    def has_exited(pid: int) -> bool:
+        """Return True if a child has exited, without reaping it."""
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+elif sys.platform == "darwin":
+
+    async def _wait_kqueue(pid: int) -> bool:
+        queue = trio.lowlevel.current_kqueue()
+
+        def event(flags: int) -> select.kevent:
+            return select.kevent(pid, select.KQ_FILTER_PROC, flags, select.KQ_NOTE_EXIT)
+
+        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            queue.control([event(select.KQ_EV_DELETE)], 0)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        try:
+            queue.control([event(select.KQ_EV_ADD | select.KQ_EV_ONESHOT)], 0)
+        except ProcessLookupError:  # it has just exited, and kqueue no longer finds it
+            await trio.lowlevel.checkpoint()
+        else:
+            await trio.lowlevel.wait_kevent(pid, select.KQ_FILTER_PROC, abort)
+        return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Return True if a child is stopped (SIGSTOP, state T); False if the system does not report that."""
+    if not hasattr(os, "waitid"):  # macOS, before Python 3.13
+        return False
+    try:
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def has_successor(leader: int, written: int) -> bool:
+    """Return True if another process of the leader's session has written so many bytes, or if that is unknown.
+
+    After the exit of the leader, this distinguishes a server that was its child from a helper that merely inherited its
+    pipes: the server wrote all bytes that were read. Blocks, because it reads the status of every process.
+    """
+    if sys.platform == "linux":
+        try:
+            return any(_succeeds(process, leader, written) for process in Path("/proc").iterdir())
+        except OSError:
+            return True  # a shortage of files, for example
+    else:
+        return True
+
+
+def _succeeds(process: Path, leader: int, written: int) -> bool:
+    try:
+        state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
+        return int(session) == leader and state != "Z" and _written(process) >= written
+    except PermissionError:
+        return True  # a process of this session (see the line above) that belongs to another user
+    except OSError as error:
+        # Usually it is not a process, or one that has just exited. Without a file to look with, that is unknown.
+        return own_shortage(error) is not None
+
+
+def _written(process: Path) -> int:
+    counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+    return int(counts["wchar"])
+
+
+logger = Log("mcp_actors.servers")
+
+EOF_SHARE: Final = 0.4
+"""Share of ``stop_timeout`` in which a server should exit after its stdin is closed: 2 s of the default 5 s, as in the
+SDK's own transport."""
+
+TERM_SHARE: Final = 0.4
+"""Share of it after SIGTERM. The rest is for SIGKILL, which takes milliseconds."""
+
+REAP_FLOOR: Final = 0.5
+"""Minimum seconds for a killed process to vanish, however short ``stop_timeout`` is. Otherwise a process on a busy
+machine would be reported as one that cannot be killed."""
+
+LOOK_EVERY: Final = 0.01
+"""Seconds between two checks whether a process has exited, on systems that do not report it. Only the end of a
+connection waits for it."""
+
+
+class ServerProcess:
+    """A running server: three pipes and a process group.
+
+    Args:
+        process: its leader, in a session of its own.
+        pipes: our ends of its stdin, stdout and stderr.
+        server: the name of the server.
+    """
+
+    def __init__(self, process: Popen[bytes], pipes: tuple[int, int, int], server: str) -> None:
+        self._process = process
+        self._server = server
+        self._group_ended = False
+        self._exited: trio.Event | None = None
+        self.pid = process.pid
+        self.stdin, self.stdout, self.stderr = map(trio.lowlevel.FdStream, pipes)
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None if the leader is alive. Reaps it, so the connection must have ended."""
+        code = self._process.poll()
+        # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
+        # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
+        # is never signaled again.
+        if code is not None and not self._group_ended:
+            self._signal(signal.SIGKILL)
+            self._group_ended = True
+        return code
+
+    def watch(self, background: Background, on_exit: Callable[[], None]) -> None:
+        """Call `on_exit` when the leader has exited, if the system reports that. Does not reap it."""
+        self._exited = trio.Event()
+        background.start_soon(self._watch, self._exited, on_exit, name=f"{self._server}:exit")
+
+    async def _watch(self, exited: trio.Event, on_exit: Callable[[], None]) -> None:
+        try:
+            if await wait_exiting(self.pid):
+                on_exit()
+        finally:
+            exited.set()
+
+    @property
+    def stopped(self) -> bool:
+        """True if the leader is suspended (SIGSTOP); False if the system does not report that."""
+        return not self._group_ended and is_stopped(self.pid)
+
+    @property
+    def input_closed(self) -> bool:
+        """Whether every process has closed its end of stdin; False where the system does not tell."""
+        return has_no_reader(self.stdin)
+
+    def has_successor(self, written: int) -> bool:
+        """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""
+        return has_successor(self.pid, written)
+
+    async def wait(self) -> int:
+        """Wait for the leader to exit and return its code. Reaps it, so the connection must have ended."""
+        if self._exited is not None:
+            await self._exited.wait()
+        while (code := self.poll()) is None:  # noqa: ASYNC110 - the system does not report the exit
+            await trio.sleep(LOOK_EVERY)
+        return code
+
+    def _signal(self, number: signal.Signals) -> None:
+        # macOS raises PermissionError for a group in which only zombies are left.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    async def stop(self, seconds: float) -> None:
+        """Stop the group: close stdin, then send SIGTERM, then SIGKILL; return as soon as the leader is reaped.
+
+        The caller must read stdout and stderr meanwhile: a server that blocks on a full pipe never sees the end of its
+        input. Takes that many seconds at most (but see `REAP_FLOOR`).
+        """
+        self.stdin.close()
+        if await self._exits_within(seconds * EOF_SHARE):
+            return
+        logger.info(
+            "server %r: process %d is still running after its stdin was closed; sending SIGTERM", self._server, self.pid
+        )
+        self._signal(signal.SIGTERM)
+        if await self._exits_within(seconds * TERM_SHARE):
+            return
+        logger.warning("server %r: process %d is still running after SIGTERM; sending SIGKILL", self._server, self.pid)
+        self._signal(signal.SIGKILL)
+        if not await self._exits_within(max(seconds * (1 - EOF_SHARE - TERM_SHARE), REAP_FLOOR)):
+            logger.error(
+                "server %r: process %d is still running after SIGKILL and was abandoned; check whether it is stuck in "
+                "uninterruptible I/O",
+                self._server,
+                self.pid,
+            )
+
+    async def _exits_within(self, seconds: float) -> bool:
+        with trio.move_on_after(seconds):
+            await self.wait()
+        return self.poll() is not None  # it may have exited in the step in which the time was over
+
+    def close_pipes(self) -> None:
+        """Close our ends of the pipes."""
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            pipe.close()
+
+
+# --- Start a server process in a single hop to a thread ---------------------------------------------------------------
+
+# The thread finds the program and spawns it. The look-up may hang, because a directory in PATH may be on a file server
+# that does not respond, so a start that is cancelled does not wait for it. A process that is spawned after that would
+# never be stopped. So thread and owner race for a lock that is never released:
+#
+# ====================================  ==============================================================================
+# the lock is taken first by            then ====================================
+# ============================================================================== the thread, just before it spawns
+# an owner that is cancelled waits for the process, and stops it as usual the owner, when it is cancelled       the
+# thread never spawns ====================================
+# ==============================================================================
+
+
+async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
+    """Start the server's process, without a shell.
+
+    **Cancellation:** leaves nothing behind. Once the process is being spawned it is returned even if this task was
+    cancelled meanwhile; `Cancelled` is raised at the caller's next checkpoint, so the caller must prepare its clean-up
+    before.
+
+    Raises:
+        ConnectFailed: it cannot be started.
+    """
+    start = _Start(server, transport, environment)
+    try:
+        await trio.to_thread.run_sync(start.run, abandon_on_cancel=True)
+    except trio.Cancelled:
+        if start.abandon():
+            raise
+        with trio.CancelScope(shield=True):  # bounded by the spawn
+            await start.spawned.wait()
+    except RuntimeError as error:
+        if own_shortage(error) is None:
+            raise
+        raise explain_spawn_error(server, transport.command, error) from error
+    return start.process()
+
+
+class _Start:
+    """One start: what its thread and its owner share.
+
+    Attributes:
+        spawned: set once the thread has spawned the process, or failed to.
+    """
+
+    def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str]) -> None:
+        self._server = server
+        self._transport = transport
+        self._environment = environment
+        self._token = trio.lowlevel.current_trio_token()
+        self._decided = Lock()
+        self._result: Outcome[ServerProcess]
+        self.spawned = trio.Event()
+
+    def run(self) -> None:
+        """Find the program and spawn it, in a thread.
+
+        Raises:
+            ConnectFailed: there is no such program.
+        """
+        command, path = self._transport.command, self._environment.get("PATH")
+        program = find_program(self._server, command, cwd=self._transport.cwd, path=path)
+        line, environment = [command, *self._transport.args], self._environment
+        if (sandbox := self._transport.sandbox) is not None:
+            line = confined(self._server, sandbox, program, line, self._environment)
+            program, environment = line[0], environment_of_start(environment)
+        if self._decided.acquire(blocking=False):
+            self._result = capture(self._spawn, program, line, environment)
+            self._token.run_sync_soon(self.spawned.set)
+
+    def abandon(self) -> bool:
+        """Return True if no process will be spawned; False if one is being spawned."""
+        return self._decided.acquire(blocking=False)
+
+    def process(self) -> ServerProcess:
+        """Return the process, or raise the error of its spawn."""
+        return self._result.unwrap()
+
+    def _spawn(self, program: str, line: list[str], environment: Mapping[str, str]) -> ServerProcess:
+        command = self._transport.command
+        try:
+            with ExitStack() as child_ends, ExitStack() as our_ends:
+                stdin, to_stdin = _pipe(child_ends, our_ends)
+                from_stdout, stdout = _pipe(our_ends, child_ends)
+                from_stderr, stderr = _pipe(our_ends, child_ends)
+                popen = Popen(
+                    line,
+                    executable=program,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                    env=environment,
+                    cwd=self._transport.cwd,
+                )
+                our_ends.pop_all()
+        except (OSError, ValueError) as error:
+            raise explain_spawn_error(self._server, command, error) from error
+        return ServerProcess(popen, (to_stdin, from_stdout, from_stderr), self._server)
+
+
+def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
+    """Open a pipe, each end of which is closed with one of these."""
+    reading, writing = os.pipe()
+    reader.callback(os.close, reading)
+    writer.callback(os.close, writing)
+    return reading, writing
+
+
+# --- Read and log the stderr of a server, and keep its end ------------------------------------------------------------
+
+
+stderr_logger = Log("mcp_actors.servers.stderr")
+"""One logger for all servers: each record names its server in the text and, for filters, in ``record.mcp_server``. A
+logger per server would be a global that is never freed."""
+
+TAIL_BYTES: Final = 64 * 1024
+"""Bytes of the end that are kept: a long traceback fits, and so does the content of a pipe."""
+
+LINE_BYTES: Final = 8 * 1024
+"""Longer lines are logged in pieces, because a progress bar may never write a newline."""
+
+PART_BYTES: Final = 4 * 1024
+"""Bytes that are split into lines in one step: each of them may be a line."""
+
+LINES_A_SECOND: Final = 200
+"""Lines that are logged per second; others are only counted. Several long tracebacks fit."""
+
+BYTES_A_SECOND: Final = 256 * 1024
+"""Bytes that are logged per second. In the worst case, cleaning so many takes a tenth of a second."""
+
+PAUSE: Final = 0.01
+"""Seconds between two reads while lines are dropped, so that a flood takes little time of the event loop."""
+
+
+class StderrReader:
+    """Reads the stderr of one server until it ends. A server whose stderr is not read blocks after 64 KiB."""
+
+    def __init__(self, stream: trio.lowlevel.FdStream, server: str, masker: Masker) -> None:
+        self._stream = stream
+        self._server = server
+        self._masker = masker
+        self._tail = bytearray()
+        self._begun = b""
+        self._second = trio.current_time()
+        self._lines = 0
+        self._bytes = 0
+        self._left_out = 0
+        self._ended = trio.Event()
+
+    async def run(self) -> None:
+        """Read until the end, or until the stream is closed."""
+        try:
+            while data := await self._read():
+                self._tail += data
+                del self._tail[: -TAIL_BYTES - self._margin]
+                if stderr_logger.is_enabled_for(logging.INFO):
+                    await self._take(data)
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            pass
+        finally:
+            if self._begun:
+                self._log(self._begun)
+            self._report()
+            self._ended.set()
+
+    async def wait_ended(self) -> None:
+        """Wait until stderr has ended and everything was read."""
+        await self._ended.wait()
+
+    def tail(self) -> str:
+        """Return the end of the text so far, masked."""
+        text = self._tail.decode("utf-8", "replace")
+        # More than the tail is kept, so that a credential that begins before it is still recognized and masked.
+        begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
+        return self._masker(text[begin:]).rstrip()
+
+    async def _read(self) -> bytes:
+        """Read the next bytes. Log the number of dropped lines when their second is over, even if nothing comes."""
+        if self._left_out:
+            await trio.sleep(PAUSE)
+            with trio.move_on_at(self._second + 1):
+                return bytes(await self._stream.receive_some())
+            self._report()
+        return bytes(await self._stream.receive_some())
+
+    async def _take(self, data: bytes) -> None:
+        time_slice = TimeSlice()
+        for begin in range(0, len(data), PART_BYTES):
+            lines = self._lines_in(data[begin : begin + PART_BYTES])
+            while lines and not self._enough():
+                self._log(lines.popleft())
+                await time_slice.checkpoint()
+            self._left_out += len(lines)
+            await time_slice.checkpoint()
+
+    def _lines_in(self, part: bytes) -> deque[bytes]:
+        """Return the lines that a part of the stream completes, without empty ones."""
+        *lines, begun = (self._begun + part).split(b"\n")
+        if len(begun) > LINE_BYTES + self._margin:
+            piece, begun = self._parted(begun)
+            lines.append(piece)
+        self._begun = begun
+        return deque(filter(None, lines))
+
+    @property
+    def _margin(self) -> int:
+        return 4 * self._masker.longest  # bytes of as many characters
+
+    def _parted(self, line: bytes) -> tuple[bytes, bytes]:
+        """Split a line that may have no end, so that a credential that has arrived in part stays whole in the rest."""
+        text = line.decode("utf-8", "replace")
+        end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
+        return text[:end].encode(), text[end:].encode()
+
+    def _enough(self) -> bool:
+        """Return True if the limit of this second is reached."""
+        now = trio.current_time()
+        if now >= self._second + 1:
+            self._report()
+            self._second, self._lines, self._bytes = now, 0, 0
+        return self._lines >= LINES_A_SECOND or self._bytes >= BYTES_A_SECOND
+
+    def _log(self, line: bytes) -> None:
+        """Log a line, in pieces if it is long."""
+        self._lines += 1
+        self._bytes += len(line)
+        # Mask before cutting: a credential may lie across the cut and would not be recognized in pieces.
+        masked = self._masker(line.decode("utf-8", "replace"))
+        for begin in range(0, len(masked), LINE_BYTES):
+            if text := plain_text(masked[begin : begin + LINE_BYTES], limit=LINE_BYTES + 1):
+                stderr_logger.info("%s: %s", self._server, text, extra={"mcp_server": self._server})
+
+    def _report(self) -> None:
+        if self._left_out:
+            stderr_logger.info(
+                "%s: %d more lines on stderr were not logged (limit: %d lines or %d bytes per second)",
+                self._server,
+                self._left_out,
+                LINES_A_SECOND,
+                BYTES_A_SECOND,
+                extra={"mcp_server": self._server},
+            )
+            self._left_out = 0
