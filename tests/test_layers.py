@@ -1,4 +1,4 @@
-"""Imports go downward only, never sideways between the folders of one layer, and only to what is declared.
+"""Imports go downward only, from layer to layer and from file to file, and only to what is declared.
 
 Every import counts, also those inside functions, under ``TYPE_CHECKING`` and in ``import_module("…")``.
 """
@@ -68,60 +68,53 @@ For type checkers only, the bridge may import them anywhere.
 
 
 OFFERS: Final = {
+    "bridge": "_views",
     "catalog": "_names _pins _schemas _strict _tools _validation",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._file formats._load",
+    "servers": "_sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""
 
 
-class Room(NamedTuple):
-    """A folder within a folder. Its importers import only the names that its ``__init__`` offers."""
-
-    needs: frozenset[str] | None
-    """What it may import of the folder around it; None: all of that."""
-    known_to: frozenset[str] | None
-    """Which modules of that folder may import it; None: all of them."""
-
-
-ROOMS_OF_SERVERS: Final = {
-    "policy": "",
-    "tools": "",
-    "record": "policy tools",
-    "session": "policy",
-    "requests": "policy tools record session",
-    "connection.callbacks": "record session",
-    "connection.upkeep": "policy tools record session requests",
-    "connection": "policy record session requests",
-    "ref": "policy tools record session requests connection",
-    "sources": "record",
-    "group": "policy tools record connection ref sources",
+ORDER: Final = {
+    "adapters": "_offer _mcp_client _langchain _langchain_middleware _openai_agents _pydantic_ai",
+    "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
+    "bridge": "_bridge _block _callbacks _view_rules _views _open",
+    "catalog": "_names _tools _schemas _strict _validation _pins _snapshot",
+    "cli": "_interrupt _output _configuration commands _app _start",
+    "cli.commands": "_call _sign_in _check _signatures",
+    "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
+    "_sources _tables",
+    "config.formats": "_file _inputs _keys _entry _load _dump",
+    "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
+    "_restart _children _supervisor _pool _open",
+    "servers": "_eras _rules _deadlines _admission _catalog _dispatcher _session record requests connection ref "
+    "_sources _watch group",
+    "servers.connection": "_callbacks _failures _upkeep _streams _direct _negotiation _actor",
+    "servers.group": "_memory _tree _loop _lifecycle _group _open",
+    "servers.record": "_states _status _health _subscriptions _wanted _life _record",
+    "servers.ref": "_lifecycle _caller _prompts _ref",
+    "servers.requests": "_request _lists _upkeep _tools",
+    "testing": "_leftovers _recorder server",
+    "testing.server": "_relay _behavior _connection _http _server",
+    "transports": "_credentials _request_table _exchange _messages _link _in_process stdio http _open",
+    "transports.http": "_failures _bodies _client _link _session _sse _streamable",
+    "transports.stdio": "_landlock _pipes _command _process _link",
 }
-"""The rooms of `servers` from the lowest to the highest, and what each of them may import of the folder."""
+"""The files and folders of each folder, from the lowest to the highest: none imports a later one."""
 
-OF_LINKS: Final = frozenset(
-    f"transports.{name}" for name in ("_credentials", "_exchange", "_link", "_messages", "_request_table")
-)
-"""What the rooms of processes and of HTTP have in common. Neither knows the other."""
-
-ROOMS: Final = {
-    **{
-        f"servers.{room}": Room(needs=frozenset(f"servers.{need}" for need in needs.split()), known_to=None)
-        for room, needs in ROOMS_OF_SERVERS.items()
-    },
-    "transports.stdio": Room(needs=OF_LINKS, known_to=None),
-    "transports.http": Room(needs=OF_LINKS, known_to=None),
-    # ---
-    "bridge.block": Room(
-        needs=frozenset({"bridge._bridge", "bridge._lane"}), known_to=frozenset({"bridge", "bridge._open"})
-    ),
-    "bridge.views": Room(
-        needs=frozenset({"bridge._bridge", "bridge.callbacks"}),
-        known_to=frozenset({"bridge", "bridge._open", "bridge._asyncio_loop"}),
-    ),
-    "bridge.callbacks": Room(needs=frozenset({"bridge._bridge", "bridge._lane"}), known_to=None),
-    "cli.commands": Room(needs=None, known_to=frozenset({"cli._app"})),
+APART: Final = {
+    ("transports.http", "transports.stdio"),
+    ("servers._rules", "servers._eras"),
+    ("servers._sources", "servers.record"),
+    ("servers._sources", "servers.connection"),
+    ("servers.connection", "servers._deadlines"),
+    ("servers.group", "servers.requests"),
 }
-"""The rooms: below the rest of their folder, next to it, or above it."""
+"""Which of them, besides, does not know which below it."""
+
+DEEPEST: Final = 2
+"""How deep folders are below the package at most."""
 
 
 class Import(NamedTuple):
@@ -213,20 +206,24 @@ def layer_problem(found: Import) -> str | None:
     return f"{found}, which is not below it"
 
 
-def room_problem(found: Import) -> str | None:
-    """Say what is wrong with an import across the wall of a folder or a room, if anything is."""
-    _, _, target = found.target.partition(".")
+def wall_problem(found: Import) -> str | None:
+    """Say what is wrong with an import across the wall of a folder or a file, if anything is."""
     if (owner := owner_of(found)) and not _is_in(found.importer, owner):
         return f"{found}: import what the room offers"
-    for name, room in sorted(ROOMS.items(), key=lambda item: -item[0].count(".")):  # an inner room before the outer
-        home, _, _ = name.partition(".")
-        leaves = _is_in(found.importer, name) and not _is_in(target, name)
-        enters = _is_in(target, name) and not _is_in(found.importer, name)
-        if leaves and found.goes_to == home and room.needs is not None:
-            return None if any(_is_in(target, need) for need in room.needs) else f"{found}: the room does without"
-        if enters and found.place == home and room.known_to is not None and found.importer not in room.known_to:
+    _, _, target = found.target.partition(".")
+    if any(_is_in(found.importer, one) and _is_in(target, other) for one, other in APART):
+        return f"{found}, which it does without"
+    for folder, order in ORDER.items():
+        below = order.split()
+        one, other = (_entry(name, folder) for name in (found.importer, target))
+        if one in below and other in below and one != other and below.index(other) > below.index(one):
             return f"{found}, which is above it"
     return None
+
+
+def _entry(name: str, folder: str) -> str:
+    """Return which file or folder of a folder a module is, or is in."""
+    return name.removeprefix(f"{folder}.").partition(".")[0] if _is_in(name, folder) else ""
 
 
 def owner_of(found: Import) -> str | None:
@@ -298,20 +295,24 @@ def test_imports_go_downward_only() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := layer_problem(found))] == []
 
 
-def test_a_room_and_the_folder_around_it_know_little_of_each_other() -> None:
-    assert [problem for found in imports(PACKAGE) if (problem := room_problem(found))] == []
+def test_no_file_knows_one_above_it() -> None:
+    assert [problem for found in imports(PACKAGE) if (problem := wall_problem(found))] == []
 
 
-def test_the_rooms_of_servers_are_listed_from_the_lowest_to_the_highest() -> None:
-    names = list(ROOMS_OF_SERVERS)
-    needs = {(room, need) for room, line in ROOMS_OF_SERVERS.items() for need in line.split() if need in names}
-    assert {(room, need) for room, need in needs if names.index(need) > names.index(room)} == set()
-
-
-def test_every_folder_in_servers_is_a_room() -> None:
-    assert {f"servers.{room}" for room in ROOMS_OF_SERVERS} == {
-        name_of(path) for path in (PACKAGE / "servers").glob("*/**/__init__.py")
+def test_every_file_and_folder_has_its_place_in_its_folder() -> None:
+    faces = [face.parent for name in ORDER if "." not in name for face in (PACKAGE / name).rglob("__init__.py")]
+    inside = {
+        name_of(folder / "__init__.py"): {
+            path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        - {"__init__"}
+        for folder in faces
     }
+    assert inside == {folder: {*order.split()} for folder, order in ORDER.items()}
+
+
+def test_no_folder_is_deep() -> None:
+    assert {folder for folder in ORDER if folder.count(".") >= DEEPEST} == set()
 
 
 def test_no_private_name_of_the_sdk_is_imported() -> None:
@@ -336,9 +337,9 @@ def test_foreign_imports_are_declared_and_where_they_belong() -> None:
     assert [problem for found in imports(PACKAGE) if (problem := foreign_problem(found, declared, optional))] == []
 
 
-def circles(folder: str) -> list[list[str]]:
-    """List the groups of modules of a folder that import each other in a circle, for type checkers or at run time."""
-    modules = {name_of(path) for path in python_files(PACKAGE / folder)}
+def circles() -> list[list[str]]:
+    """List the groups of modules that import each other in a circle, for type checkers or at run time."""
+    modules = {name_of(path) for path in python_files(PACKAGE)} - {""}
     graph: dict[str, set[str]] = {module: set() for module in modules}
     for found in imports(PACKAGE):
         target = found.target.removeprefix(f"{PACKAGE.name}.")
@@ -370,9 +371,9 @@ def reachable(graph: Mapping[str, set[str]], start: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("folder", ["auth", "bridge", "catalog", "cli", "config", "kernel", "servers"])
-def test_no_modules_import_each_other_in_a_circle(folder: str) -> None:
-    assert circles(folder) == []
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Not even for type checkers."""
+    assert circles() == []
 
 
 def test_a_circle_is_found() -> None:
@@ -410,10 +411,11 @@ def test_the_diagram_in_the_facade_shows_every_layer() -> None:
         ("servers/_a.py", "import pytest", "declare its distribution"),
         ("servers/_a.py", "def f():\n    import asyncio", "a function of the bridge"),
         ("servers/_a.py", "from ..transports._b import x", "what the room offers"),
-        ("servers/record/_a.py", "from .._b import x", "does without"),
-        ("servers/record/_a.py", "if TYPE_CHECKING:\n    from .._b import x", "does without"),
-        ("servers/policy/_a.py", "from ..record import x", "does without"),
-        ("transports/stdio/_a.py", "from ..http import x", "does without"),
+        ("servers/record/_a.py", "from ..requests import x", "above it"),
+        ("servers/record/_life.py", "if TYPE_CHECKING:\n    from ._record import x", "above it"),
+        ("servers/_rules.py", "from .record import x", "above it"),
+        ("transports/stdio/_a.py", "from ..http import x", "above it"),
+        ("transports/http/_a.py", "from ..stdio import x", "does without"),
         ("servers/ref/_a.py", "from ..record._b import x", "what the room offers"),
         ("transports/_a.py", "from ..servers import x", "which is not below it"),
         ("config/_a.py", "from .formats._b import x", "what the room offers"),
@@ -455,5 +457,5 @@ def problems_of(folder: Path, path: str, code: str) -> list[str]:
     file.write_text(code)
     declared, optional = declared_distributions()
     found = imports(folder / PACKAGE.name)
-    problems = [layer_problem(one) or room_problem(one) or foreign_problem(one, declared, optional) for one in found]
+    problems = [layer_problem(one) or wall_problem(one) or foreign_problem(one, declared, optional) for one in found]
     return [problem for problem in problems if problem is not None]

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mcp_actors.adapters._instructions import server_instructions as server_instructions
     from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
     from mcp_actors.adapters._langchain_middleware import LangChainMiddleware as LangChainMiddleware
     from mcp_actors.adapters._mcp_client import McpClient as McpClient
     from mcp_actors.adapters._openai_agents import OpenAIAgentsServer as OpenAIAgentsServer
     from mcp_actors.adapters._pydantic_ai import PydanticAIToolset as PydanticAIToolset
+
+    from ._offer import server_instructions as server_instructions
 
 __all__ = [
     "LangChainMiddleware",
@@ -31,7 +32,7 @@ _HOMES: Final = {
     "OpenAIAgentsServer": ("_openai_agents", "agents", "mcp-actors[openai-agents]"),
     "PydanticAIToolset": ("_pydantic_ai", "pydantic_ai", "mcp-actors[pydantic-ai]"),
     "langchain_tools": ("_langchain", "langchain_core", "mcp-actors[langchain]"),
-    "server_instructions": ("_instructions", "mcp", "mcp-actors"),
+    "server_instructions": ("_offer", "mcp", "mcp-actors"),
 }
 """Public name → its module, the package which that needs, and what to install for it."""
 

@@ -13,8 +13,7 @@ from mcp.types import (
     ToolsCapability,
 )
 
-from ._offer import Offer, as_listed
-from ._prompts import PromptsAndResources
+from ._offer import Offer, PromptsAndResources, as_listed
 
 if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT

@@ -12,11 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 from attrs import frozen
-from mcp.types import CallToolResult, Tool
+from mcp.types import (
+    CallToolResult,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    ReadResourceResult,
+    Tool,
+)
 
 from .._errors import ServerUnavailable, ToolNotFound
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
-from ..bridge.views import list_tools_again
+from ..bridge._views import list_tools_again
 from ..config import ProgressCallback, ToolContext
 
 if TYPE_CHECKING:
@@ -169,3 +177,76 @@ def failure_text(result: CallToolResult) -> str:
     if words or result.structured_content is None:
         return words or "the tool failed and gave no reason"
     return pydantic_core.to_json(result.structured_content).decode()
+
+
+# --- Read the instructions of servers, for a system prompt ------------------------------------------------------------
+
+
+async def server_instructions(
+    group: AsyncioServerGroup, *, servers: Iterable[str] | None = None, context: ToolContext | None = None
+) -> str:
+    """Return what the servers of a group say about the use of their tools, for the system prompt of an agent.
+
+    A model follows these texts as it follows yours, so add only those of servers that you trust. A server is left out
+    if it has no instructions, if it never was connected, or if none of its tools is offered. No request is sent.
+
+    Args:
+        group: the group that `mcp_actors.bridge.open_servers` yields.
+        servers: the names of the servers. Default None: all.
+        context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+
+    Returns:
+        The instructions of each server under a line with its name, in configured order; empty if there are none.
+
+    Raises:
+        ConfigError: a server's ToolFilter has a predicate, and there is no context.
+        ServerUnavailable: the block of the group has exited.
+        TypeError: `group` is not a group of the bridge.
+        KeyError: the group has no such server.
+    """
+    offer = Offer.of(group, servers)
+    return offer.instructions(await offer.known_tools(context))
+
+
+# --- Prompts and resources of an adapter that has one server ----------------------------------------------------------
+
+# Unlike tools, they have no public names, so an adapter of several servers could not tell whose they are.
+
+
+class PromptsAndResources:
+    """The methods of a client session for prompts and resources. Each list has one page."""
+
+    _offer: Offer
+
+    async def list_prompts(self, cursor: str | None = None, *, params: object = None) -> ListPromptsResult:
+        """Return all prompts of the server. This and the methods below raise `ValueError` unless there is just one."""
+        return ListPromptsResult(prompts=list(await self._only_server("prompts").list_prompts()))
+
+    async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
+        """Return a prompt of the server."""
+        return await self._only_server("prompts").get_prompt(name, arguments)
+
+    async def list_resources(self, cursor: str | None = None, *, params: object = None) -> ListResourcesResult:
+        """Return all resources of the server, in one page."""
+        return ListResourcesResult(resources=list(await self._only_server("resources").list_resources()))
+
+    async def list_resource_templates(
+        self, cursor: str | None = None, *, params: object = None
+    ) -> ListResourceTemplatesResult:
+        """Return all resource templates of the server, in one page."""
+        templates = await self._only_server("resources").list_resource_templates()
+        return ListResourceTemplatesResult(resource_templates=list(templates))
+
+    async def read_resource(self, uri: str) -> ReadResourceResult:
+        """Return the contents of a resource of the server."""
+        return await self._only_server("resources").read_resource(uri)
+
+    def _only_server(self, kind: str) -> AsyncioServerRef:
+        group, names = self._offer.group, self._offer.names
+        names = tuple(group) if names is None else names
+        if len(names) != 1:
+            raise ValueError(
+                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names) or 'none'}); "
+                f"make one with servers=['NAME'], or use group['NAME']"
+            )
+        return group[names[0]]

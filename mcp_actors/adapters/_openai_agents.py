@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from agents.mcp import MCPServer
 from mcp.types import CallToolResult, Tool
 
-from ._offer import Offer, as_listed, context_of
-from ._prompts import PromptsAndResources
+from ._offer import Offer, PromptsAndResources, as_listed, context_of
 
 if TYPE_CHECKING:
     from agents import Agent, AgentBase, RunContextWrapper

@@ -6,15 +6,19 @@ Importing this package does not import asyncio or trio-asyncio; a function impor
 from __future__ import annotations
 
 from .._exports import publish
-from ._asyncio_loop import AsyncioLoop as AsyncioLoop, open_asyncio_loop as open_asyncio_loop
-from ._open import open_servers as open_servers, open_supervisor as open_supervisor
-from .block import Host as Host
-from .views import (
+from ._block import Host as Host
+from ._open import (
+    AsyncioLoop as AsyncioLoop,
+    open_asyncio_loop as open_asyncio_loop,
+    open_servers as open_servers,
+    open_supervisor as open_supervisor,
+)
+from ._view_rules import AsyncioStream as AsyncioStream
+from ._views import (
     AsyncioActorRef as AsyncioActorRef,
     AsyncioMonitor as AsyncioMonitor,
     AsyncioServerGroup as AsyncioServerGroup,
     AsyncioServerRef as AsyncioServerRef,
-    AsyncioStream as AsyncioStream,
     AsyncioSupervisorRef as AsyncioSupervisorRef,
 )
 

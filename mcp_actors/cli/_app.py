@@ -16,9 +16,7 @@ from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensErro
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
 from ._interrupt import INTERRUPTED
-from ._output import Output
-from ._problems import Failure, Misuse
-from ._signals import Signalled
+from ._output import Failure, Misuse, Output, Signalled
 from .commands import EXAMPLES, call, check
 
 FAILED: Final = 1

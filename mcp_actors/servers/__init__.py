@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from .._errors import NotSupported as NotSupported
 from .._exports import publish
+from ._admission import ToolChanges as ToolChanges
+from ._deadlines import Latency as Latency
+from ._rules import Health as Health, HealthStatus as HealthStatus
+from ._watch import ConfigRejected as ConfigRejected
 from .group import ReloadSummary as ReloadSummary, ServerGroup as ServerGroup, open_servers as open_servers
-from .policy import Health as Health, HealthStatus as HealthStatus, Latency as Latency
 from .record import (
     ConfigChanged as ConfigChanged,
     Drained as Drained,
@@ -37,8 +40,6 @@ from .record import (
     ToolsDiffer as ToolsDiffer,
 )
 from .ref import PendingRequest as PendingRequest, ServerRef as ServerRef
-from .sources import ConfigRejected as ConfigRejected
-from .tools import ToolChanges as ToolChanges
 
 __all__ = [
     "ConfigChanged",

@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from .._exports import publish
 from ._leftovers import Snapshot as Snapshot
-from ._probe import Probe as Probe
-from ._recorder import EventRecorder as EventRecorder
-from ._replay import run_seeded as run_seeded
+from ._recorder import EventRecorder as EventRecorder, Probe as Probe, run_seeded as run_seeded
 
 # For this project's tests; not public.
 from ._leftovers import children as children  # isort: skip

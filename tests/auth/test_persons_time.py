@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Backoff, RetryPolicy, open_servers
 from mcp_actors.auth import SignInRequired
-from mcp_actors.servers.policy import Deadline, Deadlines, DeadlineTimer
+from mcp_actors.servers._deadlines import Deadline, Deadlines, DeadlineTimer
 
 from .authority import Authority, Browser
 from .test_sign_in import signed_in, stored, whoami

@@ -11,9 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerUnavailable
-from mcp_actors.bridge._bridge import Bridge, _TaskRequest
-from mcp_actors.bridge._lane import run_now
-from mcp_actors.bridge.callbacks._functions import ServerAsker
+from mcp_actors.bridge._bridge import Bridge, _TaskRequest, run_now
+from mcp_actors.bridge._callbacks import ServerAsker
 
 
 class Pump:

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import bridge
-from mcp_actors.bridge.block._interrupts import InterruptGuard
+from mcp_actors.bridge._block import InterruptGuard
 from mcp_actors.kernel import ChildSpec
 
 from .actors import Echo, Worker

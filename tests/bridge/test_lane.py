@@ -14,8 +14,8 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors.bridge import _lane, open_supervisor
-from mcp_actors.bridge._lane import HAS_EVENTFD, Lane, Step
+from mcp_actors.bridge import _bridge as _lane, open_supervisor
+from mcp_actors.bridge._bridge import HAS_EVENTFD, Lane, Step
 from mcp_actors.kernel import ChildSpec
 
 from .actors import Worker

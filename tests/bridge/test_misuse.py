@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from mcp_actors import ConfigError, ServerUnavailable, kernel, servers
-from mcp_actors.bridge import Host, _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
+from mcp_actors.bridge import Host, _open as _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
 from mcp_actors.kernel import ActorStopped, ChildSpec
 from tests.forkserver import run_python
 from tests.messages import Said

@@ -16,7 +16,7 @@ import pytest
 from mcp_actors import ConfigError, ServerGroup, ServerRef, bridge, kernel, open_servers
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
-from mcp_actors.bridge.views import view_of
+from mcp_actors.bridge._views import view_of
 from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, Pool, SupervisorRef
 from tests.servers.groups import server
 

@@ -51,7 +51,7 @@ def write(folder: Path, servers: dict[str, Any], **more: Any) -> None:
 
 def accept_found(folder: Path) -> None:
     """Accept the configuration in a folder, if there is one, as its user does at a terminal."""
-    from mcp_actors.cli._trust import accept  # here, because tests of the extra are skipped without it
+    from mcp_actors.cli._configuration import accept
 
     if (file := folder / ".mcp.json").exists():
         accept(file, file.read_bytes())

@@ -40,7 +40,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.servers.group import _plain_logs
+from mcp_actors.servers.group import _open as _plain_logs
 from mcp_actors.transports import _credentials as _discretion
 
 from ..source import PACKAGE, parse, python_files

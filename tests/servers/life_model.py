@@ -34,8 +34,7 @@ from mcp_actors.servers.record import (
     verdict_of_start,
     verdict_of_stop,
 )
-from mcp_actors.servers.record._state import ACTIVE, ServerState
-from mcp_actors.servers.record._transitions import TRANSITIONS
+from mcp_actors.servers.record._states import ACTIVE, TRANSITIONS, ServerState
 from mcp_actors.servers.record._wanted import Seen, Step
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from mcp.types import (
 )
 
 from mcp_actors.config import ServerConfig, Stdio
-from mcp_actors.servers.session import Session
+from mcp_actors.servers._session import Session
 from mcp_actors.transports import Link, Unasked
 from mcp_actors.transports.stdio._link import StdioLink
 from mcp_actors.transports.stdio._pipes import PipeWriter

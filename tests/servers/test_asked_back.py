@@ -28,7 +28,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import LimitExceeded, RequestTimedOut, open_servers
 from mcp_actors.config import CallbackContext, Callbacks
 from mcp_actors.servers import NotSupported
-from mcp_actors.servers.session import MAX_ROUNDS
+from mcp_actors.servers._session import MAX_ROUNDS
 
 from ..messages import Said
 from .library import Library

@@ -26,7 +26,7 @@ from mcp_actors import (
     ServerUnavailable,
     ToolNotFound,
 )
-from mcp_actors.servers.policy._breaker import Breaker, Ticket, evidence
+from mcp_actors.servers._rules import Breaker, Ticket, evidence
 
 from ..messages import Said
 

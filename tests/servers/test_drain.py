@@ -12,7 +12,7 @@ from attrs import frozen
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.kernel import Actor, ActorCrashed, Backoff, Call, ChildSpec, NotSent, open_supervisor
-from mcp_actors.servers.connection._drain import DRAIN_TIMEOUT, Drain
+from mcp_actors.servers.connection._direct import DRAIN_TIMEOUT, Drain
 
 from .fleet import calls
 

@@ -15,9 +15,9 @@ from mcp.client import advertise
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors.servers._eras import ASK, LEGACY, QUIRK, Era, era_after_failure
 from mcp_actors.servers.connection import _negotiation
 from mcp_actors.servers.connection._negotiation import OURS
-from mcp_actors.servers.policy._era import ASK, LEGACY, QUIRK, Era, era_after_failure
 from mcp_actors.transports._exchange import Exchange, Json, Receive
 from mcp_actors.transports.stdio._link import StdioLink
 from tests.idle_clock import IdleClock

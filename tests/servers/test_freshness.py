@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcp_actors.servers.tools._freshness import STALE_GRACE, Freshness
+from mcp_actors.servers._catalog import STALE_GRACE, Freshness
 
 
 def test_the_first_answer_is_the_newest() -> None:

@@ -18,9 +18,9 @@ from trio.testing import MockClock
 
 from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, ServerRef, open_servers
 from mcp_actors.servers import NotSupported
+from mcp_actors.servers._eras import parse_result
 from mcp_actors.servers.connection._direct import DirectRequests
-from mcp_actors.servers.policy import parse_result
-from mcp_actors.servers.requests._pages import PART
+from mcp_actors.servers.requests._lists import PART
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
@@ -127,7 +127,7 @@ async def test_a_long_page_is_validated_a_few_items_at_a_time(monkeypatch: pytes
         validated.append(len(result.get("prompts", ())))
         return parse_result(method, version, result)
 
-    monkeypatch.setattr("mcp_actors.servers.requests._pages.parse_result", note)
+    monkeypatch.setattr("mcp_actors.servers.requests._lists.parse_result", note)
     prompts = [{"name": f"prompt-{number}"} for number in range(2 * PART + 1)]
     with machine.installed():
         async with open_servers(machine.config()) as servers:

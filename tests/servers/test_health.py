@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mcp_actors import HealthPolicy
-from mcp_actors.servers.policy._health import Condition, Ladder, Verdict
+from mcp_actors.servers._rules import Condition, Ladder, Verdict
 
 POLICY = HealthPolicy()
 

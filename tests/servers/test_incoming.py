@@ -21,7 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import InProcess, ServerConfig, open_servers
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.record._notifications import Incoming, Listeners, open_incoming
+from mcp_actors.servers.record._subscriptions import Incoming, Listeners, open_incoming
 
 
 def listeners_of(group: ServerGroup, name: str = "here") -> Listeners:

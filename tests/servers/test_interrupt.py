@@ -19,7 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import ServerRef, open_servers, servers, transports
 from mcp_actors._collapse import collapse
 from mcp_actors.kernel import _incarnation
-from mcp_actors.servers.session import _dispatcher
+from mcp_actors.servers import _dispatcher
 from mcp_actors.transports.stdio import _process as _start
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 from mcp_actors import HttpStatusError
 from mcp_actors._backoff import Backoff
 from mcp_actors._errors import ActorCrashed, ActorStopped
-from mcp_actors.servers.connection.upkeep._retrying import keep_trying
+from mcp_actors.servers.connection._upkeep import keep_trying
 
 BACKOFF = Backoff(first=1, initial=2)
 

@@ -9,7 +9,7 @@ from mcp.types import Icon, Tool, ToolAnnotations, ToolExecution
 
 from mcp_actors.catalog import pin
 from mcp_actors.catalog._snapshot import place_of
-from mcp_actors.servers.tools import KnownTool, known_tools
+from mcp_actors.servers._admission import KnownTool, known_tools
 
 from ..calls import calls_in
 

@@ -13,10 +13,10 @@ from mcp.types import DiscoverResult, ErrorData, JSONRPCNotification, methods
 from pydantic_core import ValidationError
 
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
+from mcp_actors.servers._dispatcher import MISFIT
+from mcp_actors.servers._eras import bounded, has_many, parse_result
+from mcp_actors.servers._session import Session
 from mcp_actors.servers.connection._negotiation import OURS
-from mcp_actors.servers.policy import bounded, has_many, parse_result
-from mcp_actors.servers.session import Session
-from mcp_actors.servers.session._dispatcher import MISFIT
 from mcp_actors.transports import Link, Masker
 from mcp_actors.transports._credentials import Masked
 from mcp_actors.transports._link import Lifeline
@@ -162,7 +162,7 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
         if method == "ping":
             pinged.set()
 
-    monkeypatch.setattr("mcp_actors.servers.session._dispatcher.check_request", note)
+    monkeypatch.setattr("mcp_actors.servers._dispatcher.check_request", note)
     ping = '{"jsonrpc":"2.0","id":2,"method":"ping"}'
     async with open_servers(hostile()) as group:
         for line in (SAMPLING % MESSAGES, ping):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from mcp_actors.servers.policy._latency import Latency, LatencyCounts
+from mcp_actors.servers._deadlines import Latency, LatencyCounts
 
 ERROR: Final = 0.01
 DAY: Final = 86_400.0

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from mcp_actors import CatalogTool, ConfigError, LimitExceeded, Limits
-from mcp_actors.servers.requests._list_meter import ListMeter
+from mcp_actors.servers.requests._lists import ListMeter
 
 from ..messages import Said
 from ..processor_time import takes_less_than

@@ -26,7 +26,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import ResourceUpdated
-from mcp_actors.servers.connection.upkeep._notifications import AFTER_END, HEAD_START
+from mcp_actors.servers.connection._streams import AFTER_END, HEAD_START
 from mcp_actors.transports.http._bodies import QUIET
 
 from ..simulate.http import Connection, HttpMachine, HttpProcess

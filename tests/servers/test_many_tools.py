@@ -14,8 +14,9 @@ from mcp.types import Tool
 from mcp_actors import InProcess, ServerConfig, Stdio, ToolFilter, open_servers
 from mcp_actors.catalog import Pins, PinVerdict, judge
 from mcp_actors.catalog._names import DEFAULT_NAMING, NameBook, ToolName
-from mcp_actors.servers.tools import KnownTool, _admission
-from mcp_actors.servers.tools._catalog import Reporter, ServerCatalog, _difference
+from mcp_actors.servers import _admission
+from mcp_actors.servers._admission import KnownTool
+from mcp_actors.servers._catalog import Reporter, ServerCatalog, _difference
 
 
 def many(number: int, description: str = "") -> tuple[KnownTool, ...]:

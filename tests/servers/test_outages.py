@@ -28,7 +28,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, GaveUp, Restarting, Starting
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.policy._parking import seconds_to_retry
+from mcp_actors.servers._rules import seconds_to_retry
 
 from .fleet import STARTED, http_config, http_server
 from .groups import AT_ONCE, FOR_A_WHILE, Events, Fault, after, command_with, crash, reach, server, shell, state, until

@@ -12,8 +12,8 @@ from attrs import define, field
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
+from mcp_actors.servers._session import Session
 from mcp_actors.servers.connection import _actor, _negotiation
-from mcp_actors.servers.session import Session
 from mcp_actors.transports import Link, open_link
 from tests.idle_clock import IdleClock
 

@@ -21,7 +21,7 @@ from pydantic_core import PydanticSerializationError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerConfig, ServerRef
-from mcp_actors.servers.session import Session
+from mcp_actors.servers._session import Session
 from mcp_actors.transports import open_link
 from mcp_actors.transports._link import open_trace
 from mcp_actors.transports._request_table import RequestTable

@@ -24,7 +24,7 @@ from mcp.types import (
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged, ToolNotFound, open_servers
-from mcp_actors.servers.group._plain_logs import keep_logs_plain
+from mcp_actors.servers.group._open import keep_logs_plain
 from mcp_actors.transports._credentials import Masker
 from mcp_actors.transports.http._failures import HttpFailures
 

@@ -12,7 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
-from mcp_actors.servers.requests._progress import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
+from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 
 from . import wire_server
 from .fleet import PROMPT

@@ -15,7 +15,7 @@ from mcp_actors import InProcess, LimitExceeded, ServerConfig
 from mcp_actors.kernel import Crashed, Event, Restarting, Started, StartFailed, Starting, Stopping
 from mcp_actors.servers import Flooded, LimitReached, ReplicaChanged, ServerState
 from mcp_actors.servers.record import ServerRecord
-from mcp_actors.servers.record._transitions import rank
+from mcp_actors.servers.record._states import rank
 from mcp_actors.servers.ref import ServerEntry, Wish
 from mcp_actors.servers.ref._lifecycle import outcome_of
 

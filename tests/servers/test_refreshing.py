@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerGroup, ToolsChanged, open_servers
 from mcp_actors.kernel import Event
-from mcp_actors.servers.tools._freshness import STALE_GRACE
+from mcp_actors.servers._catalog import STALE_GRACE
 
 from .changing import Changing, Era, shown, wait_shown
 from .groups import Events

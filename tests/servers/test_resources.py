@@ -109,7 +109,7 @@ async def test_the_number_of_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         number = int(params.cursor if params is not None and params.cursor is not None else 0) + 1
         return ListResourcesResult(resources=[], next_cursor=str(number))
 
-    monkeypatch.setattr("mcp_actors.servers.requests._pages.MAX_PAGES", 7)
+    monkeypatch.setattr("mcp_actors.servers.requests._lists.MAX_PAGES", 7)
     async with open_servers(Library(on_list_resources=ever_on).config()) as servers:
         with pytest.raises(LimitExceeded, match="its list of resources did not end after 7 pages"):
             await servers["library"].list_resources()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_actors import Http, ServerConfig, open_servers
-from mcp_actors.servers.policy._bounded import FEW
+from mcp_actors.servers._eras import FEW
 
 from .faults.http_faults import MODERN, Raw, faulty_server, response
 from .links import text_of

@@ -29,7 +29,7 @@ from mcp_actors import (
     ToolNotFound,
 )
 from mcp_actors.config import RetryBudget
-from mcp_actors.servers.policy._retry import NoRetry, Retries, Retry, RetryTokens, is_repeatable_call, is_transient
+from mcp_actors.servers._rules import NoRetry, Retries, Retry, RetryTokens, is_repeatable_call, is_transient
 
 LARGE: Final = RetryBudget(max_tokens=1000, token_ratio=1)
 

@@ -25,7 +25,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors._text import own_shortage, shortage_of
-from mcp_actors.servers.policy._breaker import evidence
+from mcp_actors.servers._rules import evidence
 from tests.forkserver import run_python
 from tests.source import ROOT
 

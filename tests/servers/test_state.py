@@ -25,9 +25,17 @@ from mcp_actors.kernel import (
     Stopping,
 )
 from mcp_actors.servers import ServerState
-from mcp_actors.servers.record._events import Draining, HealthChanged, Recovered
-from mcp_actors.servers.record._state import ACTIVE, CONNECTED, FAILED, LISTED
-from mcp_actors.servers.record._transitions import TRANSITIONS, next_state
+from mcp_actors.servers.record._states import (
+    ACTIVE,
+    CONNECTED,
+    FAILED,
+    LISTED,
+    TRANSITIONS,
+    Draining,
+    HealthChanged,
+    Recovered,
+    next_state,
+)
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
 

@@ -8,7 +8,7 @@ from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, NoOpTracerProvider, SpanContext, TraceFlags
 
 from mcp_actors import InProcess, ServerConfig, open_servers
-from mcp_actors.servers.session import is_traced
+from mcp_actors.servers._dispatcher import is_traced
 
 CALLER = NonRecordingSpan(SpanContext(trace_id=1, span_id=2, is_remote=False, trace_flags=TraceFlags()))
 

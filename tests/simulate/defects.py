@@ -18,22 +18,20 @@ from mcp_actors.kernel._mailbox import Mailbox
 from mcp_actors.kernel._requests import Requests
 from mcp_actors.kernel._restart import RestartBudget, affected
 from mcp_actors.kernel._supervisor import Recovery
-from mcp_actors.servers.connection.upkeep._notifications import RECONNECT_BACKOFF, ChangeStream
-from mcp_actors.servers.connection.upkeep._retrying import keep_trying
-from mcp_actors.servers.connection.upkeep._subscriptions import Connection
-from mcp_actors.servers.group import _leaving, _tree
+from mcp_actors.servers._catalog import ServerCatalog
+from mcp_actors.servers._deadlines import Deadlines
+from mcp_actors.servers._rules import Retries, seconds_to_retry
+from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, Connection
+from mcp_actors.servers.connection._upkeep import keep_trying
+from mcp_actors.servers.group import _loop as _leaving, _tree
 from mcp_actors.servers.group._loop import ServerLoops
 from mcp_actors.servers.group._open import Follower
-from mcp_actors.servers.policy import seconds_to_retry
-from mcp_actors.servers.policy._deadlines import Deadlines
-from mcp_actors.servers.policy._retry import Retries
 from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ServerRecord
 from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
 from mcp_actors.servers.ref import ServerEntry, _lifecycle as ref_lifecycle
 from mcp_actors.servers.ref._caller import Caller
 from mcp_actors.servers.requests import CallTool
-from mcp_actors.servers.tools._catalog import ServerCatalog
 from mcp_actors.transports import CancelLine
 from mcp_actors.transports._credentials import Credentials, Renewal
 from mcp_actors.transports._request_table import RequestTable

@@ -15,8 +15,7 @@ import trio
 
 from mcp_actors import ServerConfig, Stdio, open_servers
 from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog
-from mcp_actors.servers.tools import fingerprint
-from mcp_actors.servers.tools._identity import launch_pin
+from mcp_actors.servers._admission import fingerprint, launch_pin
 
 from .census import census, memory
 

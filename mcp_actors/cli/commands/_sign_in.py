@@ -16,8 +16,7 @@ from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_
 from ...config import ServerConfig, mask_url
 from ...transports import open_exchange
 from .._configuration import load
-from .._output import Output
-from .._signals import until_signalled
+from .._output import Output, until_signalled
 
 T = TypeVar("T")
 

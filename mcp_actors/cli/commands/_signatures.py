@@ -13,8 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias
 from cyclopts import Parameter
 
 from .._interrupt import exit_on_interrupt
-from .._output import Output
-from .._problems import Misuse
+from .._output import Misuse, Output
 
 ConfigFile: TypeAlias = Annotated[
     str | None,
@@ -58,7 +57,7 @@ async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False) 
         0 if all servers answered, 1 otherwise.
     """
     with exit_on_interrupt():
-        from ._tools import list_tools
+        from ._call import list_tools
 
     return await list_tools(servers, config, Output(as_json=json))
 
@@ -110,7 +109,7 @@ async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, 
     if not 0 < every < math.inf:
         raise Misuse(f"--every {every} is not valid; give a positive number of seconds")
     with exit_on_interrupt():
-        from ._watch import watch_servers
+        from ._check import watch_servers
 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
 
@@ -129,7 +128,7 @@ async def graph(*servers: str, config: ConfigFile = None, json: AsJson = False) 
         0 if all servers are ready, 1 otherwise.
     """
     with exit_on_interrupt():
-        from ._graph import draw_graph
+        from ._call import draw_graph
 
     return await draw_graph(servers, config, Output(as_json=json))
 

@@ -7,9 +7,5 @@ below.
 from __future__ import annotations
 
 from ._actor import ServerActor as ServerActor
-from .upkeep import (
-    Subscribe as Subscribe,
-    is_signed_in as is_signed_in,
-    sign_in_to as sign_in_to,
-    sign_out_of as sign_out_of,
-)
+from ._streams import Subscribe as Subscribe
+from ._upkeep import is_signed_in as is_signed_in, sign_in_to as sign_in_to, sign_out_of as sign_out_of

@@ -10,9 +10,11 @@ A lost connection is noticed without traffic: the link calls `_link_lost`. `Phas
 
 from __future__ import annotations
 
+import math
 from contextlib import asynccontextmanager, closing
+from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import anyio
 import trio
@@ -28,9 +30,9 @@ from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ...transports import ConnectionOver, Masker, current_trace, open_link, open_trace, refuse_unreadable
 from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
-from ..requests import Answered, keep_checking, keep_log_level, send_through
-from ._direct import DirectRequests
-from ._drain import Drain
+from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
+from ._callbacks import open_callbacks
+from ._direct import DirectRequests, Drain
 from ._failures import (
     after_rounds,
     answer_not_understood,
@@ -41,34 +43,124 @@ from ._failures import (
     reason_of_end,
     session_failed,
     too_many_rounds,
+    tools_not_listed,
     unresponsive,
 )
-from ._listing import list_resources, list_tools
 from ._negotiation import Negotiation
-from ._phase import Phase
-from .callbacks import open_callbacks
-from .upkeep import (
-    ChangeStream,
-    ask_to_sign_in,
-    can_ask,
-    keep_refreshed,
-    keep_resources_listed,
-    lists_that_change,
-    renew_subscriptions,
-    report_lifetime,
-)
+from ._streams import ChangeStream, lists_that_change, renew_subscriptions
+from ._upkeep import ask_to_sign_in, can_ask, keep_refreshed, keep_resources_listed, report_lifetime
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractContextManager
 
+    from ..._errors import ConnectPhase
     from ...kernel import Later
     from ...transports import Link, RequestTrace
-    from ..policy import Verdict
+    from .._rules import Verdict
+    from .._session import Callbacks, Session
     from ..record import Incoming, ServerRecord
     from ..requests import Reports, Request
-    from ..session import Callbacks, Session
-    from ._patience import Patience
+    from ._negotiation import Patience
+
+
+# --- List tools, and resources on request, before a connection serves -------------------------------------------------
+
+
+T = TypeVar("T")
+
+LIST_SHARE: Final = 1 / 2
+"""Part of ``connect_timeout`` for a list that the connection can do without."""
+
+
+async def list_tools(session: Session, record: ServerRecord, link: Link) -> Callable[[], None]:
+    """Send ``tools/list``. Return the function that shows the result, once the rest is known.
+
+    For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
+    """
+    catalog, ask = record.catalog, partial(list_all_tools, session, record)
+    ticket = catalog.begin()
+    if not record.config.static_tools:
+        return partial(catalog.replace, ticket, await ask())
+    listed = await _attempt(ask, record, link, partial(tools_not_listed, record.config.name))
+    if isinstance(listed, Exception):
+        return partial(catalog.use_static, ticket, listed)
+    return partial(catalog.replace, ticket, listed)
+
+
+async def list_resources(session: Session, record: ServerRecord, link: Link) -> Exception | None:
+    """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
+    if not record.config.keep_resources:
+        return None
+    ask = partial(KeepResources().send, session, record)
+    failure = await _attempt(ask, record, link, _resources_not_listed)
+    if failure is not None:
+        record.resources.mark_stale()
+    return failure
+
+
+def _resources_not_listed(seconds: float) -> Exception:
+    return TimeoutError(f"timed out after {seconds:g} s, half of connect_timeout")
+
+
+async def _attempt(
+    ask: Callable[[], Awaitable[T]], record: ServerRecord, link: Link, late: Callable[[float], Exception]
+) -> T | Exception:
+    """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
+    timeout = record.config.connect_timeout
+    seconds = math.inf if timeout is None else timeout * LIST_SHARE
+    failure, trace = late(seconds), current_trace()
+    with trio.move_on_after(seconds):
+        try:
+            return await ask()
+        except Exception as exc:
+            failure = trace.failure or exc
+            link.masker.clean(failure)
+            if link.lost or isinstance(failure, ConnectionOver):
+                raise
+    trace.failure = None
+    return failure
+
+
+# --- The phases of a connection ---------------------------------------------------------------------------------------
+
+
+class Phase(Enum):
+    """The phase of a connection.
+
+    ::
+
+        opening --> negotiating --> listing --> serving --> draining --> gone
+           ^             |                         |                      ^
+           +-------------+                         +----------------------+
+
+    A process may be started a second time, as a legacy server: then the connection is opening again. A connect that
+    fails has no further phase. A connection over stdio is gone at once, with its requests. Over HTTP it drains first:
+    no more requests are sent, and those that were sent are awaited.
+    """
+
+    OPENING = "open"
+    NEGOTIATING = "negotiate"
+    LISTING = "list_tools"
+    SERVING = "serving"
+    DRAINING = "draining"
+    GONE = "gone"
+
+    @property
+    def connected(self) -> bool:
+        """True once the connection has served; False while it connects."""
+        return self in (Phase.SERVING, Phase.DRAINING, Phase.GONE)
+
+    @property
+    def of_connect(self) -> ConnectPhase:
+        """The name of a phase of the connect, as `ConnectFailed.phase` has it."""
+        match self:
+            case Phase.OPENING:
+                return "open"
+            case Phase.NEGOTIATING:
+                return "negotiate"
+            case _:
+                return "list_tools"
 
 
 class ServerActor(Actor):

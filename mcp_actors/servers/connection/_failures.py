@@ -15,9 +15,9 @@ from ..._errors import ConnectFailed, ConnectionLost, ConnectPhase, HttpStatusEr
 from ..._text import indented, own_shortage, plain_text, problem_of
 from ...auth import SignInRequired
 from ...transports import MAY_HAVE_ACTED, ConnectionOver, Masker, Obituary, is_unreadable
-from ..policy import incompatibility
+from .._eras import incompatibility
+from .._session import MAX_ROUNDS
 from ..requests import first_problem
-from ..session import MAX_ROUNDS
 
 if TYPE_CHECKING:
     from ...config import ServerConfig

@@ -6,7 +6,7 @@ A single server does not know that it belongs to a group: only the face of `serv
 from __future__ import annotations
 
 from ._group import ServerGroup as ServerGroup
-from ._leaving import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._lifecycle import ReloadSummary as ReloadSummary
-from ._limits import MAX_SERVERS as MAX_SERVERS, MAX_STARTING as MAX_STARTING
+from ._loop import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._open import open_servers as open_servers
+from ._tree import MAX_SERVERS as MAX_SERVERS, MAX_STARTING as MAX_STARTING

@@ -26,9 +26,9 @@ from ..._errors import ActorStartError, ConfigError, ConnectFailed, ServerUnavai
 from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import Actor, Call
+from .._sources import change_lines, changed_fields, compare
 from ..record import ACTIVE, CONNECTED, ServerAdded, configured, left, rested
 from ..ref import Look, Reconnect, Retire, Wish, take_back, tell
-from ..sources import change_lines, changed_fields, compare
 from ._loop import ServerLoops
 from ._tree import server_spec, start_status
 
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
+    from .._sources import Difference, Given
+    from .._watch import StatusBoard
     from ..record import ServerRecord
-    from ..sources import Difference, Given, StatusBoard
     from ._memory import CatalogMemory
-    from ._roster import Member, Roster
+    from ._tree import Member, Roster
 
 logger = Log("mcp_actors.servers")
 

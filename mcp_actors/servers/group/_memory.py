@@ -33,9 +33,9 @@ from ...catalog import Pins
 from ...catalog._pins import RememberedCatalog
 from ...catalog._tools import freeze
 from ...kernel import Actor
-from ..policy import Era
+from .._admission import KnownTool, fingerprint, launch_pin
+from .._eras import Era
 from ..record import ACTIVE, StateChanged, ToolsChanged
-from ..tools import KnownTool, fingerprint, launch_pin
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping

@@ -19,28 +19,46 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
 
-from ..._errors import ChildError
-from ..._tasks import ClosingOrder
-from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor
+import trio
+from attrs import asdict, frozen
+
+from ..._errors import ActorStopped, ChildError, ConfigError
+from ..._misuse import is_whole
+from ..._tasks import ClosingOrder, Upkeep
+from ..._text import bad_option
+from ...catalog._names import DEFAULT_NAMING
+from ...config import effective_callbacks
+from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor, SupervisorRef
+from ...transports import Capacity, Certificates
+from .._admission import fingerprint
+from .._deadlines import DeadlineActor, DeadlineTimer
+from .._rules import seconds_to_retry
+from .._watch import LAST_STATUS_WAIT, StatusActor
 from ..connection import ServerActor
-from ..policy import DeadlineActor, seconds_to_retry
-from ..record import REPLICA
-from ..sources import LAST_STATUS_WAIT, StatusActor
+from ..record import REPLICA, ServerRecord, server_of
+from ..ref import Retire, ServerEntry, ServerRef, tell
 from ._memory import FLUSH_WAIT, MemoryActor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from ...kernel import Actor, Backoff, SupervisorRef
-    from ..policy import DeadlineTimer
-    from ..record import ServerRecord
-    from ..sources import StatusBoard
+    from mcp.types import Implementation
+
+    from ...catalog import Pins
+    from ...config import Callbacks, EffectiveCallbacks, ServerConfig
+    from ...kernel import Actor, ActorRef, Backoff, Event
+    from .._sources import Given
+    from .._watch import StatusBoard
+    from ..record import Retirement
     from ._memory import CatalogMemory
+
 
 GROUP: Final = "servers"
 DEADLINES: Final = "servers:deadlines"
@@ -155,3 +173,249 @@ def _recovery(record: ServerRecord) -> Recovery:
 def _pool(actor: Callable[[], Actor], replicas: int, recovery: Recovery) -> Pool:
     """Return the replicas of a server. Each may be restarted as often as the only process of a server."""
     return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)
+
+
+# --- The roster of a group: which servers it has, in which order ------------------------------------------------------
+
+# Ownership
+# ---------
+# The roster is the one place that says which servers there are. `open_servers` fills it before the first server starts;
+# from then on only the lifecycle actor writes it, in steps without a checkpoint. Everybody else (the views of the
+# group, the observers, the translation of failures, the closing order) asks it each time and keeps nothing that depends
+# on it.
+#
+# Its mappings are replaced, never changed. So a loop over one of them is not disturbed by a change, and other threads
+# may read them, as the asyncio bridge does.
+#
+# A server is in `records` while it has actors, and in `members` while the group shows it. The difference is a required
+# server that is being added: as in `open_servers`, it is not shown before it is connected.
+#
+# A server that is configured anew keeps its record, its ref and its mailbox (`ServerRecord.configure`); one that is
+# removed and added again has new ones. Only the pins of its accepted tools stay for the rest of the run (`_removed`):
+# otherwise a list that is blocked would be trusted as soon as an entry is disabled and enabled again.
+
+
+MAX_REMOVED: Final = 1000
+"""Removed servers whose accepted tools are kept. A hundred tools take about 25 KB."""
+
+
+class Options(TypedDict):
+    """The options of a server that may come from its group, as keyword arguments of `ServerRecord`."""
+
+    required: bool
+    callbacks: EffectiveCallbacks
+    client_info: Implementation | None
+
+
+@frozen(eq=False)
+class Member:
+    """A server that the group shows."""
+
+    entry: ServerEntry
+    ref: ServerRef
+
+    @property
+    def name(self) -> str:
+        """The server's name."""
+        return self.entry.name
+
+    @property
+    def record(self) -> ServerRecord:
+        """The part of it that outlives connections."""
+        return self.entry.record
+
+
+class Roster:
+    """The servers of a group.
+
+    Attributes:
+        records: the records of all servers that have actors, by name.
+        members: the servers that the group shows, by name, in configured order.
+        opened: set when the group shows its first servers. They are not changed before that.
+        closing: True once the block of the group has ended.
+        naming: the template of the tools' public names.
+        timer: enforces the deadlines of all requests.
+        not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
+            file. A server may run under that name, as it was configured before.
+        added: the names of the servers that `ServerGroup.add` has added, which the sources do not own.
+        homes: the name of the source of each other server.
+        upkeep: keeps the tasks that the group runs for itself.
+
+    Args:
+        emit: emits an event.
+        strict: True makes every server required.
+        callbacks: the callbacks of the group.
+        client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
+        limits: the limits of the group.
+        naming: the template, which has been checked.
+    """
+
+    def __init__(
+        self,
+        emit: Callable[[Event], None],
+        *,
+        strict: bool,
+        callbacks: Callbacks | None,
+        client_info: Implementation | None = None,
+        limits: GroupLimits,
+        naming: str = DEFAULT_NAMING,
+    ) -> None:
+        self.records: Mapping[str, ServerRecord] = MappingProxyType({})
+        self.members: Mapping[str, Member] = MappingProxyType({})
+        self.opened: trio.Event = trio.Event()
+        self.not_loaded: Mapping[str, ConfigError] = MappingProxyType({})
+        self.added: frozenset[str] = frozenset()
+        self.homes: Mapping[str, str] = MappingProxyType({})
+        self._removed: dict[str, Pins] = {}
+        self.upkeep: Upkeep = Upkeep()
+        self.closing = False
+        self.strict = strict
+        self.limits = limits
+        self.naming = naming
+        self._callbacks = callbacks
+        self._client_info = client_info
+        self.timer: DeadlineTimer = DeadlineTimer()
+        self._new_record = partial(
+            ServerRecord,
+            emit=emit,
+            capacity=limits.capacity(),
+            certificates=Certificates(),
+            timer=self.timer,
+            naming=naming,
+        )
+
+    def member(self, name: str) -> Member:
+        """Return the server with that name. A `KeyError` lists the known names."""
+        try:
+            return self.members[name]
+        except KeyError:
+            if name in self.not_loaded:
+                raise KeyError(f"server {name!r} could not be loaded: {self.not_loaded[name]}") from None
+            known = ", ".join(self.members) or "none"
+            raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
+
+    def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
+        """Make the records of servers that are about to be started."""
+        records = [self._new_record(config, **self._options(config)) for config in configs]
+        self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
+        return records
+
+    def record_of(self, actor: str) -> ServerRecord | None:
+        """Return the record of the server that an actor runs, or a replica of it; None for any other actor."""
+        return self.records.get(server_of(actor))
+
+    def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
+        """Show servers that the supervisor of the group has started, after the others."""
+        lifecycle = supervisor.child(LIFECYCLE)
+        members = dict(self.members)
+        for record in records:
+            own = supervisor.child(supervisor_id(record.config.name), SupervisorRef)
+            entry = ServerEntry(record, own, supervisor)
+            record.on_retire = partial(_retire, lifecycle, entry)
+            members[entry.name] = Member(entry, ServerRef(entry, lifecycle))
+        self.members = MappingProxyType(members)
+        self.opened.set()
+
+    def configure(self, record: ServerRecord, config: ServerConfig) -> None:
+        """Configure a server anew, while it does not run."""
+        record.configure(config, **self._options(config))
+
+    def recall(self, record: ServerRecord) -> None:
+        """Judge the tools of a server that has come back by those that were accepted, unless a store knows better."""
+        admission, pins = record.catalog.admission, self._removed.get(_key(record.config))
+        if admission.accepted is None and pins is not None:
+            admission.judge_by(pins)
+
+    def drop(self, name: str) -> None:
+        """Forget a server whose actors have stopped, except for the tools that were accepted."""
+        record = self.records[name]
+        if (accepted := record.catalog.admission.accepted) is not None:
+            key = _key(record.config)
+            self._removed.pop(key, None)
+            self._removed[key] = accepted
+            if len(self._removed) > MAX_REMOVED:
+                del self._removed[next(iter(self._removed))]
+        self.added -= {name}
+        self.members = MappingProxyType({other: member for other, member in self.members.items() if other != name})
+        self.records = MappingProxyType({other: record for other, record in self.records.items() if other != name})
+
+    def arrange(self, names: Iterable[str]) -> None:
+        """Put the servers into this order; those without a name here come last."""
+        order = dict.fromkeys((*(name for name in names if name in self.members), *self.members))
+        self.members = MappingProxyType({name: self.members[name] for name in order})
+
+    def note_given(self, given: Given) -> None:
+        """Note where the servers of a configuration come from, and the errors of its entries."""
+        self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType(dict(given.homes))
+
+    def _options(self, config: ServerConfig) -> Options:
+        """Return the options of a server that may come from its group."""
+        return {
+            "required": config.connect == "eager" and (self.strict or config.required),
+            "callbacks": effective_callbacks(config.callbacks, self._callbacks),
+            "client_info": config.client_info or self._client_info,
+        }
+
+
+def _key(config: ServerConfig) -> str:
+    """Return what identifies a server in this run: as in a store, and for one in this process its name."""
+    return fingerprint(config) or f"in this process: {config.name}"
+
+
+def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, record: ServerRecord) -> None:
+    """Have a server disconnected that is idle, or one connection of it that is old."""
+    message = Retire(server, why, record, record.life.incarnation, record.life.wanted.generation)
+    with suppress(ActorStopped):
+        tell(lifecycle, message)
+
+
+# --- Limit the servers, concurrent connects and processes of a group --------------------------------------------------
+
+
+MAX_SERVERS: Final = 50
+"""Default of ``max_servers``: more than people list in a file, and less than a loop adds by mistake."""
+
+MAX_STARTING: Final = 16
+"""Default of ``max_starting``: a cold start unpacks a package, and more of them at a time only take longer."""
+
+
+@frozen
+class GroupLimits:
+    """The limits of a group.
+
+    Attributes:
+        max_servers: the number of enabled servers; each replica counts.
+        max_starting: the number of servers that connect at a time.
+        max_processes: the number of processes that run at a time; None disables the limit.
+
+    Raises:
+        ConfigError: a limit is not a whole number.
+    """
+
+    max_servers: int = MAX_SERVERS
+    max_starting: int = MAX_STARTING
+    max_processes: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not is_whole(value, 1) and (name, value) != ("max_processes", None):
+                raise bad_option(name, value, f"is not valid; pass a whole number of 1 or more, like {name}=16")
+
+    def capacity(self) -> Capacity:
+        """Return what the servers of a group with these limits share."""
+        return Capacity(starting=self.max_starting, processes=self.max_processes or math.inf)
+
+    def check_number(self, configs: Iterable[ServerConfig]) -> None:
+        """Check the number of servers that a group would have.
+
+        Raises:
+            ConfigError: there are too many.
+        """
+        servers = sum(config.replicas for config in configs)
+        if servers > self.max_servers:
+            raise ConfigError(
+                f"{servers} servers are too many for this group (max_servers={self.max_servers}, each replica counts); "
+                f"disable or remove some, or open it with max_servers={servers}",
+                source="open_servers",
+                path="max_servers",
+            )

@@ -6,7 +6,21 @@ Everything above comes in, to read it and to write the parts that are its to wri
 
 from __future__ import annotations
 
-from ._events import (
+from ._health import ServerHealth as ServerHealth
+from ._life import ServerLife as ServerLife
+from ._record import (
+    REPLICA as REPLICA,
+    Retirement as Retirement,
+    ServerRecord as ServerRecord,
+    Session as Session,
+    server_of as server_of,
+)
+from ._states import (
+    ACTIVE as ACTIVE,
+    CONNECTED as CONNECTED,
+    FAILED as FAILED,
+    PARKED as PARKED,
+    STATES as STATES,
     ConfigChanged as ConfigChanged,
     Drained as Drained,
     Draining as Draining,
@@ -18,31 +32,10 @@ from ._events import (
     ServerAdded as ServerAdded,
     ServerEvent as ServerEvent,
     ServerRemoved as ServerRemoved,
+    ServerState as ServerState,
     StateChanged as StateChanged,
     ToolsChanged as ToolsChanged,
     ToolsDiffer as ToolsDiffer,
-)
-from ._health import ServerHealth as ServerHealth
-from ._life import ServerLife as ServerLife
-from ._notifications import (
-    Incoming as Incoming,
-    NotificationsMissed as NotificationsMissed,
-    open_incoming as open_incoming,
-)
-from ._record import (
-    REPLICA as REPLICA,
-    Retirement as Retirement,
-    ServerRecord as ServerRecord,
-    Session as Session,
-    server_of as server_of,
-)
-from ._state import (
-    ACTIVE as ACTIVE,
-    CONNECTED as CONNECTED,
-    FAILED as FAILED,
-    PARKED as PARKED,
-    STATES as STATES,
-    ServerState as ServerState,
 )
 from ._status import (
     Replicas as Replicas,
@@ -52,7 +45,13 @@ from ._status import (
     Supported as Supported,
     require as require,
 )
-from ._subscriptions import ResourceUpdated as ResourceUpdated, Subscription as Subscription
+from ._subscriptions import (
+    Incoming as Incoming,
+    NotificationsMissed as NotificationsMissed,
+    ResourceUpdated as ResourceUpdated,
+    Subscription as Subscription,
+    open_incoming as open_incoming,
+)
 from ._wanted import (
     UP as UP,
     Step as Step,

@@ -29,14 +29,14 @@ import trio
 from attrs import define, field
 
 from ..._backoff import sleep_through_suspend
-from ..policy import Condition, Health, HealthStatus, Ladder, Verdict
+from .._rules import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ...config import HealthPolicy
     from ...transports import Link
-    from ..policy import Deadlines
+    from .._deadlines import Deadlines
 
 LAST_WORDS: Final = 0.25
 """Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends

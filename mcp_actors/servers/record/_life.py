@@ -15,9 +15,21 @@ from ..._foreign import Log
 from ..._text import problem_of
 from ...auth import SignInRequired
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, StartFailed, Starting, Stopped, Stopping
-from ._events import Draining, HealthChanged, Recovered, ServerEvent, StateChanged
-from ._state import ACTIVE, CONNECTED, FAILED, LISTED, PARKED, ServerState
-from ._transitions import next_state, rank
+from ._states import (
+    ACTIVE,
+    CONNECTED,
+    FAILED,
+    LISTED,
+    PARKED,
+    Draining,
+    HealthChanged,
+    Recovered,
+    ServerEvent,
+    ServerState,
+    StateChanged,
+    next_state,
+    rank,
+)
 from ._wanted import Seen, Wanted, first
 
 if TYPE_CHECKING:
@@ -25,9 +37,9 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig
     from ...transports import Link
-    from ..tools import ServerCatalog
+    from .._catalog import ServerCatalog
     from ._health import ServerHealth
-    from ._state import Departure
+    from ._states import Departure
 
 logger = Log("mcp_actors.servers")
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from attrs import asdict, frozen
 
 from ..._errors import NotSupported
-from ._state import ACTIVE
+from ._states import ACTIVE
 
 if TYPE_CHECKING:
     from mcp.types import ServerCapabilities
 
-    from ..policy import HealthStatus, Latency
-    from ._state import ServerState
+    from .._deadlines import Latency
+    from .._rules import HealthStatus
+    from ._states import ServerState
 
 
 @frozen(kw_only=True)

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from attrs import evolve, field, frozen
 
-from ._state import ACTIVE, CONNECTED, PARKED
+from ._states import ACTIVE, CONNECTED, PARKED
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ...config import ServerConfig
-    from ._state import Departure, ServerState
+    from ._states import Departure, ServerState
 
 Mode: TypeAlias = Literal["run", "rest", "stop", "leave"]
 

@@ -5,6 +5,7 @@ The group comes in. It may touch everything below, and knows of no other server.
 
 from __future__ import annotations
 
+from ._caller import PendingRequest as PendingRequest
 from ._lifecycle import (
     Look as Look,
     Reconnect as Reconnect,
@@ -17,5 +18,4 @@ from ._lifecycle import (
     tell as tell,
     wait_started as wait_started,
 )
-from ._pending import PendingRequest as PendingRequest
 from ._ref import ServerRef as ServerRef

@@ -2,8 +2,8 @@
 
 All of this runs in the caller's task (except the first attempt of a caller outside any task, see ``_pending``). A
 request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
-actor of its own. ``policy._breaker`` decides whether an attempt is made, ``policy._retry`` whether another one follows,
-and ``policy._deadlines`` limits the time of all attempts together.
+actor of its own. ``_rules`` decide whether an attempt is made, and whether another one follows; ``_deadlines``
+limits the time of all attempts together.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import random
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import outcome
 import trio
 from attrs import evolve
 from mcp import MCPError
@@ -30,28 +32,33 @@ from ..._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ..._tasks import open_background
+from ..._tasks import fan_out, open_background
 from ...kernel import open_actor
+from .._rules import NoRetry, Retries
 from ..connection import ServerActor
-from ..policy import NoRetry, Retries
 from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready
-from ._failures import (
+from ._lifecycle import (
+    Look,
     log_suggestion,
     mailbox_full,
     note_suggestion,
     request_lost,
     stopped_under,
+    tell,
     unavailable,
     would_deadlock,
 )
-from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...config import ServerConfig
     from ...kernel import ActorRef, PendingCall
-    from ..policy import Deadline, Ticket
+    from .._deadlines import Deadline
+    from .._rules import Ticket
     from ..requests import Request
     from ._lifecycle import ServerEntry
+
 
 T = TypeVar("T")
 
@@ -373,3 +380,130 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 def _unheard(event: object) -> None:
     """Drop the events of an isolated connection; observers do not know about it."""
+
+
+# --- A request sent from outside any Trio task (the asyncio bridge) ---------------------------------------------------
+
+
+class PendingRequest(Generic[T]):
+    """A request whose result goes to a function instead of a waiting task; see `ServerRef.send_tool_call`.
+
+    The first attempt is a message and needs no task, which saves a tenth of the cost of a small request. Retries,
+    middleware and errors do need one, which runs `finish`. So call `send` once; the request is over when its function
+    got a result, when `finish` has ended, or after `withdraw`.
+    """
+
+    __slots__ = ("_caller", "_deadline", "_failure", "_request")
+
+    def __init__(self, caller: Caller, request: Request[T], deadline: Deadline) -> None:
+        self._caller = caller
+        self._request = request
+        self._deadline = deadline
+        self._failure: Exception | None = None
+
+    def send(self, on_answer: Callable[[outcome.Value[T] | None], object]) -> None:
+        """Send the request in the current context; `on_answer` is called once, with the result or None.
+
+        None means that `finish` must be awaited for the outcome. The function must not raise, and may be called before
+        `send` returns.
+        """
+        if self._caller.guarded:
+            on_answer(None)
+            return
+        try:
+            call = self._caller.send(self._request, self._deadline)
+        except Exception as exc:
+            self._failure = exc
+            on_answer(None)
+        else:
+            call.on_answer(partial(self._take, on_answer))
+
+    def _take(
+        self, on_answer: Callable[[outcome.Value[T] | None], object], answer: outcome.Value[T] | outcome.Error
+    ) -> None:
+        if isinstance(answer, outcome.Value):
+            self._caller.succeeded(self._request, self._deadline, answer.value)
+            self._deadline.end()
+            on_answer(answer)
+        else:
+            assert isinstance(answer.error, Exception)
+            self._failure = answer.error
+            on_answer(None)
+
+    def withdraw(self) -> None:
+        """Cancel the request, as if a task that waits for it were cancelled; `on_answer` is not called any more."""
+        if self._deadline.call is not None:
+            self._deadline.call.withdraw()
+        self._deadline.end()
+
+    async def finish(self) -> T:
+        """Retry or translate the failure of the first attempt, and return the result.
+
+        **Cancellation**: leaves at once and ends the retries.
+
+        Raises:
+            Exception: as for the request itself.
+        """
+        with self._deadline:
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                # Translate here, not in `_take`: only after that step do the records know why the connection was lost.
+                failure = self._caller.translate(failure, self._request)
+            try:
+                return await self._caller.ask(self._request, self._deadline, failure)
+            finally:
+                del failure  # whose traceback refers to this frame
+
+
+# --- The base of `ServerRef`: send one request ------------------------------------------------------------------------
+
+
+class ServerRequests:
+    """Sends requests to one server. Each kind of request adds its methods in the file of its messages."""
+
+    def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
+        self._record = server.record
+        self._caller = Caller(server, lifecycle)
+
+    @property
+    def name(self) -> str:
+        """The server's configured name."""
+        return self._record.config.name
+
+    async def _ask(self, request: Request[T], caller: Caller | None = None) -> T:
+        """Send a request and return its result, within the server's `request_timeout` from now on.
+
+        **Cancellation**: leaves at once.
+
+        Raises:
+            ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
+        """
+        with self._record.calls.deadlines.begin(request.operation) as deadline:
+            request.deadline = deadline
+            return await (caller or self._caller).ask(request, deadline)
+
+    async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
+        """Send a request about the session to each connected replica; if the server has none, to the server.
+
+        **Cancellation**: leaves at once.
+
+        Raises:
+            ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from the first that fails. The others are asked
+                nevertheless.
+        """
+        failures: list[Exception] = []
+
+        async def ask(record: ServerRecord) -> None:
+            try:
+                await self._ask(make(), self._caller.at(record))
+            except Exception as exc:
+                failures.append(exc)
+
+        await fan_out(ask, self._record.sessions, "request")
+        if failures:
+            raise failures[0]
+
+    def _prepare(self, request: Request[T]) -> PendingRequest[T]:
+        """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
+        request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
+        return PendingRequest(self._caller, request, deadline)

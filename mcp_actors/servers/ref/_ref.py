@@ -24,11 +24,9 @@ from ..requests import (
     given_level,
     members_of_call,
 )
-from ._failures import stopped_meanwhile
-from ._lifecycle import reconnect, start, stop
-from ._pending import PendingRequest
-from ._prompts import PromptFunctions
-from ._resources import ResourceFunctions
+from ._caller import PendingRequest
+from ._lifecycle import reconnect, start, stop, stopped_meanwhile
+from ._prompts import PromptFunctions, ResourceFunctions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,9 +35,10 @@ if TYPE_CHECKING:
 
     from ...config import ProgressCallback, ServerConfig, SignInCallback
     from ...kernel import ActorRef, ActorStatistics
-    from ..policy import Deadline, Health
+    from .._admission import ToolChanges
+    from .._deadlines import Deadline
+    from .._rules import Health
     from ..record import ServerInfo, ServerRecord, ServerState
-    from ..tools import ToolChanges
     from ._lifecycle import ServerEntry
 
 

@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from attrs import define, field
-from mcp.types import LOG_LEVEL_META_KEY
+import trio
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, Result
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
+from ..._errors import InvalidArguments
+from ..._foreign import Log, answer_of
+from ..._text import plain_text
+from ...catalog._schemas import dotted, kind_of
 from ...config import Middleware
 from ...kernel import Call
+from ...transports import current_trace
+from .._eras import bounded, parse_result, without_later_fields
+from .._session import carry_on
 
 if TYPE_CHECKING:
-    from ...kernel import ActorRef
-    from ..policy import Deadline
+    from collections.abc import Iterable
+    from contextvars import Context
+
+    from pydantic_core import ValidationError
+
+    from ...config import ProgressCallback
+    from ...kernel import ActorRef, Later
+    from ...transports import Json
+    from .._deadlines import Deadline
+    from .._session import Session
     from ..record import ServerRecord
-    from ..session import Session
+
 
 T = TypeVar("T")
 
@@ -94,3 +117,420 @@ async def request_internally(record: ServerRecord, actor: ActorRef, request: Req
         request.deadline = deadline
         deadline.call = call = actor.send_request(request)
         return await call.wait()
+
+
+# --- Validate request arguments before sending them -------------------------------------------------------------------
+
+# The arguments of tools are checked against their schemas elsewhere, see `mcp_actors.catalog.ToolChecks`.
+
+
+_SHOWN: Final = 40  # characters of a name or value that an error shows: enough to recognize it
+
+
+def given_text(server: str, method: str, root: str, value: object, *path: str) -> str:
+    """Return a string that can be sent.
+
+    Args:
+        server: the server's name.
+        method: the protocol's method.
+        root: the name of the parameter.
+        value: the argument, or a part of it.
+        path: where that part is inside the argument.
+
+    Raises:
+        InvalidArguments: the value is not a string, or has no UTF-8 form.
+    """
+    if not isinstance(value, str):
+        raise refused(server, method, root, path, f"is {kind_of(value)}; expected a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise refused(server, method, root, path, "contains a lone surrogate, which UTF-8 cannot encode") from None
+    return value
+
+
+def given_texts(server: str, method: str, root: str, values: object) -> dict[str, str]:
+    """Return a mapping of strings that can be sent.
+
+    Raises:
+        InvalidArguments: the values are not a mapping of strings to strings.
+    """
+    if not isinstance(values, Mapping):
+        raise refused(server, method, root, (), f"is {kind_of(values)}; expected a mapping of names to strings")
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise refused(server, method, root, (), f"has the key {name!r:.{_SHOWN}}; expected strings as keys")
+        given_text(server, method, root, name)
+        texts[name] = given_text(server, method, root, value, name)
+    return texts
+
+
+def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
+    """Return the error for an argument that cannot be sent."""
+    return InvalidArguments(
+        f"server {server!r}: {method}: {dotted(root, path)} {problem}; nothing was sent; correct the argument",
+        server=server,
+        tool=None,
+        path=(root, *path),
+    )
+
+
+# --- Deliver the progress reports of one request to its caller --------------------------------------------------------
+
+
+logger = Log("mcp_actors.servers")
+
+MAX_WAITING: Final = 1000
+"""Reports that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
+
+MAX_CHARACTERS: Final = 1024 * 1024
+"""Characters of their messages that may wait, likewise. The label of a progress bar is at most a line."""
+
+LAST_REPORTS: Final = 1.0
+"""Seconds that an answer waits for the caller's callback to handle the reports before it."""
+
+
+class Reports:
+    """Takes the reports of progress of one request, in the step that reads them.
+
+    The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
+    request without reports has no such task, and a slow callback delays nothing but itself.
+
+    Args:
+        server: the server's name.
+        callback: the caller's callback. Its exceptions are logged and ignored. None only renews the deadline.
+        deadline: the deadline that each report renews; None if the request has none.
+    """
+
+    def __init__(self, server: str, callback: ProgressCallback | None, deadline: Deadline | None) -> None:
+        self._server = server
+        self._callback = callback
+        self._deadline = deadline
+        self._start: Callable[..., None] | None = None
+        self._waiting: deque[tuple[float, float | None, str | None]] = deque()
+        self._characters = 0
+        self._running = False
+        self._scope: trio.CancelScope | None = None
+        self._idle: Callable[[], object] | None = None
+        self._ended: trio.Event | None = None
+
+    def starts(self, start: Callable[..., None], context: Context) -> None:
+        """Set the function that starts a task with a ``name``, and the context variables of the caller."""
+        self._start = partial(context.run, start)
+
+    def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """Take a report."""
+        if self._deadline is not None:
+            self._deadline.renew()
+        if self._callback is None or self._idle is not None or len(message or "") > MAX_CHARACTERS:
+            return
+        self._waiting.append((progress, total, message))
+        self._characters += len(message or "")
+        while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
+            self._take()
+        if not self._running and self._start is not None:
+            self._running = True
+            self._scope = trio.CancelScope()
+            self._start(self._deliver, name=f"{self._server}:progress")
+
+    def _take(self) -> tuple[float, float | None, str | None]:
+        report = self._waiting.popleft()
+        self._characters -= len(report[2] or "")
+        return report
+
+    async def _deliver(self) -> None:
+        assert self._scope is not None
+        try:
+            with self._scope:
+                while self._waiting:
+                    await self._call(*self._take())
+        finally:
+            self._running = False
+            if self._ended is not None:
+                self._ended.set()
+            if (idle := self._idle) is not None:
+                idle()
+
+    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    async def _call(self, progress: float, total: float | None, message: str | None) -> None:
+        assert self._callback is not None
+        try:
+            await answer_of(self._callback(progress, total, message))
+        except Exception:
+            logger.exception("server %r: a progress callback raised; the request continues", self._server)
+
+    def then(self, fn: Callable[[], object]) -> None:
+        """Call a function once the callback has seen every report, or `LAST_REPORTS` seconds are over.
+
+        The server has answered: a slow callback must not make the request time out.
+        """
+        if self._deadline is not None:
+            self._deadline.suspend()
+        if self.seen or self._scope is None:
+            fn()
+            return
+        self._idle, self._ended = fn, trio.Event()
+        assert self._start is not None  # it has started the callback's task
+        self._start(self._hurry_late, name=f"{self._server}:progress")
+
+    async def _hurry_late(self) -> None:
+        assert self._ended is not None
+        # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
+        with trio.move_on_after(LAST_REPORTS) as waiting:
+            await self._ended.wait()
+        if waiting.cancelled_caught:
+            self.hurry()
+
+    @property
+    def seen(self) -> bool:
+        """True if the callback has seen every report."""
+        return not self._running
+
+    def hurry(self) -> None:
+        """Call the function of `then` now, and cancel the callback."""
+        if (idle := self._idle) is not None:
+            self.cancel()
+            idle()
+
+    async def wait(self) -> None:
+        """Wait until the callback has seen every report, likewise."""
+        seen = trio.Event()
+        self.then(seen.set)
+        await seen.wait()
+
+    def cancel(self) -> None:
+        """Drop what waits, and cancel the callback: the caller has its result, or has left."""
+        self._waiting.clear()
+        if self._running and self._scope is not None:
+            self._scope.cancel("its request has ended")
+
+
+class Answered:
+    """The requests of one connection whose answers have come, and whose callers are still busy with reports before."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Reports, None] = {}
+
+    def reply(self, later: Later[Any], value: Any, reports: Reports) -> None:
+        """Settle a message once its caller has seen the reports, or the connection ends."""
+
+        def settle() -> None:
+            self._waiting.pop(reports, None)
+            later.on_cancel = None  # else the two would be cyclic garbage
+            later.reply(value)
+
+        later.on_cancel = lambda _: reports.cancel()  # which settles it: its caller has left
+        self._waiting[reports] = None
+        reports.then(settle)
+
+    def hurry(self) -> None:
+        """Settle all of them now, because the connection ends."""
+        for reports in tuple(self._waiting):
+            reports.hurry()
+
+
+# --- Requests that are one message and one answer ---------------------------------------------------------------------
+
+# Over a pipe such a request needs no task while it waits. A server may still ask back; then it is sent again with the
+# answer.
+
+
+PROBLEM: Final = 400
+"""Characters that are shown of a place in a result, and of what is wrong there."""
+
+INPUT_REQUIRED: Final = "input_required"
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+@frozen
+class Extras:
+    """The rare parts of a request.
+
+    Attributes:
+        meta: its ``_meta``, apart from what the protocol version adds; None without one.
+        reports: takes the server's reports of progress; None without a callback or a limit.
+    """
+
+    meta: Mapping[str, Any] | None
+    reports: Reports | None
+
+
+NO_EXTRAS: Final = Extras(None, None)
+
+
+@define(eq=False, kw_only=True)
+class PlainRequest(Request[ResultT]):
+    """A request that is one message, unless the server asks back.
+
+    Attributes:
+        method: the protocol's method.
+        model: the class of its result.
+        members: its params as the members of a JSON object; None if they were not written yet.
+    """
+
+    method: ClassVar[str]
+    model: ClassVar[type[Result]]
+
+    members: bytes | None = field(default=None, repr=False)
+
+    @property
+    def target(self) -> str | None:
+        """The tool or prompt that it names, for a span."""
+        return None
+
+    @abstractmethod
+    def check(self, session: Session, record: ServerRecord) -> None:
+        """Check that it may be sent, just before it is.
+
+        Raises:
+            Exception: it must not be sent; its caller gets this error.
+        """
+
+    @abstractmethod
+    def given(self) -> Json:
+        """Return its params as they were given, without ``_meta``."""
+
+    def written(self) -> bytes | None:
+        """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""
+        if self.members is None:
+            self.members = members_of(self.given())
+        return self.members
+
+    def write_anew(self) -> None:
+        """Forget the text of its params, which have changed."""
+        self.members = None
+
+    def params(self) -> Json:
+        """Return its params, made anew: a server in this process may change what it is given."""
+        if (text := self.written()) is not None:
+            with suppress(ValueError):  # nested too deeply to be parsed, or a number is too long
+                params: Json = from_json(b"{%b}" % text)
+                return params
+        return self.given()
+
+    def extras(self, session: Session, record: ServerRecord) -> Extras | None:
+        """Return what not every request has; None if there is nothing of that, as nearly always."""
+        meta = meta_for(session, record)
+        return None if meta is None else Extras(meta, None)
+
+    async def send(self, session: Session, record: ServerRecord) -> ResultT:
+        """Send it, and go on with it while the server asks back. See `Request.send`.
+
+        The trace gets the reports that its caller is to see before the result.
+        """
+        self.check(session, record)
+        extras = self.extras(session, record) or NO_EXTRAS
+        reports = extras.reports
+        if reports is None:
+            return await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+        reports.starts(session.start_soon, copy_context())
+        try:
+            value = await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+        except BaseException:
+            reports.cancel()
+            raise
+        current_trace().reports = reports
+        return value
+
+    async def go_on(self, session: Session, record: ServerRecord, value: Any, extras: Extras) -> ResultT:
+        """Return the result of a request from that of its first message: answer the questions of the server."""
+        if type(value) is not self.model:
+
+            async def resend(more: Json) -> Any:
+                return await self.send_once(session, record, more, extras)
+
+            value = await carry_on(session, self.target if self.is_tool_call else None, value, resend)
+        return self.finish(value, record)
+
+    async def send_once(self, session: Session, record: ServerRecord, more: Json, extras: Extras) -> Any:
+        """Send one message, with further params, and return its result as `read` does."""
+        ask = partial(session.ask, self.method, meta=extras.meta, report=extras.reports)
+        try:
+            try:
+                answer = await ask(self.params() | more)
+            except MCPError as exc:
+                if exc.code != HEADER_MISMATCH or not await self.learn_headers(session, record, exc):
+                    raise
+                answer = await ask(self.params() | more)
+        except MCPError as exc:
+            explained = self.explain(exc, record)
+            raise explained from explained.__cause__
+        return self.read(session, answer)
+
+    async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
+        """Learn which arguments are headers from the server that has refused them; return True if that may help."""
+        return False
+
+    def explain(self, error: MCPError, record: ServerRecord) -> Exception:
+        """Return the exception for an error of the server."""
+        return error
+
+    def read(self, session: Session, result: Json) -> Any:
+        """Return a result: of the class of this request, a request for input, or what an extension claims.
+
+        Args:
+            session: the session.
+            result: the parsed ``result`` of the answer. It is changed.
+
+        Raises:
+            pydantic_core.ValidationError: the result does not conform to the protocol.
+        """
+        version = session.version
+        without_later_fields(self.method, version, result)
+        kind = result.get("resultType")
+        if session.claims and self.is_tool_call and isinstance(kind, str) and kind in session.claims:
+            model: Any = session.claims[kind].model
+            return bounded(model).validate_python(result, by_name=False)
+        if kind != INPUT_REQUIRED:
+            value: ResultT = bounded(self.model).validate_python(result, by_name=False)
+            if self._is_plain(result):
+                return value
+        # The class accepts more than the schema of the version. Both together cost as much as everything else.
+        return parse_result(self.method, version, result)
+
+    def finish(self, value: ResultT, record: ServerRecord) -> ResultT:
+        """Return the result for the caller.
+
+        Raises:
+            Exception: the result is refused.
+        """
+        return value
+
+    def blocks(self, result: Json) -> Iterable[Json]:
+        """Return the content blocks of a valid result."""
+        return ()
+
+    def _is_plain(self, result: Json) -> bool:
+        """Return False if its class, which is the same for all versions, may have accepted what its schema refuses."""
+        for block in self.blocks(result):
+            if "type" not in block:
+                return False
+        return (
+            isinstance(result.get("structuredContent"), (dict, NoneType))
+            and "inputRequests" not in result
+            and "requestState" not in result
+        )
+
+
+def members_of(params: Mapping[str, Any]) -> bytes | None:
+    """Return the members of a JSON object, without its braces; None if a value cannot be written as JSON."""
+    try:
+        return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
+    except (PydanticSerializationError, ValueError):
+        return None
+
+
+def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
+    """Return the first place at which a result violates the protocol, and how, without quoting its data.
+
+    Args:
+        exc: the error.
+        mask: masks the credentials of the connection.
+        skip: the number of steps of the place that are not shown.
+    """
+    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
+    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
+    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more

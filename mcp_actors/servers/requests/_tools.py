@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from attrs import define, evolve, field
 from mcp import MCPError
@@ -13,25 +13,25 @@ from mcp.types import METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
 from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
-from ..._errors import LimitExceeded, NotSupported, ToolNotFound
+from ..._errors import ConnectionLost, LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
 from ..._tasks import TimeSlice
 from ..._text import plain_text
 from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ..policy import is_repeatable_call
-from ..tools import known_tools
-from ._pages import Kind, all_pages
-from ._plain import Extras, PlainRequest, members_of
-from ._progress import Reports
-from ._request import Request, meta_for
+from ...kernel import NotSent
+from .._admission import known_tools
+from .._rules import is_repeatable_call
+from ._lists import Kind, all_pages
+from ._request import Extras, PlainRequest, Reports, Request, members_of, meta_for
 
 if TYPE_CHECKING:
     from ...catalog import ToolChecks
     from ...transports import Json
+    from .._admission import KnownTool
+    from .._session import Session
     from ..record import ServerRecord
-    from ..session import Session
-    from ..tools import KnownTool
+
 
 logger = Log("mcp_actors.servers")
 
@@ -288,3 +288,62 @@ def _with_valid_headers(tools: Iterable[Tool], record: ServerRecord) -> Iterator
             mask = record.session.masker
             what = plain_text(f"tool {mask(tool.name)!r:.80} is left out: {mask(reason)}", limit=300)
             logger.warning("server %r: %s; fix the server", record.config.name, what)
+
+
+# --- Send a tool call through middleware, and requeue it if needed ----------------------------------------------------
+
+# Without middleware, the kernel's signal `NotSent` puts an unsent call back into its place in the mailbox, unnoticed by
+# the caller. Middleware is the user's code: it cannot know that signal, and may send a call more than once. It
+# therefore sees a `ConnectionLost` with ``outcome="not_sent"``. The call is requeued only if that very error leaves the
+# middleware and nothing of the call was sent before, because the whole middleware then runs again.
+
+
+T = TypeVar("T")
+
+
+async def send_through(
+    middleware: tuple[Middleware, ...], request: Request[T], send: Callable[[Request[T]], Awaitable[T]], server: str
+) -> T:
+    """Send a request through middleware.
+
+    Raises:
+        NotSent: the request was not sent, and the middleware let that error pass.
+        Exception: `send` or a middleware raised it.
+    """
+    sent = 0
+    unsent: list[ConnectionLost] = []
+
+    async def send_on(request: Request[T]) -> T:
+        nonlocal sent
+        sent += 1
+        try:
+            return await send(request)
+        except NotSent:
+            sent -= 1
+            unsent.append(_lost_unsent(server, request.operation, again=sent > 0))
+        raise unsent[-1]
+
+    try:
+        return await request.through(send_on, middleware, server)
+    except ConnectionLost as exc:
+        if sent or not any(exc is each for each in unsent):
+            raise
+    finally:
+        unsent.clear()  # breaks the reference cycle: their tracebacks refer to this frame
+    raise NotSent
+
+
+def _lost_unsent(server: str, operation: str, *, again: bool) -> ConnectionLost:
+    """Return the error for a call that was not sent, or not sent again."""
+    if again:
+        return ConnectionLost(
+            f"server {server!r}: connection lost before {operation} was sent again; the earlier attempts of a "
+            "middleware may have taken effect",
+            server=server,
+        )
+    return ConnectionLost(
+        f"server {server!r}: connection lost before {operation} was sent; re-raise it in the middleware, and the "
+        "call waits for the next connection",
+        server=server,
+        outcome="not_sent",
+    )

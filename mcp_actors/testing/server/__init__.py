@@ -7,7 +7,7 @@ faults; ``_connection`` and its kinds are the ways to it. Over pipes and sockets
 from __future__ import annotations
 
 from ..._exports import publish
-from ._faults import (
+from ._behavior import (
     Ask as Ask,
     Crash as Crash,
     Delay as Delay,
@@ -20,8 +20,8 @@ from ._faults import (
     Hang as Hang,
     HttpError as HttpError,
     Noise as Noise,
+    Received as Received,
 )
-from ._script import Received as Received
 from ._server import ScriptedServer as ScriptedServer
 
 publish("mcp_actors.testing", globals())

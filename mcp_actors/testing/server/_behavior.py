@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
+import sniffio
+import trio
+from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.server import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
@@ -25,11 +31,321 @@ from mcp.types import (
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
-from ._faults import Ask, Crash, Delay, Duplicate, Fail, Fault, Flood, Garble, Gate, Hang, HttpError, Noise
-from ._script import Connected, Received, Script
-
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
+
+
+# --- Wake tasks of any event loop from any thread ---------------------------------------------------------------------
+
+
+class Signal:
+    """An event that any thread may set, and that tasks of any event loop may wait for."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wakers: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def is_set(self) -> bool:
+        """True once it was set."""
+        return self._set
+
+    def set(self) -> None:
+        """Wake all tasks that wait, in the order in which they began."""
+        with self._lock:
+            self._set = True
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+
+    async def wait(self) -> None:
+        """Wait until it is set."""
+        event = anyio.Event()
+        with self._lock:
+            if self._set:
+                event.set()
+            else:
+                self._wakers.append(_waker(event.set))
+        await event.wait()
+
+
+def _waker(fn: Callable[[], object]) -> Callable[[], object]:
+    """Return a function for any thread that calls `fn` on the event loop of the current task."""
+    if sniffio.current_async_library() == "trio":
+        token = trio.lowlevel.current_trio_token()
+        return lambda: post(token, fn)
+    loop = sys.modules["asyncio"].get_running_loop()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(fn)
+
+    return wake
+
+
+def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
+    """Call a function in a run of Trio: at once if this is that run, and soon if it is another one."""
+    if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
+        # Not by way of the token, which wakes the run through a socket: a seeded run would not be repeatable.
+        fn()
+    else:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(fn)
+
+
+# --- The faults of a scripted server ----------------------------------------------------------------------------------
+
+
+@frozen
+class Crash:
+    """Carry out the request, and die before the answer: the process is killed, or the connections are reset."""
+
+
+@frozen
+class Hang:
+    """Carry out the request, and never answer it."""
+
+
+@frozen
+class Delay:
+    """Wait some seconds before the request is carried out."""
+
+    seconds: float
+
+
+@frozen
+class Fail:
+    """Answer with a JSON-RPC error; the request is not carried out."""
+
+    message: str = "failed as scripted"
+    code: int = INTERNAL_ERROR
+    data: object = None
+
+
+@frozen
+class Garble:
+    """Carry out the request, and send these bytes as a line, or as the body, instead of the answer."""
+
+    line: bytes = b'{"jsonrpc": "2.0", "id": 1, "resu'
+
+
+@frozen
+class Noise:
+    """Carry out the request, and send these bytes as a line, or as an event of a stream, before the answer."""
+
+    line: bytes = b"debug: a print() in the server"
+
+
+@frozen
+class Duplicate:
+    """Carry out the request, and answer twice."""
+
+
+@frozen
+class Flood:
+    """Send so many notifications of progress of unknown requests, then carry out the request and answer."""
+
+    number: int
+
+
+@frozen
+class Ask:
+    """Ask the user (elicitation) before the request is carried out, in the way of the era."""
+
+    message: str = "Go on?"
+
+
+@frozen
+class HttpError:
+    """Answer with an HTTP status. The server must be reached over HTTP; otherwise this is a `Fail`."""
+
+    status: int
+    headers: Mapping[str, str] = field(factory=dict)
+
+
+class Gate:
+    """Keep the request waiting until the test opens the gate. Several gates let a test choose the order of answers."""
+
+    def __init__(self) -> None:
+        self._opened = Signal()
+
+    def __repr__(self) -> str:
+        return f"<Gate, {'open' if self._opened.is_set else 'closed'}>"
+
+    def open(self) -> None:
+        """Let the request go on. Any thread may call it."""
+        self._opened.set()
+
+    async def wait(self) -> None:
+        """Wait until it is open."""
+        await self._opened.wait()
+
+
+Fault: TypeAlias = Ask | Crash | Delay | Duplicate | Fail | Flood | Garble | Gate | Hang | HttpError | Noise
+
+
+# --- A script: tools, planned faults and received requests ------------------------------------------------------------
+
+
+Era: TypeAlias = Literal["both", "legacy", "modern"]
+Answer: TypeAlias = "str | Callable[[dict[str, Any]], object]"
+
+CONNECT: Final = "connect"
+HANDSHAKE: Final = ("initialize", "server/discover")
+
+
+class Connected(Protocol):
+    """An open connection, as the script sees it. Its methods may be called from any thread."""
+
+    number: int
+
+    def mark(self, request_id: object, fault: Garble | Duplicate | Noise) -> None:
+        """Let a fault happen to the answer to a request."""
+
+    def crash(self) -> None:
+        """End at once, like a process that is killed."""
+
+    def freeze(self) -> None:
+        """Take and send nothing until `thaw`."""
+
+    def thaw(self) -> None:
+        """Go on."""
+
+    def notify(self) -> None:
+        """Send a notification that the tools have changed."""
+
+
+@frozen
+class Received:
+    """A request that a scripted server received.
+
+    Attributes:
+        method: such as ``tools/call``.
+        name: the name of the tool or prompt, or the URI of the resource; None for other requests.
+        arguments: the arguments of a tool or prompt.
+        connection: the number of the connection, counted from 1.
+    """
+
+    method: str
+    name: str | None = None
+    arguments: Mapping[str, Any] = field(factory=dict)
+    connection: int = 1
+
+
+@frozen
+class ScriptedTool:
+    """A tool: its definition, and a text or a function of the arguments that answers it."""
+
+    name: str
+    answer: Answer
+    description: str
+    input_schema: Mapping[str, Any]
+
+
+@define
+class _Planned:
+    fault: Fault
+    method: str
+    name: str | None
+    times: float
+
+    def concerns(self, method: str, name: str | None) -> bool:
+        return _is(method, self.method) and (self.name is None or self.name == name)
+
+
+def _is(method: str, kind: str) -> bool:
+    return method == kind or (kind == CONNECT and method in HANDSHAKE)
+
+
+@define(eq=False)
+class Script:
+    """Shared by all connections of a server, which may run in other threads.
+
+    Attributes:
+        era: the eras that it speaks.
+        tools: by name, in the order in which they are listed.
+        received: all requests, in the order in which they arrived.
+        cancelled: the requests that the client has cancelled.
+        answers: what the user answered to `Ask`, as the protocol has it.
+        connections: those that are open.
+        refusing: True while connects are refused.
+    """
+
+    name: str
+    era: Era
+    tools: dict[str, ScriptedTool] = field(factory=dict)
+    received: list[Received] = field(factory=list)
+    cancelled: list[Received] = field(factory=list)
+    answers: list[Mapping[str, Any]] = field(factory=list)
+    connections: list[Connected] = field(factory=list)
+    refusing: bool = False
+    _planned: list[_Planned] = field(factory=list)
+    _connected: int = 0
+    _news: list[Signal] = field(factory=list)
+    _lock: Any = field(factory=threading.RLock)
+
+    def plan(self, fault: Fault, method: str, name: str | None, times: float) -> None:
+        """Let a fault happen in the next requests of a kind."""
+        with self._lock:
+            self._planned.append(_Planned(fault, method, name, times))
+
+    def forget_faults(self) -> None:
+        """Let none of the planned faults happen."""
+        with self._lock:
+            self._planned.clear()
+
+    def take(self, method: str, name: str | None, *, http: bool = False) -> Fault | None:
+        """Return the fault that is to happen in a request, and count it.
+
+        Args:
+            method: the method of the request.
+            name: see `Received`.
+            http: True takes only the faults that happen before the SDK sees the request.
+        """
+        with self._lock:
+            for each in self._planned:
+                if each.concerns(method, name):
+                    if http and not isinstance(each.fault, HttpError):
+                        return None
+                    each.times -= 1
+                    if each.times <= 0:
+                        self._planned.remove(each)
+                    return each.fault
+            return None
+
+    def receive(self, received: Received) -> None:
+        """Note a request, and wake the tasks that wait for it."""
+        with self._lock:
+            self.received.append(received)
+            news, self._news = self._news, []
+        for each in news:
+            each.set()
+
+    async def wait_received(self, method: str, name: str | None, number: int) -> Received:
+        """Wait until so many requests of a kind have arrived; return the last of them."""
+        while True:
+            signal = Signal()
+            with self._lock:
+                found = [each for each in self.received if _is(each.method, method) and name in (None, each.name)]
+                if len(found) < number:
+                    self._news.append(signal)
+            if len(found) >= number:
+                return found[number - 1]
+            await signal.wait()
+
+    def connect(self, connection: Connected) -> int:
+        """Note a connection, and return its number."""
+        with self._lock:
+            self._connected += 1
+            self.connections.append(connection)
+            return self._connected
+
+    def disconnect(self, connection: Connected) -> None:
+        """Note the end of a connection."""
+        with self._lock:
+            self.connections.remove(connection)
+
 
 CONNECTION: Final[ContextVar[Connected]] = ContextVar("CONNECTION")
 """The connection over which a request came. The SDK handles requests in the context of the task that read them."""

@@ -13,7 +13,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import Callbacks, open_servers
 from mcp_actors.config import Limits
 from mcp_actors.servers import Flooded
-from mcp_actors.servers.connection.callbacks._meter import NotificationMeter
+from mcp_actors.servers.connection._callbacks import NotificationMeter
 
 from ...messages import Said
 from ..asking import ERAS, Era, Heard, asking, call, log

@@ -16,7 +16,7 @@ from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_
 from mcp_actors._tasks import MAX_WAITING
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.connection.callbacks._notifications import MAX_BYTES, NotificationFeed
+from mcp_actors.servers.connection._callbacks import MAX_BYTES, NotificationFeed
 from tests.idle_clock import IdleClock
 
 from ...messages import Said

@@ -25,9 +25,8 @@ from mcp_actors import Callbacks, ConfigError, LimitExceeded, ServerError, open_
 from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
-from mcp_actors.servers.connection.callbacks._questions import MAX_QUESTIONS
-from mcp_actors.servers.session._rounds import AT_ONCE
-from mcp_actors.servers.session._session import Listener
+from mcp_actors.servers._session import AT_ONCE, Listener
+from mcp_actors.servers.connection._callbacks import MAX_QUESTIONS
 
 from ...messages import Said
 from ..asking import (

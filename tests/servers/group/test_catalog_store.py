@@ -34,9 +34,9 @@ from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog
 from mcp_actors.config import ConfigValue, Secret, load_config
 from mcp_actors.kernel import Crashed
 from mcp_actors.servers import ToolsDiffer
+from mcp_actors.servers._admission import fingerprint, launch_pin
 from mcp_actors.servers.group import _memory
 from mcp_actors.servers.group._memory import FLUSH_WAIT, LOAD_WAIT
-from mcp_actors.servers.tools._identity import fingerprint, launch_pin
 
 from ...calls import calls_in
 from ...messages import Said

@@ -30,8 +30,8 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
+from mcp_actors.servers._sources import Difference, Given, compare
 from mcp_actors.servers.group._lifecycle import LifecycleActor
-from mcp_actors.servers.sources import Difference, Given, compare
 
 from ...messages import Said
 from ..fleet import Outcome

@@ -25,10 +25,8 @@ from mcp_actors import (
 )
 from mcp_actors._collapse import leaves
 from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
-from mcp_actors.servers.group._failures import translate
-from mcp_actors.servers.group._limits import GroupLimits
-from mcp_actors.servers.group._roster import Roster
-from mcp_actors.servers.group._tree import GROUP
+from mcp_actors.servers.group._group import translate
+from mcp_actors.servers.group._tree import GROUP, GroupLimits, Roster
 
 from ...messages import Said
 from ..faults.cells import assert_plain

@@ -10,8 +10,8 @@ import trio
 
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
+from mcp_actors.servers._session import Listener
 from mcp_actors.servers.group._tree import supervisor_id
-from mcp_actors.servers.session._session import Listener
 from tests.idle_clock import IdleClock
 
 from ..groups import BOUND, LATER, NEVER, Events, Fault, crash, pids_in, server, state

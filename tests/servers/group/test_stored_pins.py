@@ -10,7 +10,7 @@ import pytest
 
 from mcp_actors import ServerConfig, ServerGroup, open_servers
 from mcp_actors.catalog import _pins as _store
-from mcp_actors.servers.group import _roster
+from mcp_actors.servers.group import _tree as _roster
 
 from ..changing import shown
 from ..groups import pids_in

@@ -17,7 +17,7 @@ from mcp_actors import ConnectionLost, ServerUnavailable, StateChanged, Stdio, T
 from mcp_actors.config import Secret, ServerConfig
 from mcp_actors.kernel import Event, EventHub, EventStream, Restarting
 from mcp_actors.servers import ServerRef, ServerState
-from mcp_actors.servers.record._transitions import next_state
+from mcp_actors.servers.record._states import next_state
 
 from ..fleet import PROMPT
 from ..groups import AT_ONCE, LATER, NEVER, Events, after, crash, kill, reach, server, state, until

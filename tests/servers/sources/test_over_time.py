@@ -13,7 +13,7 @@ from trio.testing import MockClock
 from mcp_actors import ConfigError, open_servers
 from mcp_actors.config import FileSource
 from mcp_actors.servers import ServerAdded, ServerEvent
-from mcp_actors.servers.sources import Given, Sources
+from mcp_actors.servers._sources import Given, Sources
 
 from ..groups import Events
 from ..houses import absent

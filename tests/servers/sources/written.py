@@ -18,7 +18,7 @@ from attrs import define, field
 
 from mcp_actors import ConfigError, LoadedConfig, ServerConfig
 from mcp_actors.config import DirectorySource, FileSource, Rank, Source, SqliteSource
-from mcp_actors.servers.sources import _reading
+from mcp_actors.servers import _sources as _reading
 
 from ..processes import BOUND
 

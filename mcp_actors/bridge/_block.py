@@ -1,0 +1,614 @@
+"""The Trio run around a block of asyncio code.
+
+For `open_servers` and `open_supervisor`. The block ends in one of several ways (its own code, a cancellation, Ctrl-C, a
+failure on Trio's side, a closed event loop); in each of them the Trio run ends first, and with it everything that it
+opened. This room uses the two lanes of the bridge, and knows nothing of servers or views.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import signal
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Protocol, TypeVar
+
+import outcome
+import trio
+
+from .._collapse import collapse
+from .._misuse import Block, check_flavor
+from ._bridge import Bridge, Lane, run_now
+
+if TYPE_CHECKING:
+    import asyncio
+
+
+# --- Delay Ctrl-C while a guest run of Trio is in protected code ------------------------------------------------------
+
+# In `trio.run` Trio handles SIGINT itself, and raises `KeyboardInterrupt` only in code that is not protected from it. A
+# guest run leaves the signal to the host, whose handler may raise anywhere: in Trio's scheduler too, or in the loop of
+# an actor, which would then never stop.
+
+
+class InterruptGuard:
+    """A handler for SIGINT that runs the previous handler after the guest's turn if Trio protects the current code.
+
+    Outside the main thread, and where SIGINT is ignored or has its default action, nothing is installed.
+    """
+
+    def __init__(self) -> None:
+        self._found: Callable[[int, FrameType | None], object] | None = None
+        self._handler: Final = self._on_signal
+        self._in_turn = False
+        self._late = False
+
+    def install(self) -> None:
+        """Put this handler before the current one."""
+        found: Any = signal.getsignal(signal.SIGINT)
+        if threading.current_thread() is threading.main_thread() and callable(found):
+            self._found = found
+            signal.signal(signal.SIGINT, self._handler)
+
+    def uninstall(self) -> None:
+        """Restore the previous handler, unless another one has replaced this handler."""
+        if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
+            signal.signal(signal.SIGINT, self._found)
+        if not self._late:  # else `catch_up` passes the signal of the last turn on
+            self._found = None
+
+    def take(self, turn: Callable[[], object]) -> None:
+        """Run a turn of the guest."""
+        self._in_turn = True
+        try:
+            turn()
+        finally:
+            self._in_turn = False
+
+    def catch_up(self) -> None:
+        """Run the previous handler if the signal came in protected code during the turn."""
+        if self._late:
+            self._late = False
+            self._pass_on(signal.SIGINT, None)
+            if signal.getsignal(signal.SIGINT) is not self._handler:
+                self._found = None  # it was uninstalled in the turn
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here
+        # and not after the turn. Outside a turn nothing would run a delayed handler soon, so the signal is passed on.
+        if self._in_turn and trio.lowlevel.currently_ki_protected():
+            self._late = True
+        else:
+            self._pass_on(number, frame)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        if self._found is not None:
+            self._found(number, frame)
+
+
+# --- Run Trio next to an event loop: threaded, or as a guest ----------------------------------------------------------
+
+
+Host = Literal["thread", "guest"]
+"""Where Trio runs."""
+
+Turn = Callable[[], object]
+OnEnded = Callable[[BaseException | None], None]
+
+
+class TrioRun(ABC):
+    """A Trio run that goes on while an event loop runs.
+
+    Args:
+        bridge: the bridge between the two, whose ``to_trio`` and ``to_loop`` are set here.
+        block: the main task.
+        on_ended: called on the event loop's side when the run has ended, with the exception that left it, if any.
+    """
+
+    def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
+        self.bridge = bridge
+        self.block = block
+        self.on_ended = on_ended
+        self.failure: BaseException | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start, without waiting."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """End the run before its block has begun. Called on the event loop's side."""
+
+    def abandon(self) -> None:
+        """End the run after its event loop has stopped. Any thread may call this."""
+        if not self.bridge.is_copy:
+            self._abandon()
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """End the run, in the process that has started it."""
+
+    def at_exit(self) -> None:
+        """End the run, because the program exits."""
+        self.abandon()
+
+    def report_end(self) -> None:
+        """Call `on_ended`. Called on the event loop's side."""
+        failure, self.failure = self.failure, None
+        self.on_ended(failure)
+        del failure  # whose traceback may refer to this frame
+
+    def finish(self) -> None:
+        """Clean up after the end of the run."""
+        atexit.unregister(self.at_exit)
+
+
+class ThreadRun(TrioRun):
+    """A Trio run in a thread of its own.
+
+    The thread is a daemon, because Python joins other threads before it runs the exit handlers that end this run. It is
+    joined all the same, by the block or by the exit handler.
+    """
+
+    def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
+        super().__init__(bridge, block, on_ended)
+        self._token: trio.lowlevel.TrioToken | None = None
+        run = partial(contextvars.copy_context().run, self._run)  # actors find the context of the opening task
+        self._thread = threading.Thread(target=run, name="mcp_actors: Trio", daemon=True)
+        self._lanes: list[Lane] = []
+
+    def start(self) -> None:
+        lane = Lane(self.bridge.loop.call_soon_threadsafe)
+        lane.listen_on_loop(self.bridge.loop)
+        self._lanes.append(lane)
+        self.bridge.to_loop = lane.put
+        self._thread.start()
+        atexit.register(self.at_exit)
+
+    def abort(self) -> None:
+        # The thread sets its token first and reads `unwanted` later. So either the token is here and the step is
+        # posted, or the thread will find the flag. In the opposite order an abort between the two would be lost, and
+        # the block would open although its task has left.
+        self.block.unwanted = True
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self.block.abort)
+
+    def _abandon(self) -> None:
+        self.abort()
+
+    def at_exit(self) -> None:
+        super().at_exit()
+        self._thread.join()
+
+    def finish(self) -> None:
+        self._thread.join()
+        for lane in self._lanes:
+            lane.close()
+        super().finish()
+
+    # --- in the thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as exc:
+            self.failure = exc  # Trio itself has failed
+        with suppress(RuntimeError):  # the event loop is closed
+            self.bridge.to_loop(self.report_end)
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        lane = Lane(self._token.run_sync_soon)
+        lane.listen_on_trio()
+        self._lanes.append(lane)
+        self.bridge.to_trio = lane.put
+        self.failure = await self.block.run()
+
+
+class GuestRun(TrioRun):
+    """A Trio run in the thread of an event loop, as one callback of the loop for each turn.
+
+    If the event loop ends first, the run still needs turns to stop its servers. It gets them from the block when that
+    is dropped, or from the exit handler.
+    """
+
+    def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
+        super().__init__(bridge, block, on_ended)
+        self._turns: deque[Turn] = deque()
+        self._turn_due = threading.Event()
+        self._ended = False
+        self._interrupts = InterruptGuard()
+        self._thread = threading.get_ident()
+
+    def start(self) -> None:
+        if trio.lowlevel.in_trio_run():
+            raise RuntimeError(
+                "host='guest': this thread already has a Trio guest run, and Trio allows only one per thread; "
+                "use host='thread', or open everything in one block"
+            )
+        self.bridge.to_loop = self.bridge.to_trio = run_now
+        self._interrupts.install()
+        loop = self.bridge.loop
+        trio.lowlevel.start_guest_run(
+            self._main,
+            run_sync_soon_threadsafe=partial(self._schedule, loop.call_soon_threadsafe),
+            run_sync_soon_not_threadsafe=partial(self._schedule, loop.call_soon),
+            done_callback=self._done,
+            # Otherwise Trio would replace the wake-up descriptor through which asyncio notices signals.
+            host_uses_signal_set_wakeup_fd=True,
+        )
+        atexit.register(self.at_exit)
+
+    def abort(self) -> None:
+        self.block.abort()
+
+    def _abandon(self) -> None:
+        if threading.get_ident() != self._thread:
+            return  # only its own thread can run its turns, at the latest when the program exits
+        self.block.abort()
+        if not self.bridge.loop.is_running():
+            self._take_all_turns()
+
+    def _schedule(self, call_soon: Callable[[Turn], object], turn: Turn) -> None:
+        self._turns.append(turn)
+        self._turn_due.set()
+        with suppress(RuntimeError):  # the event loop is closed
+            call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        if not self._turns:
+            return  # `_take_all_turns` has run it since, while the event loop was stopped
+        try:
+            self._interrupts.take(self._turns.popleft())
+        except BaseException as exc:
+            # Trio itself has failed, or was interrupted in the midst of a turn. It will schedule no further turn, so
+            # its done callback would never be called, and the block would wait for ever.
+            self._done(outcome.Error(exc))
+            if not isinstance(exc, Exception):
+                raise
+        self._interrupts.catch_up()
+
+    def _take_all_turns(self) -> None:
+        while not self._ended:
+            self._turn_due.wait()
+            # Cleared before the turns are counted, since Trio's I/O thread may schedule one at any moment: its turn is
+            # either found by the loop below or sets the event again.
+            self._turn_due.clear()
+            while self._turns:
+                self._take_turn()
+
+    def _done(self, result: outcome.Outcome[None]) -> None:
+        self._ended = True
+        self._interrupts.uninstall()
+        atexit.unregister(self.at_exit)
+        if isinstance(result, outcome.Error):
+            self.failure = result.error  # Trio itself has failed
+        with suppress(RuntimeError):  # the event loop is closed
+            self.report_end()
+
+    async def _main(self) -> None:
+        self.failure = await self.block.run()
+
+
+def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> TrioRun:
+    """Return a Trio run on a host, not started yet.
+
+    Raises:
+        ValueError: the host is not valid.
+    """
+    match host:
+        case "thread":
+            return ThreadRun(bridge, block, on_ended)
+        case "guest":
+            return GuestRun(bridge, block, on_ended)
+        case _:
+            raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")
+
+
+# --- Hold something open on Trio's side while an asyncio block runs ---------------------------------------------------
+
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class BlockOwner(Protocol[T_contra]):
+    """The event loop's side of the block. Both methods are called there."""
+
+    def on_opened(self, thing: T_contra) -> None:
+        """Start the block."""
+
+    def on_failing(self) -> None:
+        """Cancel the block, because the opened thing has failed. The proxy waits for the end of the block."""
+
+
+class BlockProxy(Generic[T]):
+    """Represents an asyncio block in the Trio run that the block has opened something in.
+
+    The main task of the Trio run enters the ``async with`` of that thing, and inside it behaves as the block does: it
+    raises the exceptions of the block, and passes cancellations on to the block. So the same code as in a Trio program
+    decides which exception leaves the block, with the same result.
+
+    Args:
+        bridge: the bridge between the two sides; its nursery encloses everything.
+        opening: opens the thing; not entered yet.
+        owner: runs the block.
+
+    Attributes:
+        unwanted: set to True, by any thread, to open nothing; it is read once, before the opening.
+    """
+
+    def __init__(self, bridge: Bridge, opening: AbstractAsyncContextManager[T], owner: BlockOwner[T]) -> None:
+        self._bridge = bridge
+        self._opening = opening
+        self._owner = owner
+        self._scope = trio.CancelScope()
+        self._left = trio.Event()
+        self._from_block: BaseException | None = None
+        self.unwanted = False
+
+    # --- functions to be posted -------------------------------------------------------------------------------------
+
+    def leave(self, exc: BaseException | None) -> None:
+        """End, because the block has ended; with its exception, if it raised one."""
+        if not self._left.is_set():
+            self._from_block = exc
+            self._left.set()
+
+    def abort(self) -> None:
+        """Cancel the opening or close the thing, because the block never began or its event loop has ended."""
+        self._scope.cancel("the block has gone")
+        self.leave(None)
+
+    # --- the main task ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> BaseException | None:
+        """Open the thing, wait for the block, close it; return the exception that leaves the ``async with``, if any.
+
+        It is returned and not raised, because Trio would keep it, and with it the frames of the program.
+        """
+        failure: BaseException | None = None
+        try:
+            async with trio.open_nursery() as self._bridge.nursery:
+                self._bridge.serving = True
+                try:
+                    await self._hold()
+                except trio.Cancelled:
+                    raise
+                except BaseException as exc:
+                    failure = exc
+                # In this order and with no checkpoint between: a request that is posted from now on is answered by its
+                # `begin`, and one that is in the nursery already is answered when it is cancelled. So none is lost.
+                self._bridge.serving = False
+                self._bridge.nursery.cancel_scope.cancel("the block has ended")
+        except BaseExceptionGroup as group:
+            failure = collapse(group)  # a KeyboardInterrupt that Trio was given has hit a request
+        try:
+            return failure
+        finally:
+            del failure  # whose traceback refers to this frame
+
+    async def _hold(self) -> None:
+        if self.unwanted:
+            self.abort()
+        with self._scope:
+            async with self._opening as thing:
+                self._bridge.to_loop(partial(self._owner.on_opened, thing))
+                await self._wait_for_block()
+
+    async def _wait_for_block(self) -> None:
+        try:
+            await self._left.wait()
+        except BaseException:
+            # Cancelled, because the opened thing has failed, or a KeyboardInterrupt that Trio was given. The block must
+            # end before the thing closes, as in a Trio program. It runs on the event loop, out of reach of this
+            # cancellation: its owner cancels it there, and the shield waits for that. Without the shield the thing
+            # would close under a block that still uses it. If the loop is closed, `abort` has set the event already.
+            with suppress(RuntimeError):  # the event loop is closed
+                self._bridge.to_loop(self._owner.on_failing)
+            with trio.CancelScope(shield=True):
+                await self._left.wait()
+            if self._from_block is None:
+                raise
+        exc, self._from_block = self._from_block, None
+        try:
+            if exc is not None:
+                raise exc
+        finally:
+            del exc  # whose traceback refers to this frame
+
+
+# --- The ``async with`` that an asyncio program enters ----------------------------------------------------------------
+
+
+V_co = TypeVar("V_co", covariant=True)
+
+
+class Door(Block[V_co], Generic[T, V_co]):
+    """Starts a Trio run, opens something in it around a block, and ends both with the block.
+
+    One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
+    fails) returns. A cancellation does not shorten this wait; it is raised after it. Only a `GeneratorExit` is raised
+    at once, and the Trio run ends in the background.
+
+    Args:
+        name: the function that returns this: ``"open_servers"``.
+        on_trio: the package that has this function for programs on Trio.
+        open_: returns the context manager that opens the thing on Trio's side. It is called on the event loop.
+        view: makes the view of the thing that the block gets.
+        host: where Trio runs.
+    """
+
+    _bridge: Bridge
+    _block: BlockProxy[T]
+    _run: TrioRun
+    _task: asyncio.Task[Any]
+    _opened: asyncio.Future[T]
+    _ended: asyncio.Future[BaseException | None]
+
+    def __init__(
+        self,
+        name: str,
+        on_trio: str,
+        open_: Callable[[Bridge], AbstractAsyncContextManager[T]],
+        view: Callable[[Bridge, T], V_co],
+        host: Host,
+    ) -> None:
+        super().__init__(name)
+        self._on_trio = on_trio
+        self._open = open_
+        self._view = view
+        self._host: Host = host
+        self._leaving = False
+        self._abandoned = False
+        self._cancelled_block = False
+        self._uncancelled = False
+
+    # --- the block --------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> V_co:
+        import asyncio
+
+        check_flavor(
+            f"mcp_actors.bridge.{self._door}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._door}`"
+        )
+        self._enter_once()
+        self._start()
+        first: list[asyncio.Future[Any]] = [self._opened, self._ended]
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        except GeneratorExit:
+            self._abandon()
+            raise
+        except BaseException as exc:
+            self._run.abort()
+            error, _ = await self._wait_ended()
+            # The thing may have opened and failed at once, before this task ran again: then `on_failing` has cancelled
+            # a block that never began, and the failure is raised in place of that cancellation.
+            if self._is_ours(exc):
+                self._raise(error)
+            raise
+        if not self._opened.done():
+            error, _ = await self._wait_ended()
+            self._raise(error)
+        return self._view(self._bridge, self._opened.result())
+
+    def _start(self) -> None:
+        """Start the Trio run, which opens the thing."""
+        import asyncio
+
+        self._task = _current_task()
+        self._cancels = self._task.cancelling()
+        loop = asyncio.get_running_loop()
+        self._opened, self._ended = loop.create_future(), loop.create_future()
+        self._bridge = bridge = Bridge(loop)
+        self._block = BlockProxy(bridge, self._open(bridge), self)
+        self._run = trio_run(self._host, bridge, self._block, self.on_ended)
+        self._run.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        if self._bridge.is_copy:
+            return False  # the process that this one was forked from leaves the block
+        if isinstance(exc, GeneratorExit):
+            self._abandon()
+            return False
+        ours = self._is_ours(exc)
+        with suppress(RuntimeError):  # Trio's side has ended by itself
+            self._bridge.to_trio(partial(self._block.leave, None if ours else exc))
+        error, interruption = await self._wait_ended()
+        if exc is not None:
+            exc.__traceback__ = traceback  # without the frames of Trio's side
+        if error is exc:
+            self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
+        # asyncio delivers a cancellation once. Behind an exception that the program handles, it would be lost, and the
+        # program would go on. So it comes first, except before what ends the program or cancels this task anyway.
+        if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
+            raise interruption from error
+        if error is not None and error is not exc:
+            self._raise(error)
+        return False
+
+    def _abandon(self) -> None:
+        """End the Trio run without waiting, because a dropped task or generator can await nothing."""
+        # The task that has entered the block may be running other code by the time the run ends: it must not be
+        # cancelled as if it were still in the block.
+        self._leaving = self._abandoned = True
+        self._run.abandon()
+
+    def _is_ours(self, exc: BaseException | None) -> bool:
+        """Return True if `on_failing` has cancelled the block, and no other code has cancelled its task."""
+        import asyncio
+
+        task = _current_task()
+        if not self._cancelled_block or task is not self._task:
+            return False
+        # asyncio counts the cancellations of a task. Ours is taken back, exactly once, or else an `asyncio.timeout` or
+        # a task group around the block would miscount. A count above that at the start was requested by other code.
+        if not self._uncancelled:
+            self._uncancelled = True
+            task.uncancel()
+        return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
+
+    async def _wait_ended(self) -> tuple[BaseException | None, asyncio.CancelledError | None]:
+        """Wait until the Trio run and all callbacks have ended; return its exception, and a cancellation meanwhile."""
+        import asyncio
+
+        self._leaving = True
+        interruption = None
+        # asyncio has no shield, so a cancellation is kept for later and the wait goes on: to leave now would leave
+        # server processes behind. The wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
+        while not self._ended.done() or self._bridge.callbacks:
+            try:
+                await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
+            except asyncio.CancelledError as exc:
+                interruption = exc
+        self._run.finish()
+        ended = self._ended
+        del self._ended  # it would keep the exception, and with that the frames of the program
+        return ended.result(), interruption
+
+    @staticmethod
+    def _raise(error: BaseException | None) -> NoReturn:
+        assert error is not None, "without an error the block would have begun"
+        try:
+            raise error from error.__cause__
+        finally:
+            del error  # whose traceback refers to this frame
+
+    # --- steps that Trio's side posts -------------------------------------------------------------------------------
+
+    def on_opened(self, thing: T) -> None:
+        """Let ``__aenter__`` return."""
+        self._opened.set_result(thing)
+
+    def on_failing(self) -> None:
+        """Cancel the block, unless it has not begun or is being left."""
+        if self._opened.done() and not self._leaving and not self._cancelled_block:
+            self._cancelled_block = self._task.cancel("what this block uses has failed")
+
+    def on_ended(self, error: BaseException | None) -> None:
+        """Fail the waiting requests and cancel the callbacks, because the Trio run has ended."""
+        self.on_failing()  # in case Trio itself has failed while the block runs
+        self._bridge.end(error)
+        for task in self._bridge.callbacks:
+            task.cancel("the Trio run has ended")
+        self._ended.set_result(error)
+        if self._abandoned:
+            self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
+
+
+def _current_task() -> asyncio.Task[Any]:
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None  # `check_flavor` has found one
+    return task

@@ -1,0 +1,440 @@
+"""Functions and objects of an asyncio program that Trio's side uses.
+
+Middleware, observers, callbacks, value functions, extensions and in-process servers are written for asyncio, so they
+run on the event loop. This room wraps each of them for Trio's side, and knows nothing of views or blocks.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+import math
+import os
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import Context, copy_context
+from dataclasses import replace
+from functools import partial, wraps
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
+
+import anyio
+import attrs
+import outcome
+import trio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from attrs import frozen
+from mcp.client import ClaimContext, ClientExtension
+from mcp.server import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.shared.message import SessionMessage
+
+from .._errors import ServerUnavailable
+from .._foreign import Log, answer_of
+from .._tasks import Signals
+from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
+from ..kernel import Reply
+from ..transports import ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
+from ._bridge import Bridge
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mcp import ClientSession
+    from mcp.types import CallToolResult, Result
+
+    from ..config import CallNext, ConfigValue, Middleware, ToolRequest
+    from ..kernel import Event, Observer
+    from ._bridge import Step
+
+
+# --- Call functions of an asyncio program from Trio's side ------------------------------------------------------------
+
+# A task on Trio's side waits; a task on the event loop does the work. If the former is cancelled it leaves at once, and
+# the latter is cancelled too. The block awaits it at its end.
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return an async function for Trio's side that calls `fn`, async or not, on the event loop.
+
+    It runs in the context of its caller.
+    """
+
+    @wraps(fn)
+    async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        callback = _Callback[R](bridge, partial(fn, *args, **kwargs))
+        try:
+            bridge.to_loop(partial(bridge.loop.call_soon, callback.start, contextvars.copy_context()))
+        except RuntimeError as exc:
+            raise RuntimeError(f"{_name(fn)}: cannot be called, because its event loop is closed") from exc
+        return await callback.wait()
+
+    return call
+
+
+class _Callback(Reply[R], Generic[R]):
+    """One call: a task on Trio's side waits for it, a task on the event loop carries it out."""
+
+    __slots__ = ("_bridge", "_fn", "_task")
+
+    def __init__(self, bridge: Bridge, fn: Callable[[], Awaitable[R] | R]) -> None:
+        super().__init__()
+        self._bridge = bridge
+        self._fn = fn
+        self._task: asyncio.Task[R] | None = None
+
+    def abandoned(self) -> None:
+        """Cancel the task on the event loop, because the waiting task was cancelled. Called on Trio's side."""
+        with suppress(RuntimeError):  # a closed event loop has nothing to cancel
+            self._bridge.to_loop(partial(self._bridge.loop.call_soon, self._cancel))
+
+    # --- on the event loop's side -----------------------------------------------------------------------------------
+
+    def start(self, context: contextvars.Context) -> None:
+        """Start the task."""
+        self._task = self._bridge.loop.create_task(self._run(), name=_name(self._fn), context=context)
+        self._bridge.callbacks.add(self._task)
+        self._task.add_done_callback(self._done)
+
+    async def _run(self) -> R:
+        return await answer_of(self._fn())
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel("the caller on Trio's side has left")
+
+    def _done(self, task: asyncio.Task[R]) -> None:
+        self._bridge.callbacks.discard(task)
+        self._task = None  # its exception may refer to frames that refer to this
+        answer: outcome.Value[R] | outcome.Error
+        if task.cancelled():
+            answer = outcome.Error(RuntimeError(f"{_name(self._fn)}: was cancelled on its event loop"))
+        elif (error := task.exception()) is not None:
+            answer = outcome.Error(error)
+        else:
+            answer = outcome.Value(task.result())
+        with suppress(RuntimeError):  # Trio's side has ended, and the waiting task with it
+            self._bridge.to_trio(partial(self.settle, answer))
+
+
+@frozen
+class ServerAsker:
+    """One server, as the asker of a bridge."""
+
+    server: str
+
+    @property
+    def _who(self) -> str:
+        return f"server {self.server!r}"
+
+    def _ended_error(self) -> Exception:
+        message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
+        return ServerUnavailable(message, server=self.server, state="stopped")
+
+
+def _name(fn: object) -> str:
+    inner = fn.func if isinstance(fn, partial) else fn
+    return getattr(inner, "__qualname__", None) or repr(inner)
+
+
+# --- Run the extensions of an asyncio program on its event loop -------------------------------------------------------
+
+# The handler of a claimed result may send further requests through the SDK's session, which lives on Trio. So it gets a
+# view of the session whose methods are awaited on the event loop.
+
+
+def extension_from_loop(bridge: Bridge, server: str, extension: ClientExtension) -> ClientExtension:
+    """Return an extension for Trio's side whose functions run on the event loop.
+
+    Args:
+        bridge: the bridge between the two sides.
+        server: the name of the server that the extension is configured for.
+        extension: the extension of the program.
+    """
+
+    def adapt_claim(resolve: Callable[[Result, ClaimContext], Any]) -> Callable[..., Any]:
+        resolve_on_loop = on_loop(bridge, resolve)
+
+        async def resolve_claim(result: Result, context: ClaimContext) -> CallToolResult:
+            session = cast("ClientSession", SessionView(bridge, server, context.session))
+            answer: CallToolResult = await resolve_on_loop(result, replace(context, session=session))
+            return answer
+
+        return resolve_claim
+
+    return AdaptedExtension(extension, adapt_claim, partial(on_loop, bridge))
+
+
+class SessionView:
+    """A view of an SDK session: its methods are awaited, and its callbacks run, on the event loop."""
+
+    def __init__(self, bridge: Bridge, server: str, session: ClientSession) -> None:
+        self._bridge = bridge
+        self._asker = ServerAsker(server)
+        self._session = session
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._session, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        signature = inspect.signature(attribute)
+
+        @wraps(attribute)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            bound = signature.bind(*args, **kwargs)
+            for parameter, value in bound.arguments.items():
+                if callable(value) and not isinstance(value, type):
+                    bound.arguments[parameter] = on_loop(self._bridge, value)
+            return await self._bridge.call(self._asker, partial(attribute, *bound.args, **bound.kwargs))
+
+        return call
+
+
+# --- Serve an in-process server on the event loop of an asyncio program -----------------------------------------------
+
+# The SDK's messages cross between the two, each with the context variables of its sender. Each direction is a memory
+# stream. The writing side posts a function to the reading side, so no stream is touched from the wrong event loop.
+
+
+Item: TypeAlias = "SessionMessage | Exception"
+Sent: TypeAlias = "tuple[Context, Item]"
+
+SHUTDOWN_GRACE: Final = 2.0
+"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
+
+
+class LoopServer(ElsewhereServer):
+    """A server object of an asyncio program, for a connection on Trio's side.
+
+    Args:
+        bridge: the bridge between the two sides.
+        server: the server of the program.
+    """
+
+    def __init__(self, bridge: Bridge, server: Server[Any] | MCPServer) -> None:
+        self.name = server.name
+        self._bridge = bridge
+        self._server: Server[Any] = lowlevel(server)
+
+    @asynccontextmanager
+    async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[tuple[Messages, MessageWriter]]:
+        """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
+        to_server, server_reads = anyio.create_memory_object_stream[Sent](math.inf)
+        to_client, client_reads = anyio.create_memory_object_stream[Sent](math.inf)
+        served = trio.Event()
+        async with trio.open_nursery() as nursery, ContextReader(client_reads) as reader:
+            client_writes = PostedWriter(self._bridge.to_loop, to_server)
+            nursery.start_soon(self._serve, server_reads, to_client, served, name=f"{self.name}:in process")
+            try:
+                yield reader, client_writes
+            finally:
+                await client_writes.aclose()
+                with trio.move_on_after(SHUTDOWN_GRACE):
+                    await served.wait()
+                nursery.cancel_scope.cancel("the connection was left")
+
+    async def _serve(
+        self,
+        server_reads: MemoryObjectReceiveStream[Sent],
+        to_client: MemoryObjectSendStream[Sent],
+        served: trio.Event,
+    ) -> None:
+        """Run the server on the event loop until its input ends."""
+
+        async def run() -> None:
+            async with ContextReader(server_reads) as reader:
+                writer = PostedWriter(self._bridge.to_trio, to_client)
+                await self._server.run(reader, writer, self._server.create_initialization_options())
+
+        try:
+            run_on_loop: Callable[[], Awaitable[None]] = on_loop(self._bridge, run)
+            await run_on_loop()
+        finally:
+            to_client.close()
+            served.set()
+
+
+class PostedWriter(MessageWriter):
+    """The writing end of a stream whose reader is on the other side."""
+
+    def __init__(self, post: Callable[[Step], object], stream: MemoryObjectSendStream[Sent]) -> None:
+        self._post = post
+        self._stream = stream
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Post a message with the sender's context variables; drop it if the reader has gone."""
+        await anyio.lowlevel.checkpoint()
+        self._post_step(partial(self._put, (copy_context(), item)))
+
+    async def aclose(self) -> None:
+        """End the reader's input."""
+        self._post_step(self._stream.close)
+
+    def _put(self, sent: Sent) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._stream.send_nowait(sent)
+
+    def _post_step(self, step: Step) -> None:
+        with suppress(RuntimeError):  # the event loop of the other side has ended, and the reader with it
+            self._post(step)
+
+
+# --- Adapt observers, callbacks and configurations of an asyncio program to Trio's side -------------------------------
+
+
+logger = Log("mcp_actors.bridge")
+
+
+def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
+    """Return observers for Trio's side that pass every event on to these, in order, on the event loop."""
+    return tuple(_Observer(bridge, observer) for observer in observers)
+
+
+@frozen
+class _Observer:
+    bridge: Bridge
+    observer: Observer
+
+    @property
+    def wants_requests(self) -> bool:
+        """Whether the observer wants the events of single requests."""
+        return bool(getattr(self.observer, "wants_requests", True))
+
+    def __call__(self, event: Event, /) -> None:
+        # `call_soon`, because a guest run shares the thread: there `to_loop` calls at once, and the observer would run
+        # in the midst of a step of the kernel, whose state it may ask for.
+        with suppress(RuntimeError):  # the event loop is closed
+            self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._notify, event))
+
+    def _notify(self, event: Event) -> None:
+        try:
+            self.observer(event)
+        except Exception:
+            logger.exception("observer %r raised on %r; nothing else is affected", self.observer, event)
+
+
+def config_from_loop(bridge: Bridge, config: Any) -> Any:
+    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later.
+
+    Equal configurations of a server have the same result: its wrappers would differ, and a reload would find a change.
+    """
+    if not isinstance(config, ServerConfig):
+        return config
+    before, adapted = bridge.adapted.get(config.name, (None, None))
+    if before != config:
+        adapted = _adapted(bridge, config)
+        bridge.adapted[config.name] = config, adapted
+    return adapted
+
+
+def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
+    return attrs.evolve(
+        config,
+        transport=_transport(bridge, config.transport),
+        middleware=tuple(_middleware(bridge, each) for each in config.middleware),
+        callbacks=callbacks_from_loop(bridge, config.callbacks),
+        extensions=tuple(extension_from_loop(bridge, config.name, each) for each in config.extensions),
+    )
+
+
+def callbacks_from_loop(bridge: Bridge, callbacks: Any) -> Any:
+    """Return callbacks for Trio's side. Anything but `Callbacks` is returned as it is, and refused later."""
+    if not isinstance(callbacks, Callbacks):
+        return callbacks
+    fields = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
+    adapted: dict[str, Any] = {name: on_loop(bridge, fn) for name, fn in fields.items() if callable(fn)}
+    return attrs.evolve(callbacks, **adapted)
+
+
+def _transport(bridge: Bridge, transport: Any) -> Any:
+    match transport:
+        case Stdio():
+            return attrs.evolve(transport, env=_values(bridge, transport.env))
+        case Http() | Sse():
+            return attrs.evolve(
+                transport, headers=_values(bridge, transport.headers), auth=_auth(bridge, transport.auth)
+            )
+        case InProcess(server=Server() | MCPServer() as server):
+            return InProcess(LoopServer(bridge, server))
+        case _:
+            return transport
+
+
+def _values(bridge: Bridge, values: Mapping[str, ConfigValue]) -> dict[str, Any]:
+    return {name: _value(bridge, value) for name, value in values.items()}
+
+
+def _value(bridge: Bridge, value: Any) -> Any:
+    return on_loop(bridge, value) if callable(value) else value
+
+
+def _auth(bridge: Bridge, auth: Any) -> Any:
+    if not isinstance(auth, OAuth):
+        return _value(bridge, auth)
+    functions = {name: _value(bridge, getattr(auth, name)) for name in ("client_secret", "assertion", "on_sign_in")}
+    return attrs.evolve(auth, **functions)
+
+
+def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
+    middleware_on_loop: Callable[..., Awaitable[CallToolResult]] = on_loop(bridge, middleware)
+
+    async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        asker = ServerAsker(request.server)
+
+        async def call_next_from_loop(request: ToolRequest) -> CallToolResult:
+            return await bridge.call(asker, partial(call_next, request))
+
+        return await middleware_on_loop(request, call_next_from_loop)
+
+    return call
+
+
+# --- Receive signals on the event loop's side for Trio's side ---------------------------------------------------------
+
+
+Handler: TypeAlias = Callable[[int, FrameType | None], object]
+
+
+class LoopSignals(Signals):
+    """Signals of a program on asyncio. Python runs their handlers in the main thread, and Trio may be in another."""
+
+    def __init__(self, bridge: Bridge, option: str, numbers: object) -> None:
+        super().__init__(option, numbers)
+        self.check_thread()
+        self._bridge = bridge
+        self._found: dict[int, Any] = {}
+
+    @contextmanager
+    def receive(self) -> Iterator[AsyncIterator[int]]:
+        """Receive the signals, on Trio's side."""
+        send, receive = trio.open_memory_channel[int](math.inf)
+        handler = partial(self._on_signal, send)
+        self._bridge.to_loop(partial(self._install, handler))
+        try:
+            yield receive
+        finally:
+            with suppress(RuntimeError):  # the event loop is closed
+                self._bridge.to_loop(self._restore)
+
+    # --- on the event loop's side -----------------------------------------------------------------------------------
+
+    def _install(self, handler: Handler) -> None:
+        # Not `loop.add_signal_handler`: it can only be taken back to the default action, and not to what was there.
+        self._found = {number: signal.signal(number, handler) for number in self.numbers}
+
+    def _restore(self) -> None:
+        for number, found in self._found.items():
+            signal.signal(number, signal.SIG_DFL if found is None else found)
+
+    def _on_signal(self, send: trio.MemorySendChannel[int], number: int, _: FrameType | None) -> None:
+        # By way of the loop: this may interrupt any line of Python, one of Trio's scheduler too.
+        try:
+            self._bridge.loop.call_soon_threadsafe(self._bridge.to_trio, partial(send.send_nowait, number))
+        except RuntimeError:  # the event loop is closed, and no block is left to be ended
+            self._restore()
+            os.kill(os.getpid(), number)

@@ -1,0 +1,419 @@
+"""Decide which listed tools may be shown and called.
+
+The decision outlives connections: a reconnect does not make changed tools acceptable.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cached_property
+from typing import TYPE_CHECKING, Final, Self
+
+from attrs import field, frozen
+
+from .._errors import ToolNotFound
+from .._misuse import nearest
+from .._tasks import TimeSlice
+from .._text import plain_text
+from ..catalog import CatalogEntry, Pins, PinVerdict, identity_pin, judge, pin
+from ..catalog._names import DEFAULT_NAMING
+from ..catalog._tools import digest
+from ..config import Http, Sse, Stdio, TransportTemplate, is_auth_flow
+from ..config._values import mask_args
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mcp.types import Tool
+
+    from ..config import ServerConfig, ToolFilter, Transport
+
+
+# --- Identify a configured server across runs of a program ------------------------------------------------------------
+
+# The identity comes from the configuration as written, with nothing resolved. It contains no value of ``env``, headers
+# or ``auth``, and masked arguments and URLs only, because a short credential can be found from its hash by trying.
+
+
+def fingerprint(config: ServerConfig) -> str | None:
+    """Return a hexadecimal key for what is remembered of a server; None for a server in this process.
+
+    A server from a configuration file is identified by the file and its name there, not by its command. A file that
+    suddenly starts another program under that name is therefore noticed, and programs with different files do not
+    disturb each other. A server configured in code is identified by its name and its `launch_identity`.
+    """
+    identity = launch_identity(config.transport)
+    if identity is None:
+        return None
+    if config.source is not None and os.path.isabs(config.source):
+        return digest({"name": config.name, "source": config.source})
+    return digest({"name": config.name, **identity})
+
+
+def launch_pin(config: ServerConfig) -> str | None:
+    """Return the pin of a server's command or URL; None for a server in this process."""
+    identity = launch_identity(config.transport)
+    return None if identity is None else identity_pin({"launch": digest({"name": config.name, **identity})})
+
+
+def launch_identity(transport: Transport) -> dict[str, object] | None:
+    """Return a server's command or URL as JSON-like data.
+
+    None for a server in this process: the next run has nothing to recognize it by.
+    """
+    match transport:
+        case Stdio(command=command, args=args, cwd=cwd, env=env, env_from=env_from):
+            variables = {"env": sorted(env), "env_from": sorted(env_from)}
+            return {"kind": "stdio", "command": command, "args": mask_args(args), "cwd": cwd, **variables}
+        case Http(headers=headers, auth=auth) | Sse(headers=headers, auth=auth):
+            kind = "sse" if isinstance(transport, Sse) else "http"
+            scheme = None if auth is None else type(auth).__qualname__ if is_auth_flow(auth) else "bearer"
+            names = sorted(name.lower() for name in headers)
+            return {"kind": kind, "url": transport.display_url, "headers": names, "auth": scheme}
+        case TransportTemplate():
+            return {"kind": transport.kind, **transport.display_options}
+    return None
+
+
+_NAMED: Final = 5
+"""Misspelled names of a filter that one log line has, with the nearest names."""
+
+
+@frozen(kw_only=True)
+class ToolChanges:
+    """A server's tools that are hidden until they are approved (``ServerConfig(on_tool_change="block")``).
+
+    Attributes:
+        server: the server's name.
+        tools: the hidden definitions as the server lists them, for review.
+        added: the names of tools that were never accepted.
+        changed: the names of tools that were accepted with another definition.
+        removed: the names of accepted tools that are not listed any more. They need no approval.
+        identity_changed: whether the server's command or URL has changed.
+    """
+
+    server: str
+    tools: tuple[Tool, ...] = field(default=(), eq=False)
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    identity_changed: bool = False
+    _seen: Pins = field(factory=Pins, repr=False, alias="seen")
+
+    def __bool__(self) -> bool:
+        """Return True if a tool waits for approval."""
+        return bool(self.tools)
+
+
+class _Verdicts(dict[str, bool]):
+    """The verdicts of a filter, by the names of tools. Each is asked for once, because patterns take time."""
+
+    def __init__(self, of: ToolFilter) -> None:
+        super().__init__()
+        self._filter = of
+
+    def __missing__(self, name: str) -> bool:
+        shown = self[name] = self._filter.shows(name)
+        return shown
+
+
+class Admission:
+    """Decides which tools of one server are admitted.
+
+    Attributes:
+        accepted: the pins of the accepted tools; None before the first listing, which is trusted.
+        identity: the pin of the server's command or URL; None for a server in this process.
+
+    Args:
+        config: the server's configuration.
+    """
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.accepted: Pins | None = None
+        self._config = config
+        self._filter = config.tools
+        self._verdicts = _Verdicts(config.tools)
+        self._policy = config.on_tool_change
+        self._listed: tuple[KnownTool, ...] = ()
+        self._seen = Pins()
+        self._verdict: PinVerdict | None = None
+        self._callable: frozenset[str] | None = None
+
+    def configure(self, config: ServerConfig) -> PinVerdict | None:
+        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it.
+
+        So is the known listing, if tools are hidden until they are approved: a new filter may show more of them.
+
+        Returns:
+            The difference between the known listing and the accepted tools, if it is a new one to report.
+        """
+        _ = self.identity  # kept for the known listing, which the new command or URL has not given
+        self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
+        self._verdicts = _Verdicts(config.tools)
+        verdict = None
+        if self._policy != "block":
+            self._callable = self._verdict = None
+        elif self._listed and self.accepted is not None:
+            verdict = self.admit(self._listed)
+        del self.__dict__["identity"]
+        return verdict
+
+    def copy_for_isolated(self) -> Admission:
+        """Return a copy for an isolated attempt, with the tools that are accepted now."""
+        other = Admission(self._config)
+        other.accepted, other._callable = self.accepted, self._callable
+        return other
+
+    @cached_property
+    def identity(self) -> str | None:
+        # Computed when first needed: while servers start, their processes need the processor more.
+        return launch_pin(self._config)
+
+    # --- listings ---------------------------------------------------------------------------------------------------
+
+    async def prepare(self, listed: Iterable[KnownTool]) -> None:
+        """Filter a listing tool by tool, with checkpoints, before it counts: `filtered` is a part of one step.
+
+        **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
+        """
+        if self._filter.shows_all:
+            return
+        verdicts, time_slice = _Verdicts(self._filter), TimeSlice()
+        for tool in listed:
+            _ = verdicts[tool.name]
+            await time_slice.checkpoint()
+        if verdicts._filter is self._filter:  # the configuration may have changed meanwhile
+            self._verdicts = verdicts
+
+    def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
+        """Return the tools that the filter shows."""
+        verdicts = self._verdicts
+        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if verdicts[t.name]])
+
+    @property
+    def filtered_out(self) -> int:
+        """The number of listed tools that the filter hides."""
+        return len(self._listed) - len(self.filtered(self._listed))
+
+    def misnamed(self) -> str | None:
+        """Describe the names in the filter that no listed tool has, with the nearest ones; None if there are none."""
+        named = (*(self._filter.allow or ()), *self._filter.deny)
+        if not named:
+            return None
+        listed = {tool.name for tool in self._listed}
+        missing = [name for name in named if name not in listed]
+        shown = ", ".join(_with_nearest(name, self._listed) for name in missing[:_NAMED])
+        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+        return plain_text(f"{shown}{more}") if missing else None
+
+    def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
+        """Admit the configured ``static_tools`` that the filter shows."""
+        shown = self.filtered(declared)
+        if self._policy == "block":
+            self._callable = frozenset(tool.name for tool in shown)
+        return shown
+
+    def admit(self, listed: tuple[KnownTool, ...]) -> PinVerdict | None:
+        """Judge a listing by the accepted tools. Return the difference if it is a new one to report."""
+        self._listed = listed
+        if self._policy == "allow":
+            return None
+        self._seen = self._pins(self.filtered(listed))
+        before = self._verdict
+        verdict = self._judge()
+        return verdict if verdict and verdict != before else None
+
+    def judge_by(self, accepted: Pins) -> None:
+        """Judge every listing, the first one included, by these pins; empty pins accept nothing."""
+        self.accepted = accepted
+
+    def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
+        """Judge the listing of an earlier run by the pins of that run."""
+        self.accepted = accepted
+        self.admit(listed)
+        # `admit` accepts a listing for which there are no pins. A remembered one must not count as accepted: it would
+        # be trusted without having been listed in this run.
+        self.accepted = accepted
+
+    def _judge(self) -> PinVerdict:
+        self._verdict = verdict = judge(self.accepted, self._seen, self._policy)
+        self.accepted = verdict.accepted
+        if self._policy == "block":
+            self._callable = frozenset(self._seen.tools) - verdict.hidden
+        return verdict
+
+    def admitted(self) -> tuple[KnownTool, ...]:
+        """Return the tools that may be shown and called."""
+        return self._shown(self.filtered(self._listed), self._hidden)
+
+    def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
+        """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
+        if listed is self._listed:
+            return self.admitted()
+        if self._policy != "block" or self.accepted is None:
+            return self.filtered(listed)
+        filtered = self.filtered(listed)
+        return self._shown(filtered, judge(self.accepted, self._pins(filtered), self._policy).hidden)
+
+    def _pins(self, tools: Iterable[KnownTool]) -> Pins:
+        return Pins(tools={each.name: each.pin for each in tools}, identity=self.identity)
+
+    @staticmethod
+    def _shown(tools: tuple[KnownTool, ...], hidden: frozenset[str]) -> tuple[KnownTool, ...]:
+        return tuple(tool for tool in tools if tool.name not in hidden) if hidden else tools
+
+    @property
+    def _hidden(self) -> frozenset[str]:
+        return frozenset() if self._verdict is None else self._verdict.hidden
+
+    @property
+    def waiting(self) -> int:
+        """The number of tools that wait for approval."""
+        return len(self._hidden)
+
+    def check_call(self, name: str) -> None:
+        """Refuse a call of a hidden tool.
+
+        Raises:
+            ToolNotFound: the filter hides the tool; or, with ``on_tool_change="block"``, it is not accepted or not
+                listed.
+        """
+        server = self._config.name
+        if not self._filter.shows(name):
+            raise ToolNotFound(
+                f"server {server!r}: tool {name!r:.80} is hidden by its ToolFilter; nothing was sent; to call it, "
+                "change ServerConfig.tools",
+                server=server,
+            )
+        if self._callable is None or name in self._callable:
+            return
+        reason = "was added or changed since its tools were accepted" if name in self._hidden else "is not listed"
+        raise ToolNotFound(
+            f"server {server!r}: tool {name!r:.80} {reason} (on_tool_change='block'); nothing was sent; review the "
+            "server's tool_changes and await its approve_tools(...)",
+            server=server,
+        )
+
+    # --- approval ---------------------------------------------------------------------------------------------------
+
+    def changes(self) -> ToolChanges:
+        """Return the tools that wait for approval."""
+        verdict, hidden = self._verdict, self._hidden
+        if verdict is None or self._policy != "block":
+            return ToolChanges(server=self._config.name)
+        return ToolChanges(
+            server=self._config.name,
+            tools=tuple(each.tool.model_copy(deep=True) for each in self.filtered(self._listed) if each.name in hidden),
+            added=verdict.added,
+            changed=verdict.changed,
+            removed=verdict.removed,
+            identity_changed=verdict.identity_changed,
+            seen=self._seen,
+        )
+
+    def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
+        """Accept reviewed tools: the named ones or all. A tool that has changed since the review stays hidden.
+
+        Raises:
+            ToolNotFound: a named tool is not among the changes, or they belong to another server.
+        """
+        if changes.server != self._config.name:
+            raise ToolNotFound(
+                f"server {self._config.name!r}: approve_tools() got the changes of server {changes.server!r}; nothing "
+                "was approved; pass this server's tool_changes",
+                server=self._config.name,
+            )
+        known = (*changes.added, *changes.changed, *changes.removed)
+        for name in names:
+            if name not in known:
+                raise ToolNotFound(
+                    f"server {self._config.name!r}: tool {name!r:.80} does not wait for approval; nothing was "
+                    f"approved; the tools that wait are: {', '.join(map(repr, known)) or 'none'}",
+                    server=self._config.name,
+                )
+        if not known and not changes.identity_changed:
+            return
+        accepted = self.accepted or Pins()
+        self.accepted = accepted.approve(changes._seen, names or None)
+        self._judge()
+
+
+def _with_nearest(name: str, listed: Iterable[KnownTool]) -> str:
+    near = nearest(name, (tool.name for tool in listed))
+    return f"{name!r:.80}" + (f" (did you mean {near[0]!r}?)" if near else "")
+
+
+# --- A listed tool with its hash and immutable form -------------------------------------------------------------------
+
+# Freezing and hashing a schema takes time that the server controls, up to its limits, and deriving names takes some
+# too. All this is therefore done tool by tool with checkpoints in between. The later steps (which tools are new,
+# hidden, shown) compare only names and hashes, so each fits in one synchronous step.
+#
+# The hash of a remembered tool is computed when it is first needed, which may be never (`KnownTool.remembered`).
+
+
+@frozen(eq=False)
+class KnownTool:
+    """One tool of one server. Two are equal if they are the same JSON (plain Python equality takes 1 for true).
+
+    Attributes:
+        tool: the tool as the server lists it; never modified.
+        entry: what snapshots of the group's catalogue show of it.
+        name: the tool's name on its server.
+    """
+
+    tool: Tool
+    entry: CatalogEntry = field(repr=False)
+    name: str  # not a property, because each listing is searched by it several times
+
+    @classmethod
+    def of(cls, server: str, tool: Tool, naming: str = DEFAULT_NAMING) -> Self:
+        """Freeze and hash a tool, and derive its public name from the template of the group."""
+        known = cls(tool, CatalogEntry.of(server, tool, naming), tool.name)
+        _ = known.pin
+        return known
+
+    @classmethod
+    def remembered(cls, server: str, tool: Tool, naming: str) -> Self:
+        """Do the same for a tool that a server has listed in an earlier run, but for the hash."""
+        return cls(tool, CatalogEntry.of(server, tool, naming, remembered=True), tool.name)
+
+    @cached_property
+    def pin(self) -> str:
+        """The SHA-256 of the tool."""
+        return pin(self.tool)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, KnownTool):
+            return NotImplemented
+        # The models are not compared: that would be a long step for thousands of them.
+        return self.pin == other.pin and _beyond_pin(self.tool) == _beyond_pin(other.tool)
+
+
+def _beyond_pin(tool: Tool) -> object:
+    """Return what the hash of a tool does not cover."""
+    return tool.execution, tool.icons
+
+
+async def known_tools(
+    server: str, tools: Iterable[Tool], naming: str, before: Iterable[KnownTool]
+) -> tuple[KnownTool, ...]:
+    """Do as `KnownTool.of` for each tool. Of several tools with one name only the first counts.
+
+    A tool that was known before and has not changed is the same object as before. So lists that hardly differ are
+    compared quickly, and when one replaces the other, not all tools are released in one step.
+
+    **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
+    """
+    known: dict[str, KnownTool] = {}
+    earlier = {each.name: each for each in before}
+    time_slice = TimeSlice()
+    for tool in tools:
+        if tool.name not in known:
+            now, then = KnownTool.of(server, tool, naming), earlier.get(tool.name)
+            if then is not None and then == now:
+                then.entry.prepare()  # it may have been remembered only
+                now = then
+            known[tool.name] = now
+            await time_slice.checkpoint()
+    return tuple(known.values())

@@ -1,0 +1,523 @@
+"""Enforce the deadlines of requests.
+
+Theory of operation
+-------------------
+A deadline belongs to the call, not to the connection: it starts with the call, includes the time in the queue, and
+holds while the server is disconnected or a full pipe blocks the write. One task of the group (`DeadlineTimer`),
+independent of all connections, therefore enforces all deadlines. It answers in the server's place: the caller gets its
+error at once; then the request is withdrawn from the queue or, if it was sent, cancelled at the server.
+
+All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
+replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
+
+While a person is asked to sign in, the time of all requests stops. A request that began before another one is
+given at least as much time back, so their order stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from contextlib import asynccontextmanager, contextmanager
+from itertools import takewhile
+from threading import get_ident
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
+
+import trio
+from attrs import define, field, frozen
+
+from .._errors import RequestTimedOut
+from .._misuse import outside_trio
+from ..kernel import Actor
+from ._rules import Breaker, RetryTokens
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from ..config import ServerConfig
+    from ..kernel import PendingCall
+
+
+Limit = Literal["request_timeout", "progress_timeout"]
+
+
+def _nobody(deadline: Deadline, error: Exception) -> None:
+    """Ignore a timeout."""
+
+
+def _no_outage() -> tuple[str, Exception | None]:
+    """Know of no outage."""
+    return "", None
+
+
+@define(eq=False)
+class Deadline:
+    """The deadline of one request with all its attempts; a context manager around that request.
+
+    Attributes:
+        keeper: the server's deadlines.
+        operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
+        began: when the request was made.
+        at: when it times out.
+        own: True for a request of our own, such as a new list of tools: it is not finished before the server leaves.
+        idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
+        call: the message of the current or latest attempt.
+        again: True while it waits for another attempt after a failure.
+        asked_back: True while the server waits for our answer to a question that belongs to this request.
+        expired: True after it has timed out.
+        asked: seconds of its time in which a person was asked to sign in, which do not count.
+    """
+
+    keeper: Deadlines
+    operation: str
+    began: float
+    at: float
+    own: bool = False
+    idle_at: float = math.inf
+    call: PendingCall[Any] | None = None
+    again: bool = False
+    asked_back: bool = False
+    expired: bool = False
+    asked: float = 0.0
+
+    @property
+    def sent(self) -> bool:
+        """True while an attempt is at the server, or on its way there."""
+        return self.call is not None and self.call.handed_over
+
+    @property
+    def actor(self) -> str | None:
+        """The name of the actor that has the latest attempt; None before the first."""
+        return None if self.call is None else self.call.actor
+
+    def is_pending(self, *, queued: bool, actor: str | None = None) -> bool:
+        """Return True for a caller's request that is in flight, with that actor if one is given.
+
+        With ``queued``, return True for any request of a caller.
+        """
+        return not self.own and (queued or self.sent) and actor in (None, self.actor)
+
+    def renew(self) -> None:
+        """Restart the time without progress: the request was handed to the session, or progress arrived."""
+        self.keeper.renew(self)
+
+    def wait_again(self) -> None:
+        """Note that an attempt has failed and that the request waits for another one."""
+        self.again = True
+        self.keeper.attempt_ended()
+
+    def suspend(self) -> None:
+        """Stop the time without progress: the request waits again, or its answer has arrived."""
+        self.keeper.suspend(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Forget the deadline: the request has its outcome."""
+        self.call = None
+        self.keeper.end(self)
+
+
+class Deadlines:
+    """The deadlines of all requests to one server.
+
+    Args:
+        server: the server's name.
+        request_timeout: seconds for a whole request; None disables the limit.
+        progress_timeout: seconds without progress after a request was sent; None disables the limit.
+        timer: the timer of the group. None for a server without one, whose deadlines nothing enforces.
+
+    Attributes:
+        note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
+        quiet_since: the last time at which a caller's request ended.
+        on_timeout: called with the deadline and the error of each sent request that times out.
+        outage: describes why the server does not serve, with the error that keeps it down; an empty text while it does.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        request_timeout: float | None,
+        progress_timeout: float | None,
+        timer: DeadlineTimer | None = None,
+    ) -> None:
+        self._server = server
+        self._request_timeout = request_timeout
+        self._progress_timeout = progress_timeout
+        self.on_timeout: Callable[[Deadline, Exception], None] = _nobody
+        self.outage: Callable[[], tuple[str, Exception | None]] = _no_outage
+        self.note_quiet: bool = False
+        self.quiet_since: float = -math.inf
+        self._requests: OrderedDict[Deadline, None] = OrderedDict()
+        self._idle: OrderedDict[Deadline, None] = OrderedDict()
+        self._holds = 0
+        self._asking_since: float | None = None
+        self._timer = timer or DeadlineTimer()
+        self._settled: trio.Event | None = None
+
+    def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
+        """Change the timeouts, also those of the requests that wait: theirs count from the call, as before.
+
+        The time without progress begins anew when the next progress arrives.
+        """
+        self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
+        for deadline in self._requests:
+            deadline.at = deadline.began + self._limit + deadline.asked
+        for deadline in tuple(self._idle):
+            self.suspend(deadline)
+        self._wake_by(self.next())
+
+    @property
+    def _limit(self) -> float:
+        return math.inf if self._request_timeout is None else self._request_timeout
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def begin(self, operation: str, *, own: bool = False) -> Deadline:
+        """Start the deadline of a request. Use it as a context manager, or call its `end`.
+
+        Raises:
+            RuntimeError: the caller is outside Trio. Every request of a user begins here.
+        """
+        # Before anything is changed, because the Trio run of another thread has a clock too.
+        if get_ident() != self._timer.thread:
+            raise outside_trio(f"server {self._server!r}")
+        try:
+            now = trio.current_time()
+        except RuntimeError:
+            raise outside_trio(f"server {self._server!r}") from None
+        deadline = Deadline(self, operation, now, now + self._limit, own)
+        self._requests[deadline] = None
+        self._wake_by(deadline.at)
+        return deadline
+
+    @property
+    def lives_here(self) -> bool:
+        """True if the caller is in the thread of the group."""
+        return self._timer.lives_here
+
+    def end(self, deadline: Deadline) -> None:
+        """Forget the deadline of a request that has its outcome."""
+        self._requests.pop(deadline, None)
+        if self._idle:
+            self._idle.pop(deadline, None)
+        if self._settled is not None:
+            self._settled.set()
+        if self.note_quiet and not deadline.own:
+            self.quiet_since = trio.current_time()
+
+    def attempt_ended(self) -> None:
+        """See `Deadline.wait_again`."""
+        if self._settled is not None:
+            self._settled.set()
+
+    def suspend(self, deadline: Deadline) -> None:
+        """See `Deadline.suspend`."""
+        deadline.idle_at = math.inf
+        self._idle.pop(deadline, None)
+
+    def renew(self, deadline: Deadline) -> None:
+        """See `Deadline.renew`."""
+        if self._progress_timeout is None or deadline.expired:
+            return
+        deadline.idle_at = trio.current_time() + self._progress_timeout
+        self._idle[deadline] = None
+        self._idle.move_to_end(deadline)
+        self._wake_by(deadline.idle_at)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Stop the time without progress of all requests while the server waits for our answer to a question.
+
+        For questions that do not say which request they belong to.
+        """
+        self._holds += 1
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            if not self._holds:
+                for deadline in tuple(self._idle):
+                    self.renew(deadline)
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """Stop the time of all requests while a person is asked to sign in. One person at a time is asked."""
+        self._asking_since = since = trio.current_time()
+        try:
+            yield
+        finally:
+            self._asking_since, now = None, trio.current_time()
+            for deadline in self._requests:
+                asked = now - max(since, deadline.began)
+                deadline.asked += asked
+                deadline.at += asked
+            self._wake_by(self.next())
+
+    @property
+    def kept(self) -> int:
+        """The number of entries; a request may have two."""
+        return len(self._requests) + len(self._idle)
+
+    def pending(self, *, queued: bool, actor: str | None = None) -> int:
+        """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
+
+        With the name of an actor, only those count that it has.
+        """
+        requests = tuple(self._requests)  # in one step, because other threads ask too
+        return sum(deadline.is_pending(queued=queued, actor=actor) for deadline in requests)
+
+    async def wait_settled(self, *, queued: bool, actor: str | None = None) -> None:
+        """Wait until no requests are `pending`."""
+        while any(deadline.is_pending(queued=queued, actor=actor) for deadline in self._requests):
+            if self._settled is None or self._settled.is_set():  # else another task waits for the same
+                self._settled = trio.Event()
+            await self._settled.wait()
+
+    def any_sent_before(self, time: float, actor: str | None = None) -> bool:
+        """Return True if a request that began by `time` was sent, to that actor if given, and has not expired."""
+        older = takewhile(lambda deadline: deadline.began <= time, self._requests)
+        return any(deadline.sent and actor in (None, deadline.actor) for deadline in older)
+
+    # --- the timer --------------------------------------------------------------------------------------------------
+
+    def next(self) -> float:
+        """Return the time at which the next request expires, unless it ends before that."""
+        first = next(iter(self._requests), None) if self._asking_since is None else None
+        first_idle = next(iter(self._idle), None) if not self._holds else None
+        return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
+
+    def _wake_by(self, time: float) -> None:
+        self._timer.wake_by(time, self)
+
+    def expire(self, now: float) -> None:
+        """Answer the requests whose time is over."""
+        for deadline in self._due(now):
+            self.end(deadline)
+            deadline.expired = True
+            if deadline.call is not None:
+                if deadline.sent:
+                    self.on_timeout(deadline, self.failure(deadline))
+                deadline.call.expire(self.failure(deadline))
+
+    def _due(self, now: float) -> list[Deadline]:
+        due: dict[Deadline, None] = {}
+        for deadline in self._requests:
+            if deadline.at > now or self._asking_since is not None:
+                break
+            due[deadline] = None
+        for deadline in self._idle:
+            if deadline.idle_at > now or self._holds:
+                break
+            due[deadline] = None
+        return list(due)
+
+    def failure(self, deadline: Deadline) -> RequestTimedOut:
+        """Return the error for a request that has timed out.
+
+        Its cause is what keeps the server down, if that is why the request was not sent.
+        """
+        limit: Limit
+        cause: Exception | None = None
+        if deadline.idle_at < deadline.at:
+            limit, seconds, without = "progress_timeout", self._progress_timeout, " without progress"
+        else:
+            limit, seconds, without = "request_timeout", self._request_timeout, ""
+        if deadline.sent:
+            detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
+            if deadline.asked_back or self._holds:
+                detail += "; the server was waiting for a callback of yours, whose time counts"
+        elif deadline.again:
+            detail = "it was waiting to be retried"
+        else:
+            outage, cause = self.outage()
+            detail = f"the request was not sent{outage and f', because {outage}'}"
+        assert seconds is not None
+        failure = RequestTimedOut(
+            f"server {self._server!r}: {deadline.operation} timed out after {seconds:g} s{without} ({limit}); {detail}",
+            server=self._server,
+            operation=deadline.operation,
+            seconds=seconds,
+            limit=limit,
+        )
+        failure.__cause__ = cause
+        return failure
+
+
+class DeadlineTimer:
+    """Enforces the deadlines of all servers of a group."""
+
+    def __init__(self) -> None:
+        self.thread: int = get_ident()
+        self._at = math.inf
+        self._sleep = trio.CancelScope()
+        # Those that have, or have had, a request since the last wake-up: of many servers few are used.
+        self._used: dict[Deadlines, None] = {}
+
+    @property
+    def lives_here(self) -> bool:
+        """True if the caller is in the thread of the group."""
+        return get_ident() == self.thread
+
+    def wake_by(self, time: float, deadlines: Deadlines) -> None:
+        """Look at these deadlines at a time, or earlier; never if it is infinite."""
+        if time == math.inf:
+            return
+        self._used[deadlines] = None
+        # The deadline of the scope is often that of a request which has ended: an early wake-up now and then costs less
+        # than moving the deadline at every request.
+        if time < self._at:
+            self._at = self._sleep.deadline = time
+
+    async def run(self) -> None:
+        """Expire deadlines while the group is open."""
+        while True:
+            self._used = {each: None for each in self._used if each.kept}
+            self._at = min((each.next() for each in self._used), default=math.inf)
+            with trio.CancelScope(deadline=self._at) as self._sleep:
+                await trio.sleep_forever()
+            for each in tuple(self._used):
+                each.expire(trio.current_time())
+
+
+class DeadlineActor(Actor):
+    """Owns the task that enforces deadlines. It takes no messages."""
+
+    def __init__(self, timer: DeadlineTimer) -> None:
+        self._timer = timer
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the task, which outlives every connection."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._timer.run, name=self.ref.name)
+            yield
+            nursery.cancel_scope.cancel("the group is closed")
+
+
+# --- Count the requests to one server and their durations, in bounded memory ------------------------------------------
+
+# Theory of operation
+# -------------------
+# Exact percentiles would need every duration. Instead each duration is counted in a bucket; the bounds of the buckets
+# grow by 2 % from one to the next. A percentile is reported as the middle of its bucket, so its error is at most 1 %.
+# (This is the histogram of DDSketch, Masson et al. 2019, with a relative accuracy of 1 %.) From a microsecond to a day
+# there are 1273 buckets, of which a server uses some dozens; the first and the last also count shorter and longer
+# durations. Counting takes one logarithm and one dict entry.
+
+
+_SHORTEST: Final = 1e-6
+"""Seconds. The way through the mailbox alone takes ten times as long."""
+
+_LONGEST: Final = 86_400.0
+"""Seconds. A day."""
+
+_GROWTH: Final = 1.02
+"""The ratio of the upper bounds of neighbouring buckets. The error is ``(g - 1) / (g + 1)``, 0.99 %."""
+
+_PER_E: Final = 1 / math.log(_GROWTH)
+_MIDDLE: Final = 2 / (_GROWTH + 1)
+_LAST: Final = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_E)
+
+
+@frozen(kw_only=True)
+class Latency:
+    """A snapshot of how many requests to a server ended, how, and after which time.
+
+    Percentiles cover the requests that had a result. They are in seconds, accurate to 1 % from a microsecond to a day,
+    and None before the first result.
+
+    Attributes:
+        done: the number of requests that had a result, one with ``is_error`` included.
+        failed: the number of requests that raised an error, the server's own errors included. Requests whose caller
+            left count in neither.
+        p50: the median.
+        p95: the 95th percentile.
+        p99: the 99th percentile.
+    """
+
+    done: int
+    failed: int
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+@define(eq=False)
+class LatencyCounts:
+    """Counts the requests to one server while it is in its group."""
+
+    _failed: int = field(default=0, init=False)
+    _buckets: dict[int, int] = field(factory=dict, init=False)
+
+    def done(self, seconds: float) -> None:
+        """Count a result that took so many seconds."""
+        if seconds <= _SHORTEST:  # a mock clock may even say 0
+            bucket = 0
+        elif seconds >= _LONGEST:
+            bucket = _LAST
+        else:
+            bucket = math.ceil(math.log(seconds / _SHORTEST) * _PER_E)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+
+    def failed(self) -> None:
+        """Count an error, without its duration, which often is just one of our own timeouts."""
+        self._failed += 1
+
+    def snapshot(self) -> Latency:
+        """Return the counts so far, in some dozens of steps however many requests there were.
+
+        Any thread may call it while the event loop counts, so everything is computed from one copy.
+        """
+        buckets = self._buckets.copy()
+        done = sum(buckets.values())
+        p50, p95, p99 = _percentiles(buckets, done, 50, 95, 99)
+        return Latency(done=done, failed=self._failed, p50=p50, p95=p95, p99=p99)
+
+
+def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float | None]:
+    """Return the times at these percentages, which must ascend; each has the rank ``ceil(share * done / 100)``."""
+    times: list[float | None] = []
+    below = 0
+    for bucket in sorted(buckets):
+        below += buckets[bucket]
+        while len(times) < len(shares) and below * 100 >= shares[len(times)] * done:
+            times.append(_time_of(bucket))
+    return times or [None] * len(shares)
+
+
+def _time_of(bucket: int) -> float:
+    """Return the middle of a bucket: the value with the same relative distance to both of its bounds."""
+    return _SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST
+
+
+# --- State shared by all requests to one server, on whichever connection ----------------------------------------------
+
+
+class Calls:
+    """The state of the policies of one server, for all its requests; written by their callers.
+
+    Attributes:
+        deadlines: their deadlines, also while the server is down.
+        tokens: the rest of the retry budget.
+        breaker: the circuit breaker, if one is configured.
+        latency: counts of outcomes and durations.
+    """
+
+    def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
+        self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)
+        self.latency: LatencyCounts = LatencyCounts()
+        self._begin_anew(config)
+
+    def configure(self, config: ServerConfig) -> None:
+        """Take over a changed configuration, also for the requests that wait."""
+        self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
+        self._begin_anew(config)
+
+    def _begin_anew(self, config: ServerConfig) -> None:
+        self.tokens: RetryTokens = RetryTokens(config.retry.budget)
+        self.breaker: Breaker | None = Breaker(config.name, config.breaker) if config.breaker is not None else None

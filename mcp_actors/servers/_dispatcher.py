@@ -1,0 +1,383 @@
+"""Carry the messages between a session and its link.
+
+The SDK's `ClientSession` runs above this, by its public parameter ``dispatcher``. It reads the notifications and
+requests of the server, and sends a few requests of its own. All that is sent goes through `LinkDispatcher.exchange`.
+
+Theory of operation
+-------------------
+A request waits in the table of its link. The task that reads settles it in the step in which the answer arrives.
+Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
+their order, and before the answer that follows them. Each request of the server has a task, which is cancelled if the
+server withdraws its request or the connection ends.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.shared.dispatcher import Dispatcher, run_notify_intercept
+from mcp.shared.transport_context import TransportContext
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    REQUEST_TIMEOUT,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+)
+from opentelemetry import context, propagate, trace
+from pydantic_core import ValidationError
+
+from .._foreign import Log
+from .._tasks import open_background
+from ..transports import CLOSED, Exchange, comparable_id
+from ._eras import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+    from opentelemetry.context import Context
+
+    from .._tasks import Background
+    from ..transports import Json, Link, Report, Unasked
+
+
+# --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------
+
+# A span is a child of the caller's span, and is named like ``MCP send tools/call search``. The server learns the trace
+# from ``_meta`` (SEP-414). All of this is skipped if there is neither a tracer provider nor a span of the caller: it
+# would cost a third of a small call.
+
+
+_TRACER: Final = trace.get_tracer("mcp-python-sdk")
+"""The tracer, under the SDK's name for its own: a search for the spans of MCP clients finds these too."""
+
+
+def is_traced() -> bool:
+    """Return True if a span of a request would be recorded, or that of the caller passed on to the server."""
+    if _is_recorded():
+        return True
+    # The context is nearly always empty. To look at it first takes a third of the time of asking for the span.
+    return bool(context.get_current()) and trace.get_current_span().get_span_context().is_valid
+
+
+def _is_recorded() -> bool:
+    """Return True once a provider was set."""
+    # A new tracer would tell the same, but takes a fiftieth of a call. The name is private: if it is renamed, each
+    # request has a span that nothing records, and all else works.
+    return getattr(trace, "_TRACER_PROVIDER", trace) is not None
+
+
+class RequestSpan:
+    """The span of one request, from before it is sent to its answer. Without a provider it is that of its caller.
+
+    Args:
+        method: the protocol's method.
+        name: the tool or prompt that the request names; anything else for no name.
+        request_id: the id of the request.
+    """
+
+    __slots__ = ("_span",)
+
+    def __init__(self, method: str, name: object, request_id: RequestId) -> None:
+        self._span: trace.Span = trace.INVALID_SPAN
+        if _is_recorded():
+            self._span = _TRACER.start_span(
+                f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
+                kind=trace.SpanKind.CLIENT,
+                attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id)},
+            )
+
+    def inject(self, meta: Json) -> None:
+        """Write the trace into the ``_meta`` of the request."""
+        propagate.inject(meta, self.context)
+
+    @property
+    def context(self) -> Context:
+        """The context in which this is the current span."""
+        return context.get_current() if self._span is trace.INVALID_SPAN else trace.set_span_in_context(self._span)
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """End the span, with the failure of the request if there is one."""
+        if isinstance(failure, MCPError) and failure.error is not CLOSED:
+            code = str(failure.code)
+            self._span.set_attributes({"error.type": code, "rpc.response.status_code": code})
+            self._span.set_status(trace.StatusCode.ERROR, failure.message)
+        elif isinstance(failure, Exception):
+            self._span.record_exception(failure)
+            self._span.set_status(trace.StatusCode.ERROR, f"{type(failure).__name__}: {failure}")
+        self._span.end()
+
+
+logger = Log("mcp_actors.servers")
+
+MISFIT: Final = {"_meta": 0}
+"""Params that no message may have: in place of large invalid ones, so that the SDK finds one error only."""
+
+FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
+
+
+@define(eq=False)
+class Incoming:
+    """The `DispatchContext` of one message of the server. Nothing may be sent on behalf of it alone.
+
+    Attributes:
+        request_id: the id of the message; None if it is a notification.
+    """
+
+    request_id: RequestId | None = None
+    transport: TransportContext = FROM_CLIENT
+    can_send_request: bool = False
+    message_metadata: None = None
+    cancel_requested: anyio.Event = field(factory=anyio.Event)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> Json:
+        """Refuse: nothing in this package sends a request on behalf of a message of the server."""
+        raise NotImplementedError
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Refuse, likewise."""
+        raise NotImplementedError
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Do nothing: a server does not ask how far its own question is."""
+
+
+NOTIFICATION: Final = Incoming()
+
+
+class LinkDispatcher(Dispatcher[TransportContext]):
+    """The requests and messages of one connection.
+
+    Args:
+        link: the link to the server.
+        server: the name of the server.
+        version: returns the protocol version of the session, by which messages of the server are read.
+        claimed: the types of results that extensions read.
+        refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        server: str,
+        version: Callable[[], str],
+        claimed: frozenset[str] = frozenset(),
+        refusals: Mapping[str, str] | None = None,
+    ) -> None:
+        self._claimed = claimed
+        self._refusals = refusals or {}
+        self._link = link
+        self._server = server
+        self._version = version
+        self._closed = False
+        self._tasks: Background | None = None
+        self._questions: dict[RequestId, trio.CancelScope] = {}
+        self._on_request: OnRequest
+        self._on_notify: OnNotify
+        self._intercept: OnNotifyIntercept | None
+
+    # --- outgoing ---------------------------------------------------------------------------------------------------
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
+    ) -> Json:
+        """Send a request of the SDK's session, and return the result of its answer.
+
+        Raises:
+            mcp.MCPError: the answer is an error, the request timed out, or the connection has ended.
+        """
+        options = opts or {}
+        request = Exchange(
+            method,
+            dict(params or {}),
+            options.get("headers") or {},
+            cancellable=options.get("cancel_on_abandon", True),
+        )
+        if (on_progress := options.get("on_progress")) is not None:
+            request.report = self._reporter(on_progress)
+        with trio.move_on_after(options.get("timeout", math.inf)):
+            result = await self.exchange(request, options.get("request_id"))
+            self._check(method, result)
+            return result
+        raise MCPError(REQUEST_TIMEOUT, f"Request {method!r} timed out")
+
+    async def exchange(self, request: Exchange, request_id: RequestId | None = None) -> Json:
+        """Send a request, and return the result of its answer.
+
+        **Cancellation**: the server is asked to cancel a request that was sent.
+
+        Args:
+            request: the request, apart from its id and the token for its progress.
+            request_id: its id; None gives it a new one.
+
+        Raises:
+            mcp.MCPError: as for `Link.exchange`.
+            ValueError: a request with the given id waits already.
+        """
+        if self._closed:
+            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
+        table = self._link.table
+        request.id = table.add(request, request_id)
+        try:
+            if request.report is not None:
+                request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
+            if not self._link.traced or not is_traced():
+                return await self._link.exchange(request, self.receive)
+            span = RequestSpan(request.method, request.params.get("name"), request.id)
+            span.inject(meta := dict(request.params.get("_meta") or {}))
+            if meta:
+                request.params["_meta"] = meta
+            try:
+                result = await self._link.exchange(request, self.receive)
+            except BaseException as exc:
+                span.end(self._link.masker.clean(exc) if isinstance(exc, Exception) else exc)
+                raise
+            span.end()
+            return result
+        finally:
+            table.remove(request.id)
+
+    def _check(self, method: str, result: Json) -> None:
+        """Refuse a large invalid result by its first errors, before the SDK builds and prints all of them."""
+        version = self._version()
+        if is_modern(version):
+            result.setdefault("resultType", "complete")  # the specification's default, which the SDK does not know
+        if is_costly(method, version, result):
+            bare = dict(result)
+            without_later_fields(method, version, bare)
+            kind = result.get("resultType")  # of any type
+            check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self._claimed)
+
+    def _reporter(self, on_progress: ProgressFnT) -> Report:
+        """Return a function that passes each report to an async function, in a task."""
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            try:
+                await on_progress(progress, total, message)
+            except Exception:
+                logger.exception("server %r: a progress callback raised; the request continues", self._server)
+
+        def start(progress: float, total: float | None, message: str | None) -> None:
+            if self._tasks is not None:
+                self._tasks.start_soon(report, progress, total, message, name=f"{self._server}:progress")
+
+        return start
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
+        """Send a notification; drop it if the connection has ended."""
+        message: Json = {"jsonrpc": "2.0", "method": method}
+        if params is not None:
+            message["params"] = dict(params)
+        try:
+            await self._link.send(JSONRPCNotification(**message), (opts or {}).get("headers"))
+        except MCPError:
+            logger.debug("server %r: dropped %s: the connection has ended", self._server, method)
+
+    # --- incoming ---------------------------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C in the middle of a message would lose it; the main task gets it
+    async def run(
+        self,
+        on_request: OnRequest,
+        on_notify: OnNotify,
+        on_notify_intercept: OnNotifyIntercept | None = None,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Read what the server sends until the connection ends; then fail all requests that wait.
+
+        **Cancellation**: cancels the tasks that answer the server.
+        """
+        self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
+        try:
+            async with open_background() as self._tasks:
+                task_status.started()
+                await self._link.read(self.receive)
+                self._close()  # before the tasks are cancelled, which may take a while: requests fail at once
+        finally:
+            self._close()
+
+    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Start a task that is cancelled when the connection ends."""
+        if self._tasks is not None:
+            self._tasks.start_soon(fn, name=name)
+
+    def _close(self) -> None:
+        self._closed = True
+        self._link.leave()
+        self._link.table.close()
+
+    async def receive(self, message: Unasked) -> None:
+        """Take a message that the server sends unasked. It has no checkpoint and never raises."""
+        if isinstance(message, JSONRPCRequest):
+            if self._tasks is not None:
+                key = comparable_id(message.id)
+                assert key is not None  # ids are integers or strings
+                # A server that uses an id twice can withdraw the later request only.
+                scope = self._questions[key] = trio.CancelScope()
+                self._tasks.start_soon(self._answer, message, key, scope, name=f"{self._server}:{message.method:.40}")
+            return
+        method, params = message.method, message.params
+        if method == "notifications/progress":
+            self._link.table.report(params)
+        elif method == "notifications/cancelled":
+            self._withdraw((params or {}).get("requestId"))
+        if not fits(method, self._version(), params):
+            params = MISFIT
+        elif run_notify_intercept(self._intercept, method, params):
+            return
+        try:
+            await self._on_notify(NOTIFICATION, method, params)
+        except Exception:
+            logger.exception("server %r: handling its %s failed", self._server, method)
+
+    def _withdraw(self, request_id: object) -> None:
+        """Cancel the answer to a request that the server has withdrawn."""
+        known = comparable_id(request_id)
+        if known is not None and (scope := self._questions.get(known)) is not None:
+            scope.cancel("the server has withdrawn its request")
+
+    async def _answer(self, message: JSONRPCRequest, key: RequestId, scope: trio.CancelScope) -> None:
+        """Answer a request of the server, unless it withdraws that, which it may do before this task begins."""
+        with scope:
+            try:
+                await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn request begins no callback
+                answer = await self._answer_to(message)
+            finally:
+                if self._questions.get(key) is scope:
+                    del self._questions[key]
+            try:
+                await self._link.send(answer)
+            except MCPError:
+                logger.debug("server %r: dropped an answer: the connection has ended", self._server)
+
+    async def _answer_to(self, message: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
+        try:
+            if message.method in self._refusals and has_many(message.params):
+                raise MCPError(INVALID_REQUEST, self._refusals[message.method])  # before it is read
+            check_request(message.method, self._version(), message.params)
+            result = await self._on_request(Incoming(message.id), message.method, message.params)
+        except MCPError as exc:
+            error = exc.error
+        except ValidationError:
+            error = ErrorData(code=INVALID_PARAMS, message="Invalid request parameters", data="")
+        except Exception:
+            logger.exception("server %r: answering its %s failed", self._server, message.method)
+            error = ErrorData(code=INTERNAL_ERROR, message="Internal error")
+        else:
+            return JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)
+        return JSONRPCError(jsonrpc="2.0", id=message.id, error=error)

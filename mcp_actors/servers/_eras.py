@@ -1,0 +1,285 @@
+"""The protocol era with which a connect begins.
+
+There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
+and ``server/discover`` returns the capabilities of a server. With ``protocol="auto"`` a connect negotiates the era
+(``_negotiation``).
+
+Only certain knowledge is remembered: an answer, or a process that served when it was started again without
+``server/discover``. An era that was chosen because no answer came counts for that connection alone. A connect that
+begins with a remembered era and fails forgets it: the server may have been upgraded.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import frozen
+from mcp import MCPError
+from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, methods
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic import TypeAdapter
+from pydantic_core import SchemaValidator, ValidationError
+
+from .._text import plain_text
+from ..config import speaks_sse
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mcp.types import Implementation
+
+    from ..config import ServerConfig
+
+
+@frozen
+class Era:
+    """The era that a connect begins with.
+
+    Attributes:
+        mode: how the connect negotiates: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
+        discovered: the last answer of the server to ``server/discover``, which then need not be sent again.
+        quirk: not None if the server does not survive ``server/discover``, so that the next run of the program skips
+            it: the name and version of that server; empty if they are not known yet.
+    """
+
+    mode: str
+    discovered: DiscoverResult | None = None
+    quirk: str | None = None
+
+
+ASK: Final = Era("auto")
+LEGACY: Final = Era("legacy")
+QUIRK: Final = Era("legacy", quirk="")
+
+
+def first_era(config: ServerConfig) -> Era:
+    """Return the era that the first connect begins with. HTTP with SSE is older than ``server/discover``."""
+    return LEGACY if speaks_sse(config.transport, os.environ) else Era(config.protocol)
+
+
+def era_of(discovered: DiscoverResult | None, version: str, identity: Implementation | None, begun: Era) -> Era | None:
+    """Return the era to remember after a connect that succeeded; None if the next one has to negotiate again.
+
+    Args:
+        discovered: the answer to ``server/discover``; None in the legacy era.
+        version: the protocol version that was agreed on.
+        identity: the name and version of the server, if it has named itself.
+        begun: the era that the connect began with.
+    """
+    if discovered is None:
+        return LEGACY if begun.quirk is None else _era_of_quirk(identity, begun.quirk)
+    if discovered.capabilities.tools is None:
+        # A connect would send neither server/discover nor tools/list, and so prove nothing about the server.
+        return None
+    return Era(version, discovered)
+
+
+def _era_of_quirk(identity: Implementation | None, known: str) -> Era | None:
+    """Return the era of a server that did not survive ``server/discover``; None if it is another version by now."""
+    version = f"{identity.name} {identity.version}" if identity is not None else ""
+    return Era("legacy", quirk=version) if known in ("", version) else None
+
+
+def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Era | None:
+    """Return the era to remember after a connect that failed in `era`; None if the next one has to negotiate again.
+
+    Args:
+        era: the era that the connect ended in.
+        remembered: the era that it began with; None if it negotiated.
+        answered: True if the server refused ``initialize``: then it is a modern server after all.
+    """
+    # Nothing is certain about the era, but server/discover is known to end this server, so it is not sent again.
+    return era if era.mode == "legacy" and remembered is None and not answered else None
+
+
+# --- Decide whether both sides have a protocol version in common. Pure functions --------------------------------------
+
+
+_OURS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+
+_OF_THE_SDK: Final = ("Unsupported protocol version from the server", "No mutually supported modern protocol version")
+"""How the SDK's bare `RuntimeError` begins in that case."""
+
+
+class NoCommonVersion(Exception):
+    """The server answered with a protocol version that this client does not support."""
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"protocol version {plain_text(version, limit=60)!r} of the server is not supported")
+
+
+def check_handshake_version(version: str) -> None:
+    """Validate the version in the answer to ``initialize``.
+
+    Raises:
+        NoCommonVersion: this client does not support it.
+    """
+    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
+        raise NoCommonVersion(version)
+
+
+def is_modern(version: str) -> bool:
+    """Return True for a protocol version since 2026-07-28 that this client supports."""
+    return version in MODERN_PROTOCOL_VERSIONS
+
+
+def offered_versions(error: BaseException) -> list[str] | None:
+    """Return the versions that a refusal of the server lists; None if it lists none."""
+    if isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
+        match error.error.data:
+            case {"supported": list(versions)} if all(isinstance(each, str) for each in versions):
+                return versions
+    return None
+
+
+def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
+    """Return the remedy if a negotiation failed because the two sides have no version in common; else None."""
+    offered = offered_versions(error)
+    if isinstance(error, MCPError):
+        refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
+        if config.protocol != "auto" and refusal:
+            return f"if it does not support protocol={config.protocol!r}, use 'auto'"
+        if not offered or any(each in _OURS for each in offered):
+            return None
+    elif not isinstance(error, NoCommonVersion) and not str(error).startswith(_OF_THE_SDK):
+        return None
+    return f"this client supports {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
+
+
+# --- Validate messages of a server at a bounded cost ------------------------------------------------------------------
+
+# Pydantic collects every error of a value before it raises. A message of half a megabyte, within all limits, may have a
+# million of them: each zero in a list of content blocks is an error for each kind of block. To build and print them
+# takes many seconds and gigabytes. The validators of this file are those of the SDK's models, except that each list and
+# each object with free keys ends at its first bad item. They accept the same values and return the same objects.
+
+
+FEW: Final = 256
+"""Values in a message that the SDK may validate in its own way: their errors are built in a few milliseconds."""
+
+COLLECTIONS: Final = frozenset({"list", "tuple", "set", "frozenset", "dict"})
+"""The schemas with any number of items."""
+
+NOT_WALKED: Final = frozenset({"cls", "config", "metadata", "serialization"})
+"""The members of a schema that contain no schema for validation."""
+
+
+@cache
+def bounded(model: Any) -> SchemaValidator:
+    """Return the validator of a model, or of a union of models, that stops at the first bad item of a collection."""
+    # Without `_use_prebuilt=False`, the models within this one would keep the validators of their classes.
+    return SchemaValidator(_failing_fast(TypeAdapter(model).core_schema), _use_prebuilt=False)
+
+
+def _failing_fast(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        walked = {key: each if key in NOT_WALKED else _failing_fast(each) for key, each in schema.items()}
+        kind = walked.get("type")
+        return {**walked, "fail_fast": True} if isinstance(kind, str) and kind in COLLECTIONS else walked
+    if type(schema) in (list, tuple):
+        return type(schema)(map(_failing_fast, schema))
+    return schema
+
+
+def is_costly(method: str, version: str, result: Any) -> bool:
+    """Return True if a result has a schema, and so many values that `check_result` is due."""
+    return (method, version) in methods.SERVER_RESULTS and has_many(result)
+
+
+def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
+    """Validate a result with the schema of its version and the class that callers get, as the session does.
+
+    Raises:
+        KeyError: the version has no such method.
+        pydantic_core.ValidationError: the result does not conform to the protocol.
+    """
+    bounded(methods.SERVER_RESULTS[method, version]).validate_python(result, by_name=False)
+    return bounded(methods.MONOLITH_RESULTS[method]).validate_python(result, by_name=False)
+
+
+def check_result(method: str, version: str, result: dict[str, Any], *, claimed: bool) -> None:
+    """Refuse a large result that the session would refuse too, but after all of its errors were built.
+
+    Args:
+        method: the protocol's method.
+        version: the protocol version of the session.
+        result: the parsed ``result`` of the answer, as the session is about to validate it.
+        claimed: whether an extension reads results of this type.
+
+    Raises:
+        pydantic_core.ValidationError: the result does not conform to the protocol.
+    """
+    bounded(methods.SERVER_RESULTS[method, version]).validate_python(result, by_name=False)
+    if not claimed:
+        bounded(methods.MONOLITH_RESULTS[method]).validate_python(result, by_name=False)
+
+
+def check_request(method: str, version: str, params: Mapping[str, Any] | None) -> None:
+    """Do the same for a request of a server, or its notification.
+
+    Raises:
+        pydantic_core.ValidationError: the params do not conform to the protocol.
+    """
+    key = method, version
+    model = methods.SERVER_REQUESTS.get(key) or methods.SERVER_NOTIFICATIONS.get(key)
+    if model is None or not has_many(params):
+        return
+    message = {"method": method, "params": params}
+    bounded(model).validate_python({"jsonrpc": "2.0", "id": 0, **message}, by_name=False)
+    parsed = methods.MONOLITH_REQUESTS.get(method) or methods.MONOLITH_NOTIFICATIONS[method]
+    bounded(parsed).validate_python(message, by_name=False)
+
+
+def fits(method: str, version: str, params: Mapping[str, Any] | None) -> bool:
+    """Return False if `check_request` refuses a message."""
+    try:
+        check_request(method, version, params)
+    except ValidationError:
+        return False
+    return True
+
+
+def has_many(value: Any) -> bool:
+    """Return True if a JSON value contains more than `FEW` values. It looks at no more of them."""
+    seen, found = [value], 0
+    for each in seen:  # which grows meanwhile
+        if type(each) is dict or type(each) is list:
+            found += len(each)
+            if found > FEW:
+                return True
+            seen.extend(each.values() if type(each) is dict else each)
+    return False
+
+
+def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
+    """Change a parsed result as the SDK does before it validates one.
+
+    Args:
+        method: the protocol's method.
+        version: the protocol version of the session.
+        result: the parsed ``result`` of the answer.
+    """
+    for key in _later_fields(method, version).intersection(result):
+        del result[key]
+    if is_modern(version):
+        result.setdefault("resultType", "complete")  # the specification's default
+    milliseconds = result.get("ttlMs")
+    if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
+        result["ttlMs"] = 0
+
+
+@cache
+def _later_fields(method: str, version: str) -> frozenset[str]:
+    """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
+    own = methods.SERVER_RESULTS[method, version]
+    versions = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
+    later = filter(None, (methods.SERVER_RESULTS.get((method, each)) for each in versions))
+    return frozenset().union(*map(_fields, later)) - _fields(own)
+
+
+def _fields(models: Any) -> frozenset[str]:
+    """Return the names of the fields of a model, or of a union of models, as JSON has them."""
+    members = getattr(models, "__args__", (models,))
+    return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())

@@ -1,0 +1,548 @@
+"""The rules of one server: retries, breaker, deadlines, health, parking, eras.
+
+Decisions on plain data. All rooms above use it. It uses `basics`, and knows no record, connection or request.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, Literal
+
+from attrs import define, field, frozen
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT
+
+from .._collapse import caused_by
+from .._errors import (
+    ConnectFailed,
+    ConnectionLost,
+    HttpStatusError,
+    InvalidResult,
+    LimitExceeded,
+    RequestTimedOut,
+    ServerError,
+    ServerUnavailable,
+)
+from .._text import own_shortage, problem_of
+from ..auth import SignInRequired
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import datetime
+
+    from mcp.types import ToolAnnotations
+
+    from ..config import BreakerPolicy, HealthPolicy, RestartPolicy, RetryBudget, RetryPolicy
+
+
+# --- Classify HTTP error statuses for retries and the circuit breaker -------------------------------------------------
+
+
+@frozen
+class Meaning:
+    """The meaning of a status.
+
+    Attributes:
+        transient: True if the same request may succeed later without any change (retry).
+        trouble: True if the server has trouble; False if it works and has judged the request (circuit breaker).
+    """
+
+    transient: bool
+    trouble: bool
+
+
+_CLIENT_ERROR: Final = Meaning(transient=False, trouble=False)
+_SERVER_ERROR: Final = Meaning(transient=True, trouble=True)
+
+_EXCEPTIONS: Final = {
+    408: _SERVER_ERROR,  # Request Timeout: the server did not get to the request
+    425: Meaning(transient=True, trouble=False),  # Too Early: about the moment of the request
+    429: _SERVER_ERROR,  # Too Many Requests
+    501: Meaning(transient=False, trouble=True),  # Not Implemented: the same request always gets it
+    505: Meaning(transient=False, trouble=True),  # HTTP Version Not Supported: likewise
+}
+
+
+def meaning_of(status: int) -> Meaning:
+    """Return the meaning of an error status."""
+    return _EXCEPTIONS.get(status, _SERVER_ERROR if 500 <= status <= 599 else _CLIENT_ERROR)
+
+
+# --- The circuit breaker of one server, as a pure state machine -------------------------------------------------------
+
+# The pattern is Nygard's (*Release It!*): while a server has trouble, its requests fail at once without being sent,
+# except for one probe now and then.
+#
+#     closed ── several failures in a row ──► open ── reset_after has passed, and a request asks ──► half-open
+#       ▲                                      ▲                                                      │    │
+#       │                                      └────────────────── the probe fails ───────────────────┘    │
+#       └───────────────────────────────────────────────── the probe is answered ──────────────────────────┘
+#
+# There is no timer: the first request after that time becomes the probe, and the breaker stays half-open until the
+# probe ends. If the probe ends without evidence, because its caller left, the next request becomes the probe; so the
+# breaker cannot get stuck.
+#
+# Each admitted request holds a ticket, the number of the breaker's phase. Its outcome counts only in the same phase:
+# the timeout of a call from before the breaker opened says nothing about a server that has answered the probe since.
+
+
+BreakerState = Literal["closed", "open", "half_open"]
+Evidence = Literal["success", "failure", "nothing"]
+Ticket = int
+
+
+def evidence(error: BaseException | None, *, server: str, serves: bool = False) -> Evidence:
+    """Classify the outcome of a request as evidence about its server.
+
+    Args:
+        error: the failure; None for any result, one with ``is_error`` included.
+        server: the name of the request's server. An error about another one counts as ``"nothing"``.
+        serves: whether another replica of the server serves. The loss of one counts as ``"nothing"`` then, because all
+            of its requests fail with it.
+
+    Returns:
+        ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
+        for any other answer of the server. ``"nothing"`` for outcomes that are not the server's: a cancellation, a
+        local limit or shortage, an exception of a middleware.
+    """
+    match error:
+        case ServerError() if error.server != server or own_shortage(error) is not None:
+            return "nothing"
+        case ConnectionLost() if serves:
+            return "nothing"
+        case RequestTimedOut() | ConnectionLost() | ConnectFailed():
+            return "failure"
+        case HttpStatusError(status=status):
+            return "failure" if meaning_of(status).trouble else "success"
+        case None | MCPError() | InvalidResult():
+            return "success"
+        case _:
+            return "nothing"
+
+
+@define(eq=False)
+class Breaker:
+    """The breaker of one server, kept while the server is in its group.
+
+    All times are in seconds on one clock, `trio.current_time`.
+
+    Attributes:
+        server: the server's name.
+        policy: when the breaker opens, and for how long.
+        state: ``"half_open"`` only while a probe is under way.
+        failures: the number of failures since the last success.
+        retry_at: from when on a probe is admitted; None while the breaker is closed.
+        last_error: the latest failure that counted; None after a success.
+    """
+
+    server: str
+    policy: BreakerPolicy
+    state: BreakerState = field(default="closed", init=False)
+    failures: int = field(default=0, init=False)
+    retry_at: float | None = field(default=None, init=False)
+    last_error: BaseException | None = field(default=None, init=False)
+    _phase: Ticket = field(default=0, init=False)
+
+    def admit(self, now: float) -> Ticket | None:
+        """Admit or refuse a request.
+
+        Returns:
+            A ticket, which must be passed to `settle` however the request ends; None if the request must not be sent
+            (see `refusal`).
+        """
+        if self.retry_at is None:
+            return self._phase
+        if self.state == "half_open" or now < self.retry_at:
+            return None
+        self._enter("half_open")
+        return self._phase
+
+    def settle(self, ticket: Ticket, now: float, error: BaseException | None = None, *, serves: bool = False) -> None:
+        """Count the outcome of an admitted request.
+
+        Args:
+            ticket: its ticket.
+            now: the current time.
+            error: the failure, a cancellation included; None for a result.
+            serves: whether another replica of the server serves.
+        """
+        if ticket != self._phase:
+            return
+        match evidence(error, server=self.server, serves=serves):
+            case "success":
+                self._succeeded()
+            case "failure":
+                self._failed(now, error)
+            case "nothing" if self.state == "half_open":
+                self._enter("open")
+
+    def refusal(self, state: str, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
+        """Return the error for a refused request.
+
+        Args:
+            state: the state of the server.
+            now: the current time.
+            wall: the same moment by the wall clock, for the error.
+            again: whether the refused attempt was a retry.
+        """
+        assert self.retry_at is not None  # a closed breaker refuses nothing
+        left = self.retry_at - now
+        after = f" ({problem_of(self.last_error)})" if self.last_error is not None else ""
+        what = "1 request" if self.failures == 1 else f"{self.failures} requests"
+        until = f"the next request is sent in {max(left, 0.1):.1f} s" if left > 0 else "a probe request is under way"
+        this = "this one was not retried" if again else "this one was not sent"
+        error = ServerUnavailable(
+            f"server {self.server!r}: circuit breaker open: its last {what} failed{after}, so {this}; {until}; "
+            "retry later, or check the server",
+            server=self.server,
+            state=state,
+            last_error=self.last_error,
+            retry_at=wall + timedelta(seconds=left),
+        )
+        return caused_by(error, self.last_error)
+
+    def _succeeded(self) -> None:
+        self.failures = 0
+        self.last_error = None
+        if self.state != "closed":
+            self.retry_at = None
+            self._enter("closed")
+
+    def _failed(self, now: float, error: BaseException | None) -> None:
+        self.failures += 1
+        self.last_error = error
+        if self.failures >= self.policy.failures:  # also after a failed probe, because the count was not reset
+            self.retry_at = now + self.policy.reset_after
+            self._enter("open")
+
+    def _enter(self, state: BreakerState) -> None:
+        self.state = state
+        self._phase += 1
+
+
+# --- Decide from consecutive failures how healthy a server is ---------------------------------------------------------
+
+# Pure rules: no clock, no tasks. On the wire a frozen server looks like a single-threaded one in a long tool, so the
+# ladder has two halves. Its lower rungs (`degraded`, `unhealthy`) follow from failures alone and do no harm: the next
+# answer reverts them. Its upper rungs (`restart`, `fail`) end requests that may be in progress, and need more than
+# silence: see `ServerHealth.verdict`.
+
+
+Condition = Literal["healthy", "degraded", "unhealthy"]
+Verdict = Literal["restart", "fail"]
+
+
+@frozen(kw_only=True)
+class Health:
+    """The result of one health check.
+
+    Attributes:
+        status: ``"healthy"`` if the server is connected and answered in time, else ``"unhealthy"``.
+        message: the finding, for people.
+        latency: seconds until the answer; None without an answer.
+        checked_at: the wall-clock time at the end of the check, in UTC.
+    """
+
+    status: Literal["healthy", "unhealthy"]
+    message: str
+    latency: float | None
+    checked_at: datetime
+
+
+@frozen(kw_only=True)
+class HealthStatus:
+    """The health of a server at one moment.
+
+    Attributes:
+        status: ``"healthy"``, ``"degraded"`` or ``"unhealthy"``; ``"unknown"`` while it is not connected.
+        last_check: the last check; None before the first. Answers to requests reset `failures` but are not checks.
+        failures: consecutive failures, without any answer in between.
+        last_error: the last failure, kept after the server has recovered.
+    """
+
+    status: Literal["healthy", "degraded", "unhealthy", "unknown"]
+    last_check: Health | None
+    failures: int
+    last_error: Exception | None
+
+
+@frozen
+class Ladder:
+    """Consecutive failures of one server.
+
+    Attributes:
+        before: failures that count from earlier connections: a reconnect is not an answer.
+        here: failures on this connection.
+        since: the time at which the first request that failed here was sent.
+        known_at: the time of the last failure or answer. The failure of a request that was sent before that is not
+            counted: requests that were sent together and time out together are one failure.
+    """
+
+    before: int = 0
+    here: int = 0
+    since: float = math.inf
+    known_at: float = -math.inf
+
+    @property
+    def failures(self) -> int:
+        """The number of failures since the last answer."""
+        return self.before + self.here
+
+    def failed(self, asked: float, now: float) -> Ladder:
+        """Count the failure of a request that was sent at `asked`."""
+        if asked < self.known_at:
+            return self
+        return Ladder(self.before, self.here + 1, self.since if self.here else asked, now)
+
+    def answered(self, now: float) -> Ladder:
+        """Reset the count: the server has answered."""
+        return Ladder(known_at=now)
+
+    def reconnected(self, policy: HealthPolicy) -> Ladder:
+        """Carry the count over to a new connection."""
+        return Ladder(self._rung(policy))
+
+    def condition(self, policy: HealthPolicy) -> Condition:
+        """Return the condition of the server; ``healthy`` on a new connection until that has failed a check too."""
+        if self.here and self.failures >= policy.unhealthy_after:
+            return "unhealthy"
+        return "degraded" if self.here and self.failures >= policy.warn_after else "healthy"
+
+    def verdict(self, policy: HealthPolicy) -> Verdict | None:
+        """Return the step that the failures call for, before any evidence that the server is busy."""
+        if self.here and self._rung(policy) >= policy.fail_after:
+            return "fail"
+        return "restart" if self.here >= policy.restart_after else None
+
+    def _rung(self, policy: HealthPolicy) -> int:
+        # A busy server may fail many checks before its restart is allowed. Capped, these never skip the restart and
+        # park the server at once.
+        return self.before + min(self.here, policy.restart_after)
+
+
+# --- Decide when a parked server is retried ---------------------------------------------------------------------------
+
+
+SPREAD: Final = 0.1
+"""Largest random fraction by which the delay is shortened, so servers that fail together do not reconnect together."""
+
+_NEEDS_CREDENTIALS: Final = frozenset({401, 403})
+
+
+def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
+    """Return the seconds until a parked server is retried, or None if it is not retried by itself.
+
+    Args:
+        policy: the restart policy of the server.
+        error: the last failure of the server.
+    """
+    if policy.park_retry is None or policy.max_restarts == 0:
+        return None
+    if isinstance(error, SignInRequired):
+        return _spread(policy.park_retry)  # a person may have signed in with another program
+    if isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS):
+        return None
+    return _spread(policy.park_retry)
+
+
+def _spread(seconds: float) -> float:
+    return seconds * (1.0 - SPREAD * random.random())
+
+
+# --- Decide whether and when a failed request is retried --------------------------------------------------------------
+
+# Pure functions: no clock, no tasks.
+#
+# Theory of operation
+# -------------------
+# A request is retried if all five answers are yes:
+#
+# 1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`). 2. May
+# the request be repeated? If the server may have acted on it, only if a second time does no harm
+# (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
+# which does not count as an attempt (gRPC calls it a transparent retry). 3. Is an attempt left? One budget per request
+# covers all pages of a list and all connections (`Retries`). 4. Does the server cope? Its requests share a bucket of
+# tokens, which failures drain (`RetryTokens`): the retry throttling of gRPC's proposal A6. Without it, an overloaded
+# server that answers 503 would get three times the load. 5. Is there time? A retry that cannot begin before the
+# request's deadline fails at once. The delay is the back-off, or ``Retry-After`` if that is longer: by RFC 9110
+# (10.2.3) it is a lower bound, so a 0 does not cancel the back-off.
+#
+# The cancellation of a caller is not a failure of its request and never comes here.
+
+
+_TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
+"""MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
+
+MAX_WAIT: Final = 3600.0
+"""The largest ``Retry-After`` that is honoured, in seconds."""
+
+_THOUSAND: Final = 1000
+"""Tokens are counted in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
+
+
+# --- 1. Is the failure transient? -----------------------------------------------------------------------------------
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return True if the same request may succeed later without any change.
+
+    Unknown failures are not transient: exceptions of user code, groups, cancellations. Neither is `RequestTimedOut`,
+    because that time was the limit for all attempts.
+    """
+    match error:
+        case ConnectionLost():
+            # An oversized answer would be oversized again, and take every other request of the connection along.
+            return not isinstance(error.__cause__, LimitExceeded)
+        case ConnectFailed(hopeless=hopeless, http_status=status):
+            return not hopeless and (status is None or meaning_of(status).transient)
+        case HttpStatusError(status=status):
+            return meaning_of(status).transient
+        case MCPError():
+            return error.code in _TRANSIENT_CODES
+        case _:
+            return False
+
+
+# --- 2. May the request be repeated? --------------------------------------------------------------------------------
+
+
+def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: ToolAnnotations | None) -> bool:
+    """Return True if a tool may be called again after the server may have acted on the first call.
+
+    Reads and lists may always be repeated.
+
+    Args:
+        idempotent: the caller's statement about this call, which wins over the annotations: the caller knows the
+            arguments. None makes no statement.
+        trusted: the server's ``trust_annotations``. The specification forbids decisions based on untrusted ones.
+        annotations: the tool's annotations, if known.
+    """
+    if idempotent is not None:
+        return idempotent
+    if not trusted or annotations is None:
+        return False
+    return annotations.read_only_hint is True or annotations.idempotent_hint is True
+
+
+# --- 4. Does the server cope? ---------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class RetryTokens:
+    """The token bucket of one server, kept while the server is in its group. `RetryBudget` explains the rule.
+
+    Attributes:
+        budget: the size of the bucket.
+    """
+
+    budget: RetryBudget
+    _most: int = field(init=False)
+    _refund: int = field(init=False)
+    _left: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._left = self._most = self.budget.max_tokens * _THOUSAND
+        self._refund = round(self.budget.token_ratio * _THOUSAND)
+
+    @property
+    def left(self) -> float:
+        """The number of tokens left."""
+        return self._left / _THOUSAND
+
+    @property
+    def allows(self) -> bool:
+        """Whether retries are allowed now: more than half of the tokens are left."""
+        return 2 * self._left > self._most
+
+    def succeeded(self) -> None:
+        """Count an attempt that had a result."""
+        # Nearly every bucket is full nearly always, and every request comes through here.
+        if self._left < self._most:
+            self._left = min(self._left + self._refund, self._most)
+
+    def failed(self) -> None:
+        """Count a transient failure."""
+        self._left = max(self._left - _THOUSAND, 0)
+
+
+# --- All five -------------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Retry:
+    """Send the request again.
+
+    Attributes:
+        delay: seconds to wait first.
+    """
+
+    delay: float
+
+
+@frozen
+class NoRetry:
+    """Raise the failure to the caller.
+
+    Attributes:
+        reason: ``"final"``: the failure is not transient; ``"unsafe"``: the server may have acted on the request;
+            ``"attempts"``: none is left; ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry
+            would begin too late.
+    """
+
+    reason: Literal["final", "unsafe", "attempts", "budget", "deadline"]
+
+
+@define(eq=False)
+class Retries:
+    """The retry budget of one request, over all its pages and connections.
+
+    It is created when the first attempt has failed; a request that succeeds at once needs none.
+
+    Attributes:
+        policy: the server's retry policy.
+        tokens: the server's token bucket.
+        repeatable: whether the request may be repeated after the server may have acted on it.
+        deadline: when the request times out, on the clock of `failed`; infinite without a limit.
+        attempts: how often the request was sent so far. A page of a list counts only if it failed.
+    """
+
+    policy: RetryPolicy
+    tokens: RetryTokens
+    repeatable: bool
+    deadline: float = math.inf
+    attempts: int = field(default=1, init=False)
+
+    def failed(
+        self, error: BaseException, now: float, *, sent: bool = True, random: Callable[[], float] | None = None
+    ) -> Retry | NoRetry:
+        """Count a failed attempt and decide what happens next.
+
+        Args:
+            error: the failure.
+            now: the current time.
+            sent: False only if provably nothing of the request reached the server. The class of the error does not
+                tell: a middleware may raise any error at any time.
+            random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
+        """
+        if not is_transient(error):
+            return NoRetry("final")
+        self.tokens.failed()
+        if sent and not self.repeatable:
+            return NoRetry("unsafe")
+        if self.attempts >= self.policy.attempts:
+            return NoRetry("attempts")
+        if not self.tokens.allows:
+            return NoRetry("budget")
+        delay = max(self.policy.backoff.delay(self.attempts, random=random), asked_to_wait(error))
+        if now + delay >= self.deadline:
+            return NoRetry("deadline")
+        self.attempts += 1
+        return Retry(delay)
+
+
+def asked_to_wait(error: BaseException | None) -> float:
+    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 without that header."""
+    asked = error.retry_after if isinstance(error, HttpStatusError) else None
+    return 0.0 if asked is None else min(asked, MAX_WAIT)

@@ -1,0 +1,536 @@
+"""One session with a server.
+
+It sends requests as the protocol version wants them, and passes on what the server asks and reports. Its callers are
+requests and connections. It may touch the links, the policy and the basics below; no record and no mailbox.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
+
+import trio
+from attrs import define, field, frozen
+from mcp import ClientSession, MCPError
+from mcp.client import ClaimContext, ClientRequestContext, InputRequiredRoundsExceededError
+from mcp.client.subscriptions import listen
+from mcp.shared.inbound import (
+    MCP_METHOD_HEADER,
+    MCP_NAME_HEADER,
+    MCP_PROTOCOL_VERSION_HEADER,
+    NAME_BEARING_METHODS,
+    encode_header_value,
+    mcp_param_headers,
+    x_mcp_header_map,
+)
+from mcp.types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    PROTOCOL_VERSION_META_KEY,
+    CallToolResult,
+    ClientCapabilities,
+    CreateMessageRequest,
+    DiscoverResult,
+    ElicitationCapability,
+    ElicitRequest,
+    ErrorData,
+    FormElicitationCapability,
+    Implementation,
+    InitializeResult,
+    InputRequiredResult,
+    ListRootsRequest,
+    RootsCapability,
+    SamplingCapability,
+    ServerCapabilities,
+    UrlElicitationCapability,
+)
+from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
+
+from .._errors import NotSupported
+from ..transports import Exchange, current_trace
+from ._dispatcher import LinkDispatcher
+from ._eras import is_modern, parse_result, without_later_fields
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from mcp.client import ClientExtension
+    from mcp.client.extension import ResultClaim
+    from mcp.client.session import ElicitationFnT, ListRootsFnT, MessageHandlerFnT, SamplingFnT
+    from mcp.client.subscriptions import Subscription
+    from mcp.types import InputRequest, InputResponse, InputResponses, Tool
+
+    from ..transports import Json, Link, Report
+
+
+# --- Finish requests whose first answer is not their result -----------------------------------------------------------
+
+# Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request
+# for input instead of the answer, and is then sent the same request with that input. A result may also be of a type
+# that an extension claims, which then finishes it.
+
+
+MAX_ROUNDS: Final = 10
+"""Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
+
+AT_ONCE: Final = 100
+"""Questions that are begun in one step. A server may not have as many open, so it is refused before the next ones."""
+
+FIRST_DELAY: Final = 0.05
+"""Seconds before a request is repeated for a server that asks nothing, as in the SDK. They double each time."""
+
+LAST_DELAY: Final = 0.25
+"""The maximum of these seconds."""
+
+
+async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
+    """Answer the questions of a result that requires input, round by round; return the last result.
+
+    **Cancellation**: cancels the user's callbacks.
+
+    Args:
+        session: the session.
+        tool: the tool that was called; None for other requests.
+        value: the first result. If it requires no input, it is of a type that an extension claims.
+        resend: sends the request again, with further params, and returns its result.
+
+    Raises:
+        mcp.MCPError: a question was refused, or the server has answered with an error.
+        InputRequiredRoundsExceededError: the server requires input again and again.
+    """
+    delay, rounds = FIRST_DELAY, 0
+    while isinstance(value, InputRequiredResult):
+        if rounds == MAX_ROUNDS:
+            raise InputRequiredRoundsExceededError(MAX_ROUNDS)
+        rounds += 1
+        more: Json = {}
+        if value.input_requests:
+            delay = FIRST_DELAY
+            answers = await _answer(session, value.input_requests)
+            more["inputResponses"] = {
+                key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
+            }
+        else:
+            await trio.sleep(delay)
+            delay = min(2 * delay, LAST_DELAY)
+        if value.request_state is not None:
+            more["requestState"] = value.request_state
+        value = await resend(more)
+    return await session.resolve(value, tool)
+
+
+async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> InputResponses:
+    answers: InputResponses = {}
+    refused: ErrorData | None = None
+
+    async def answer(key: str, request: InputRequest) -> None:
+        nonlocal refused
+        meta = request.params.meta if request.params is not None else None
+        context = ClientRequestContext(session=session.listener, request_id=key, meta=meta)
+        response = await session.listener.dispatch_input_request(context, request)
+        if isinstance(response, ErrorData):
+            refused = response
+            questions.cancel_scope.cancel("another question was refused")
+        else:
+            answers[key] = response
+
+    async with trio.open_nursery(strict_exception_groups=True) as questions:
+        for number, (key, request) in enumerate(requests.items(), 1):
+            questions.start_soon(answer, key, request)
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
+    if refused is not None:
+        raise MCPError.from_error_data(refused)
+    return answers
+
+
+# --- Complete requests as each protocol era wants them ----------------------------------------------------------------
+
+# Up to 2025-11-25 a request has a header for its version. Since 2026-07-28 a server remembers nothing of a client, so
+# each request names the version, the client and its capabilities in ``_meta``. Over HTTP its method, what it names, and
+# the arguments that the tool's schema marks are headers too.
+
+
+@frozen
+class LegacyStamp:
+    """Completes requests up to 2025-11-25, where a handshake has said the rest."""
+
+    version: str
+    members: bytes | None = None
+    """The ``_meta`` of every request as a member of JSON text; None if it has none."""
+
+    def stamp(self, method: str, params: Json) -> dict[str, str]:
+        """Complete the params of a request, and return its headers."""
+        return {MCP_PROTOCOL_VERSION_HEADER: self.version}
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Do nothing: no argument is a header."""
+
+
+@define(eq=False)
+class ModernStamp:
+    """Completes requests since 2026-07-28, each of which says everything."""
+
+    version: str
+    _meta: Json
+    members: bytes = field(init=False)
+    """As for `LegacyStamp`."""
+    _schemas: dict[str, Json] = field(factory=dict, init=False)
+    _mirrored: dict[str, Mapping[tuple[str, ...], str]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.members = to_json({"_meta": self._meta})[1:-1]
+
+    def stamp(self, method: str, params: Json) -> dict[str, str]:
+        """Complete the params of a request, and return its headers."""
+        params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
+        name: Any = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (mirrored := self._mirrored_by(name)):
+                headers |= mcp_param_headers(mirrored, params.get("arguments") or {})
+        return headers
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Note all tools of the server, whose schemas say which of their arguments are headers."""
+        self._schemas = {tool.name: tool.input_schema for tool in tools}
+        self._mirrored.clear()
+
+    def _mirrored_by(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool are headers; nothing if the tool is not listed."""
+        if tool not in self._schemas:
+            return {}
+        if tool not in self._mirrored:
+            self._mirrored[tool] = x_mcp_header_map(self._schemas[tool])
+        return self._mirrored[tool]
+
+
+Stamp: TypeAlias = LegacyStamp | ModernStamp
+
+
+def modern_stamp(version: str, info: Implementation, capabilities: ClientCapabilities) -> ModernStamp:
+    """Return the stamp of a version since 2026-07-28."""
+    return ModernStamp(
+        version,
+        {
+            PROTOCOL_VERSION_META_KEY: version,
+            CLIENT_INFO_META_KEY: info.model_dump(by_alias=True, mode="json", exclude_none=True),
+            CLIENT_CAPABILITIES_META_KEY: capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
+        },
+    )
+
+
+# --- One session with a server, through which all its requests go -----------------------------------------------------
+
+# The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
+# callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
+# request (`_stamps`), and knows the capabilities of both sides.
+
+
+_KINDS: Final = {
+    CreateMessageRequest: ("sampling", "sampling_callback"),
+    ElicitRequest: ("elicitation", "elicitation_callback"),
+    ListRootsRequest: ("roots", "list_roots_callback"),
+}
+"""The kinds of input, each with the callback for it."""
+
+_REFUSALS: Final = {
+    "sampling/createMessage": ("sampling_callback", "Sampling not supported"),
+    "elicitation/create": ("elicitation_callback", "Elicitation not supported"),
+}
+"""The requests of a server that may be large, each with the callback for it, and the SDK's error if there is none."""
+
+
+class Callbacks(TypedDict, total=False):
+    """The callbacks of a session: keyword arguments of `ClientSession`, and the capabilities that go with them."""
+
+    message_handler: MessageHandlerFnT
+    sampling_callback: SamplingFnT
+    sampling_capabilities: SamplingCapability | None
+    elicitation_callback: ElicitationFnT
+    list_roots_callback: ListRootsFnT
+
+
+class Listener(ClientSession):
+    """The SDK's session, as the listener of a connection.
+
+    It runs the callbacks for questions, and adds an error that names the cause if there is no callback. The progress
+    timeout of a request is suspended while the server waits for an answer that belongs to it.
+
+    Attributes:
+        server: the name of the server.
+        offered: the names of the configured callbacks.
+    """
+
+    server: str
+    offered: frozenset[str]
+
+    async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
+        """Accept any result, also of a tool that an extension calls.
+
+        The SDK validates a result after the tool has run, and discards an invalid one. For a tool that was not listed
+        it sends a ``tools/list`` of its own. `mcp_actors.catalog.ToolChecks` validates results if so configured.
+        """
+
+    async def dispatch_input_request(
+        self, ctx: ClientRequestContext, request: InputRequest
+    ) -> InputResponse | ErrorData:
+        """Answer a question of the server with the callback for it."""
+        trace = current_trace()
+        with trace.asked_back():
+            response = await super().dispatch_input_request(ctx, request)
+        kind, callback = _KINDS[type(request)]
+        if isinstance(response, ErrorData) and callback not in self.offered and trace.deadline is not None:
+            trace.failure = _not_offered(self.server, trace.deadline.operation, kind)
+        return response
+
+
+class Session:
+    """The session of one connection.
+
+    Args:
+        link: the link to the server.
+        server: the name of the server.
+        info: how this client introduces itself.
+        callbacks: what the server's messages are passed to.
+        extensions: the extensions that the client supports.
+        join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
+
+    Attributes:
+        link: the link to the server.
+        listener: the SDK's session.
+        version: the protocol version; the latest with a handshake until one is agreed on.
+        agreed: the server's answer to ``server/discover`` or ``initialize``; None before.
+        stamp: completes each request.
+        claims: the types of results that extensions finish at this version.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        server: str,
+        info: Implementation,
+        callbacks: Callbacks,
+        extensions: Sequence[ClientExtension] = (),
+        join_handler: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.link = link
+        self._join_handler = join_handler
+        self.version: str = LATEST_HANDSHAKE_VERSION
+        self.agreed: DiscoverResult | InitializeResult | None = None
+        self.stamp: Stamp = LegacyStamp(self.version)
+        self.claims: dict[str, ResultClaim[Any]] = {}
+        self._info = info
+        self._callbacks = callbacks
+        self._extensions = extensions
+        claims = [claim for each in extensions for claim in each.claims()]
+        self._dispatcher = LinkDispatcher(
+            link,
+            server,
+            lambda: self.version,
+            frozenset(claim.result_type for claim in claims),
+            {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
+        )
+        self.listener: Listener = Listener(
+            dispatcher=self._dispatcher,
+            client_info=info,
+            extensions={each.identifier: each.settings() for each in extensions} or None,
+            result_claims={each.identifier: given for each in extensions if (given := tuple(each.claims()))},
+            notification_bindings=[binding for each in extensions for binding in each.notifications()],
+            **callbacks,
+        )
+        self.listener.server, self.listener.offered = server, frozenset(callbacks)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Read what the server sends during a block, and pass it on. An exception of the block leaves as itself."""
+        error: Exception | None = None
+        async with self.listener:
+            try:
+                yield
+            except Exception as exc:
+                error = exc  # carried past the task group of the SDK, which would wrap it
+        if error is not None:
+            raise error
+
+    # --- what was agreed on -----------------------------------------------------------------------------------------
+
+    @property
+    def modern(self) -> bool:
+        """True if the protocol version is of 2026-07-28 or later."""
+        return is_modern(self.version)
+
+    @property
+    def discovered(self) -> DiscoverResult | None:
+        """The answer to ``server/discover``; None in the legacy era."""
+        return self.agreed if isinstance(self.agreed, DiscoverResult) else None
+
+    @property
+    def identity(self) -> Implementation | None:
+        """The name and version of the server, if it has named itself."""
+        return self.listener.server_info
+
+    @property
+    def capabilities(self) -> ServerCapabilities:
+        """The capabilities of the server."""
+        return ServerCapabilities() if self.agreed is None else self.agreed.capabilities
+
+    @property
+    def instructions(self) -> str | None:
+        """The instructions of the server, if it has any."""
+        return None if self.agreed is None else self.agreed.instructions
+
+    def offers(self, version: str) -> ClientCapabilities:
+        """Return the capabilities of this client at a version: those that it has callbacks and extensions for.
+
+        An extension that claims results is left out where none of its claims holds: its results would be refused.
+        """
+        given, modern = self._callbacks, version in MODERN_PROTOCOL_VERSIONS
+        extensions = {
+            each.identifier: each.settings()
+            for each in self._extensions
+            if not each.claims() or (modern and any(_holds(claim, version) for claim in each.claims()))
+        }
+        form, url = FormElicitationCapability(), UrlElicitationCapability()
+        return ClientCapabilities(
+            sampling=(given.get("sampling_capabilities") or SamplingCapability())
+            if "sampling_callback" in given
+            else None,
+            elicitation=ElicitationCapability(form=form, url=url) if "elicitation_callback" in given else None,
+            roots=RootsCapability(list_changed=True) if "list_roots_callback" in given else None,
+            extensions=extensions or None,
+        )
+
+    def adopt(self, agreed: DiscoverResult | InitializeResult) -> None:
+        """Use what a server has answered, from now on.
+
+        Raises:
+            RuntimeError: it has no version in common with this client.
+        """
+        self.listener.adopt(agreed)
+        assert self.listener.protocol_version is not None
+        self.version, self.agreed = self.listener.protocol_version, agreed
+        if not self.modern:
+            self.stamp, self.claims = LegacyStamp(self.version), {}
+            return
+        self.stamp = modern_stamp(self.version, self._info, self.offers(self.version))
+        claims = [claim for each in self._extensions for claim in each.claims()]
+        self.claims = {claim.result_type: claim for claim in claims if _holds(claim, self.version)}
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def ask(
+        self, method: str, params: Json, *, meta: Mapping[str, Any] | None = None, report: Report | None = None
+    ) -> Json:
+        """Send a request, and return the ``result`` of its answer, as it was parsed.
+
+        **Cancellation**: the server is asked to cancel a request that was sent.
+
+        Args:
+            method: the protocol's method.
+            params: its params, without ``_meta``. They are completed in place.
+            meta: the caller's ``_meta``.
+            report: takes reports of progress.
+
+        Raises:
+            mcp.MCPError: the server answered with an error, or the connection was lost; or the request failed, and the
+                trace has the failure.
+        """
+        if meta:
+            params["_meta"] = dict(meta)
+        headers = self.stamp.stamp(method, params)
+        return await self._dispatcher.exchange(Exchange(method, params, headers, report))
+
+    async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
+        """Send ``server/discover``, and return the answer. There is no timeout.
+
+        Raises:
+            mcp.MCPError: as for `ask`.
+            pydantic_core.ValidationError: the answer does not conform to the protocol.
+        """
+        params: Json = {}
+        headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
+        result = await self._dispatcher.exchange(Exchange("server/discover", params, headers, cancellable=False))
+        return read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+
+    async def initialize(self) -> InitializeResult:
+        """Send ``initialize``, and return the answer. ``notifications/initialized`` must follow, once it is adopted.
+
+        Raises:
+            mcp.MCPError, pydantic_core.ValidationError: as for `discover`.
+        """
+        params = {
+            "protocolVersion": LATEST_HANDSHAKE_VERSION,
+            "capabilities": _dumped(self.offers(LATEST_HANDSHAKE_VERSION)),
+            "clientInfo": _dumped(self._info),
+        }
+        result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
+        return read_answer("initialize", LATEST_HANDSHAKE_VERSION, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+
+    async def notify(self, method: str) -> None:
+        """Send a notification without params; drop it if the connection has ended."""
+        await self._dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
+
+    def listen(self, **lists: Any) -> AbstractAsyncContextManager[Subscription]:
+        """Open a stream of notifications (``subscriptions/listen``); see `mcp.Client.listen`."""
+        return listen(self.listener, **lists)
+
+    async def resolve(self, value: Any, tool: str | None) -> Any:
+        """Have the extension finish a result that it claims; return any other result as it is.
+
+        Args:
+            value: the result.
+            tool: the tool that was called; None for other requests.
+        """
+        claim = self.claims.get(getattr(value, "result_type", None) or "") if self.claims else None
+        if claim is None or tool is None or not isinstance(value, claim.model):
+            return value
+        context = ClaimContext(session=self.listener, tool_name=tool, read_timeout_seconds=None)
+        return await claim.resolve(value, context)
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
+        self.stamp.note_tools(tools)
+
+    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> None:
+        """Start a task for a request, in the context variables of the caller. It is cancelled with the session."""
+
+        async def run() -> None:
+            # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
+            # without one. With max_in_flight=1, a call from here would wait for that request, and so for itself.
+            self._join_handler()
+            await fn()
+
+        self._dispatcher.start_soon(run, name=name)
+
+
+def read_answer(method: str, version: str, result: Json) -> Any:
+    """Return the parsed answer to a request of the handshake.
+
+    Raises:
+        pydantic_core.ValidationError: it does not conform to the protocol.
+    """
+    without_later_fields(method, version, result)
+    return parse_result(method, version, result)
+
+
+def _dumped(model: ClientCapabilities | Implementation) -> Json:
+    return model.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+def _holds(claim: ResultClaim[Any], version: str) -> bool:
+    """Return True if a claim of an extension holds at a protocol version."""
+    return version in MODERN_PROTOCOL_VERSIONS and (
+        claim.protocol_versions is None or version in claim.protocol_versions
+    )
+
+
+def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
+    return NotSupported(
+        f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
+        f"configured for it; configure callbacks=Callbacks({kind}=…)",
+        server=server,
+        capability=kind,
+    )

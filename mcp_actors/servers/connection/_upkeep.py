@@ -1,0 +1,373 @@
+"""The background tasks of a connection: refresh lists, receive changes, renew subscriptions.
+
+Only the actor comes in, and refs for the message that subscribes. It may touch requests, the record and everything
+below, but not the connection around it.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+from attrs import define, field
+
+from ... import auth
+from ..._backoff import Backoff
+from ..._collapse import caused_by
+from ..._errors import ActorCrashed, ActorStopped, ConfigError, ConnectFailed
+from ..._foreign import Log
+from ..._text import problem_of
+from ...auth import SignInFailed, SignInRequired
+from ...config import Http, OAuth, Sse
+from ...transports import open_exchange
+from .._rules import asked_to_wait
+from ..requests import KeepResources, ListTools, request_internally
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ...config import ServerConfig, SignInCallback
+    from ...kernel import ActorRef
+    from .._catalog import Freshness
+    from ..record import ServerRecord
+    from ..requests import Request
+
+
+# --- Report that a connection is unused or old ------------------------------------------------------------------------
+
+# One task per connection, if the server has an ``idle_timeout`` or a ``max_lifetime``. The group carries out what
+# follows (``group._lifecycle``), and checks the reason once more when it is the turn of that change.
+#
+# Both limits have jitter, so that servers that were started together are not all stopped, or started anew, together: a
+# server is idle for up to a tenth longer, and lives up to a tenth shorter.
+
+
+JITTER: Final = 0.1
+
+
+async def report_lifetime(record: ServerRecord) -> None:
+    """Call ``record.retire`` when the connection has been unused for too long, and when it is too old."""
+    idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
+    lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
+    requests, subscriptions = record.calls.deadlines, record.subscriptions
+    last_use = trio.current_time()
+    old_at = last_use + lifetime
+    requests.note_quiet = True
+    while True:
+        now = trio.current_time()
+        last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
+        if now >= old_at:
+            record.retire("old")
+            old_at = now + JITTER * lifetime  # if it is kept, because another replica is down
+        elif now >= last_use + idle:
+            record.retire("idle")
+            last_use = now  # if it is in use after all
+        await trio.sleep_until(min(old_at, last_use + idle))
+
+
+# --- Repeat a task of the connection until it succeeds ----------------------------------------------------------------
+
+
+logger = Log("mcp_actors.servers")
+
+
+async def keep_trying(
+    attempt: Callable[[], Awaitable[None]],
+    backoff: Backoff,
+    describe: Callable[[Exception, float], str | None],
+    *,
+    failures: int = 0,
+    level: int = logging.WARNING,
+) -> bool:
+    """Repeat an attempt until it succeeds; return False if it never will, or if the connection has ended.
+
+    Args:
+        attempt: makes one attempt.
+        backoff: the delays after failures. A longer ``Retry-After`` of the server wins.
+        describe: returns the log message about a failure, given the seconds until the next attempt; None if there is
+            none.
+        failures: the failures in a row before this call; if there were any, the first attempt is delayed too.
+        level: the level of the first message; the rest is logged at DEBUG.
+    """
+    if failures:
+        await trio.sleep(backoff.delay(failures, random=random.random))
+    while True:
+        try:
+            await attempt()
+        except (ActorCrashed, ActorStopped):
+            return False
+        except Exception as exc:
+            failures += 1
+            delay = max(backoff.delay(failures, random=random.random), asked_to_wait(exc))
+            if (message := describe(exc, delay)) is None:
+                return False
+        else:
+            return True
+        logger.log(level, "%s", message)
+        level = logging.DEBUG
+        await trio.sleep(delay)
+
+
+# --- List the tools of a server again when they have changed ----------------------------------------------------------
+
+# One task per connection, in the tree of the actor's owner. It does not use the session but sends a request through the
+# mailbox of the actor, as any caller does. So a refresh is one of the ``max_in_flight`` requests and has a
+# ``request_timeout``, and an observer of the change may call the server. While a server is not connected there is no
+# refresh, and none is needed: each connect lists the tools. Of the replicas of a server one lists them for all
+# (`Freshness.turn`); when its connection ends, the next one takes over.
+#
+# The delay between a notification and the request (`Pace`) is the longest of these:
+#
+# - 0.1 s, because several notifications may come at once; up to 2 s while results are overtaken by new notifications;
+# - while results bring no change, twice the previous delay, up to a minute. A server may send a notification after each
+#   of its results, and would be asked for ever. A real change, or a minute without a notification, resets this;
+# - the duration of the last request, up to 10 s, so that refreshing takes at most half of the time of a slow server.
+#
+# A server with a ``refresh_interval`` is also asked if it has not sent a notification for so long. Such a request has
+# no delay and does not count for later ones.
+
+
+SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
+"""Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
+result in a row that was overtaken by another notification makes it longer, for servers that change without pause."""
+
+AFTER_NOTHING_NEW: Final = Backoff(first=0.0, initial=0.2, maximum=60.0)
+"""Seconds from a notification to the request if the last results brought no change."""
+
+LONGEST_REST: Final = 10.0
+"""Longest delay, in seconds, that follows from the duration of the last request."""
+
+AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
+"""Seconds from a failed refresh to the next."""
+
+
+class Kept(Protocol):
+    """A list that the server may change."""
+
+    @property
+    def freshness(self) -> Freshness:
+        """Whether the last answer is outdated."""
+
+    @property
+    def answers(self) -> int:
+        """The number of answers that differed from the answer before."""
+
+
+@define
+class Pace:
+    """The delay before the next refresh. A pure rule: no clock, no tasks.
+
+    It counts results in a row that were overtaken, and results in a row that brought no change.
+    """
+
+    _overtaken: int = field(default=0, init=False)
+    _vain: int = field(default=0, init=False)
+    _took: float = field(default=0.0, init=False)
+    _answered: float = field(default=-math.inf, init=False)
+
+    def delay(self, now: float) -> float:
+        """Return the seconds to wait after a notification that has arrived now."""
+        if now - self._answered >= AFTER_NOTHING_NEW.maximum:
+            self._vain = 0
+        rest = min(self._took, LONGEST_REST)
+        return max(SETTLE.delay(self._overtaken + 1), AFTER_NOTHING_NEW.delay(self._vain + 1), rest)
+
+    def answered(self, asked: float, now: float, *, overtaken: bool, news: bool) -> None:
+        """Note a result.
+
+        Args:
+            asked: the time of the request.
+            now: the time of the result.
+            overtaken: True if another notification has arrived meanwhile.
+            news: True if the result differs from the one before.
+        """
+        self._overtaken = self._overtaken + 1 if overtaken else 0
+        self._vain = 0 if news else self._vain + 1
+        self._took, self._answered = now - asked, now
+
+
+async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
+    """List the tools whenever they are stale, until the connection ends."""
+
+    def describe(error: Exception, delay: float) -> str:
+        return (
+            f"server {record.config.name!r}: its tools may have changed, but tools/list failed: {problem_of(error)}; "
+            f"the catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
+        )
+
+    interval = record.config.refresh_interval or math.inf
+    attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace(), interval)
+    async with record.catalog.freshness.turn:
+        while await keep_trying(attempt, AFTER_FAILURE, describe):
+            pass
+
+
+async def refresh(
+    record: ServerRecord,
+    actor: ActorRef,
+    kept: Kept,
+    request: Callable[[], Request[Any]],
+    pace: Pace,
+    interval: float = math.inf,
+) -> None:
+    """Wait until a list is stale, and have the server list it once.
+
+    Args:
+        record: the record of the server.
+        actor: the server actor.
+        kept: the list.
+        request: makes the request whose answer replaces the list.
+        pace: the delay between a notification and the request.
+        interval: seconds after which the list counts as stale without a notification.
+    """
+    freshness = kept.freshness
+    with trio.move_on_after(interval) as silence:
+        await freshness.wait_stale()
+    if silence.cancelled_caught:
+        freshness.mark_stale(trio.current_time())
+        await _list_again(record, actor, request())
+        return
+    await trio.sleep(pace.delay(trio.current_time()))
+    if freshness.is_stale:  # else a caller has listed it meanwhile
+        asked, known = trio.current_time(), kept.answers
+        await _list_again(record, actor, request())
+        news = kept.answers != known
+        pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=news)
+
+
+async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
+    """List once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
+    config, bound = record.config, math.inf
+    if config.request_timeout is None and config.connect_timeout is not None:
+        bound = config.connect_timeout
+    with trio.move_on_after(bound):
+        await request_internally(record, actor, request)
+        return
+    raise TimeoutError(f"{request.operation} timed out after {bound:g} s (connect_timeout)")
+
+
+# --- List kept resources again when they have changed -----------------------------------------------------------------
+
+# One task per connection, like the one for the tools, whose delays it shares (``_tools``). The connect has listed them
+# already; if that failed, this task begins with its failure.
+
+
+async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: Exception | None) -> None:
+    """List the resources whenever they are stale, until the connection ends.
+
+    Args:
+        record: the record of the server.
+        actor: the server actor.
+        failure: why the connect could not list them; None if it has.
+    """
+    pace, failures = Pace(), [] if failure is None else [failure]
+
+    def describe(error: Exception, delay: float) -> str:
+        return (
+            f"server {record.config.name!r}: its resources could not be listed: {problem_of(error)}; the last list is "
+            f"kept, and the request is repeated in {delay:.3g} s"
+        )
+
+    async def attempt() -> None:
+        if failures:
+            raise failures.pop()
+        await refresh(record, actor, record.resources, KeepResources, pace)
+
+    async with record.resources.freshness.turn:
+        while await keep_trying(attempt, AFTER_FAILURE, describe):
+            pass
+
+
+# --- Let a person sign in to a server ---------------------------------------------------------------------------------
+
+
+async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required: object = None) -> None:
+    """Let a person sign in, and store the tokens for the next connection.
+
+    Args:
+        config: the configuration of the server.
+        show: shows the URL to the person. None: as configured, or else by the user's browser.
+        required: the error that requires the sign-in, if there is one.
+
+    Raises:
+        SignInFailed: there are no tokens.
+        ConfigError: this server has no sign-in, or the store cannot be used.
+        ConnectFailed: the client cannot be created.
+    """
+    challenge = required.challenge if isinstance(required, SignInRequired) else None
+    async with open_exchange(config) as exchange:
+        show = show or exchange.oauth.on_sign_in or auth.open_browser
+        await auth.sign_in(config.name, exchange, show, challenge=challenge)
+
+
+async def sign_out_of(config: ServerConfig) -> bool:
+    """Revoke and forget the tokens of a server. Return False if there were none.
+
+    Raises:
+        ConfigError: this server has no sign-in, or the store cannot be used.
+        ConnectFailed: the client cannot be created.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.sign_out(exchange)
+
+
+async def is_signed_in(config: ServerConfig) -> bool:
+    """Return True if the store has tokens for a server.
+
+    Raises:
+        ConfigError, ConnectFailed: as for `sign_out_of`.
+    """
+    async with open_exchange(config) as exchange:
+        return await auth.signed_in(exchange) is not None
+
+
+def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
+    """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
+    transport = record.config.transport
+    oauth = transport.auth if isinstance(transport, Http | Sse) else None
+    asks = isinstance(oauth, OAuth) and oauth.on_sign_in is not None
+    if not (asks and record.life.asks_left > 0 and isinstance(required, SignInRequired)):
+        return False
+    questions = record.opening.questions
+    if questions.allowed(trio.current_time()):
+        return True
+    if questions.to_be_reported():
+        problem = "on_sign_in is not called again now (twice within an hour)"
+        remedy = f"await servers[{record.config.name!r}].sign_in() asks at once"
+        logger.warning("server %r: %s; %s", record.config.name, problem, remedy)
+    return False
+
+
+async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bool:
+    """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
+
+    A person who has refused is not asked again by a restart, and no person more than twice an hour (`SignInQuestions`).
+
+    Raises:
+        SignInRequired: the sign-in has failed.
+    """
+    if not can_ask(record, required):
+        return False
+    assert isinstance(required, SignInRequired)
+    asks_left, record.life.asks_left = record.life.asks_left - 1, 0
+    record.opening.questions.note(trio.current_time())
+    record.life.note_question(required)
+    try:
+        with record.calls.deadlines.asking():
+            await sign_in_to(record.config, None, required)
+    except (SignInFailed, ConfigError) as error:
+        failure = caused_by(SignInRequired.because(record.config.name, str(error)), error)
+    except ConnectFailed:
+        raise
+    except Exception as error:
+        # A defect of the callback. A restart would not ask again, and hide it behind "not signed in".
+        problem = f"on_sign_in raised {type(error).__name__}; see the cause of this error"
+        failure = caused_by(SignInRequired.because(record.config.name, problem), error)
+    else:
+        record.life.asks_left = asks_left
+        return True
+    raise failure

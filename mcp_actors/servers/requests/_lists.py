@@ -1,0 +1,372 @@
+"""Fetch all pages of a list, within the server's limits.
+
+To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
+event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as
+a whole is parsed item by item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+import attrs
+from attrs import define, frozen
+from mcp import MCPError
+from mcp.types import (
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    Prompt,
+    Resource,
+    ResourceTemplate,
+)
+from pydantic_core import ValidationError
+
+from ..._errors import LimitExceeded
+from ..._tasks import TimeSlice
+from ..._text import ItemReader, UnparsedText, UnreadableItem, bytes_in, measured, plain_text
+from ...config import Limits
+from .._eras import parse_result, without_later_fields
+from ._request import Request, first_problem, meta_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mcp.types import PaginatedResult, ServerCapabilities
+
+    from .._session import Session
+    from ..record import ServerRecord
+
+
+# --- Leave out items of a list that are too large or invalid ----------------------------------------------------------
+
+# The items are unchecked, so they are measured by a walk that does not recurse and that ends early (``_json_walk``).
+
+
+_MEASURE_FACTOR: Final = 2
+"""A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
+
+
+@attrs.define(eq=False)
+class ListMeter:
+    """Measures one list, item by item, as it arrives.
+
+    Attributes:
+        left_out: one error for each item that exceeds a limit, with the limit and a remedy.
+        invalid: one phrase for each item that is not valid.
+
+    Args:
+        server: the configured name of the server.
+        what: the kind of items, in the plural: ``"tools"``.
+        limits: the limits of the server.
+    """
+
+    server: str
+    what: str
+    limits: Limits
+    left_out: list[LimitExceeded] = attrs.field(factory=list, init=False)
+    invalid: list[str] = attrs.field(factory=list, init=False)
+    _number: int = attrs.field(default=0, init=False)
+    _size: int = attrs.field(default=0, init=False)
+
+    def announce(self, number: int) -> None:
+        """Count items that have arrived and are about to be measured.
+
+        Raises:
+            LimitExceeded: the server lists more tools than it may.
+        """
+        self._number += number
+        if self.what == "tools" and self._number > self.limits.max_tools:
+            excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
+            raise self._refused(excess)
+
+    def admits(self, item: Any) -> bool:
+        """Measure one item; return whether it is within the limits, and add an error to `left_out` if it is not.
+
+        Args:
+            item: a model of the SDK, such as ``mcp.types.Tool``.
+
+        Raises:
+            LimitExceeded: the list as a whole is too large.
+        """
+        members = dict(item)  # not model_dump(), which recurses
+        excess = next(self._excesses(members), None)
+        if self._size > (limit := self.limits.max_list_bytes):
+            found = f"its list of {self.what} takes {self._size} bytes or more"
+            raise self._refused(_over(found, limit, "max_list_bytes"))
+        if excess is None:
+            return True
+        self.left_out.append(self._refused(f"{self._left_out(members.get('name'))}: {excess}"))
+        return False
+
+    def refuse(self, item: object, reason: str) -> None:
+        """Add an item that is not valid to `invalid`."""
+        name = item.name if isinstance(item, UnreadableItem) else item.get("name") if isinstance(item, dict) else None
+        self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
+
+    def _left_out(self, name: str | None) -> str:
+        shown = "without a name" if name is None else repr(plain_text(name, limit=80))
+        return f"{self.what[:-1]} {shown} is left out"
+
+    def follow(self, cursor: str) -> None:
+        """Check the cursor to the next page.
+
+        Raises:
+            LimitExceeded: it is too long to be sent back.
+        """
+        if len(cursor) > (limit := self.limits.max_text_chars):
+            found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"
+            raise self._refused(_over(found, limit, "max_text_chars"))
+
+    def _refused(self, excess: str) -> LimitExceeded:
+        return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
+
+    def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a phrase for each part of an item that exceeds a limit, and add the item to the size of the list."""
+        limits = self.limits
+        for member, value in members.items():
+            what = member.replace("_", " ")
+            if isinstance(value, str):
+                self._size += bytes_in(value)
+                if len(value) > limits.max_text_chars:
+                    yield _over(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
+            elif value is not None:
+                enough = _MEASURE_FACTOR * limits.max_schema_bytes
+                size, depth, complete = measured(value, enough)
+                self._size += min(size, enough)
+                more = "" if complete else "more than "
+                if depth > limits.max_schema_depth:
+                    found = f"the JSON of its {what} is nested {more}{depth} levels deep"
+                    yield _over(found, limits.max_schema_depth, "max_schema_depth")
+                if size > limits.max_schema_bytes:
+                    found = f"the JSON of its {what} takes {more or 'about '}{size} bytes"
+                    yield _over(found, limits.max_schema_bytes, "max_schema_bytes")
+
+
+def _over(excess: str, limit: int, setting: str) -> str:
+    return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"
+
+
+T = TypeVar("T")
+Page = TypeVar("Page", bound="PaginatedResult")
+
+MAX_PAGES: Final = 1000
+"""Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
+
+PART: Final = 16
+"""Items that are validated in one step: tools of common size take half a millisecond."""
+
+
+@frozen(eq=False)
+class Kind(Generic[Page, T]):
+    """A kind of items that a server lists.
+
+    Attributes:
+        method: the protocol's method.
+        what: the kind, in the plural, for messages.
+        member: the name of the items in the JSON of a page.
+        capability: returns the server's capability; without it the list is empty, and nothing is sent.
+        items: returns the items of a page.
+    """
+
+    method: str
+    what: str
+    member: str
+    capability: Callable[[ServerCapabilities], object | None]
+    items: Callable[[Page], Sequence[T]]
+
+
+@define(eq=False)
+class ListAll(Request[tuple[T, ...]]):
+    """List all pages of one kind of item."""
+
+    kind: Kind[Any, T]
+
+    @property
+    def operation(self) -> str:
+        """The protocol's method."""
+        return self.kind.method
+
+    async def send(self, session: Session, record: ServerRecord) -> tuple[T, ...]:
+        """Request every page.
+
+        Raises:
+            LimitExceeded, mcp.MCPError: as for `all_pages`.
+        """
+        return await all_pages(session, record, self.kind)
+
+
+async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T]) -> tuple[T, ...]:
+    """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
+
+    Args:
+        session: the session of the connection.
+        record: the server's record.
+        kind: the kind of items.
+
+    Raises:
+        LimitExceeded: the list is too large, has too many pages, or repeats a cursor.
+        mcp.MCPError: as for `Request.send`.
+        pydantic_core.ValidationError: a page does not conform to the protocol, apart from its items.
+    """
+    if kind.capability(session.capabilities) is None:
+        return ()
+    meter = ListMeter(record.config.name, kind.what, record.config.limits)
+    try:
+        found = await _collected(_Pages(session, record, kind, meter), meter)
+    except LimitExceeded as exc:
+        record.catalog.note_over_limit(kind.what, [exc])
+        raise
+    record.catalog.note_over_limit(kind.what, meter.left_out)
+    record.catalog.note_invalid(kind.what, meter.invalid)
+    return found
+
+
+async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
+    found: list[T] = []
+    cursor: str | None = None
+    seen: set[str] = set()
+    time_slice = TimeSlice()
+    for _ in range(MAX_PAGES):
+        number, parts = await pages.fetch(cursor)
+        meter.announce(number)
+        for part in parts:
+            await time_slice.checkpoint()
+            for item in pages.kind.items(part):
+                if meter.admits(item):
+                    found.append(item)
+                await time_slice.checkpoint()
+            cursor = part.next_cursor
+        if not cursor:  # some servers send an empty cursor with the last page
+            return tuple(found)
+        if cursor in seen:
+            raise _endless(meter, f"repeats itself: page {len(seen) + 1} has the cursor of an earlier page")
+        meter.follow(cursor)
+        seen.add(cursor)
+    raise _endless(meter, f"did not end after {MAX_PAGES} pages")
+
+
+@frozen(eq=False)
+class _Pages(Generic[Page, T]):
+    """The pages of one list; see `all_pages` for the attributes."""
+
+    session: Session
+    record: ServerRecord
+    kind: Kind[Page, T]
+    meter: ListMeter
+
+    async def fetch(self, cursor: str | None) -> tuple[int, Iterator[Page]]:
+        """Request a page. Return the number of its items, and its parts, which are validated one by one."""
+        params = {} if cursor is None else {"cursor": cursor}
+        try:
+            result = await self.session.ask(self.kind.method, params, meta=meta_for(self.session, self.record))
+        except MCPError as exc:
+            result = await self._readable(exc)
+        without_later_fields(self.kind.method, self.session.version, result)
+        items = result.get(self.kind.member)
+        return len(items) if type(items) is list else 0, self._parts(result, items)
+
+    async def _readable(self, error: MCPError) -> dict[str, Any]:
+        """Return the result of an answer that cannot be parsed as a whole, with an `UnreadableItem` for each bad item.
+
+        Raises:
+            mcp.MCPError: it is another error, or more than an item cannot be parsed, or the page is too large.
+        """
+        unparsed, limit = error.data, self.record.config.limits.max_list_bytes
+        if not isinstance(unparsed, UnparsedText) or len(unparsed.text) > limit:
+            raise error
+        time_slice = TimeSlice()
+        reader = ItemReader(unparsed.text, ("result", self.kind.member))
+        try:
+            for _ in reader.steps():
+                await time_slice.checkpoint()
+        except ValueError:
+            raise error from None
+        result: dict[str, Any] = reader.value["result"]
+        return result
+
+    def _parts(self, result: dict[str, Any], items: object) -> Iterator[Page]:
+        if type(items) is not list or not items:
+            yield self._parsed(result)
+            return
+        # Copied, because a server in this process may keep what it has returned.
+        result, items = {**result, self.kind.member: []}, list(items)
+        for start in range(0, len(items), PART):
+            some = items[start : start + PART]
+            yield self._valid(result, some)
+            # Release them now, because to release thousands at once is a long step.
+            items[start : start + PART] = [None] * len(some)
+
+    def _valid(self, result: dict[str, Any], items: list[Any]) -> Page:
+        """Return a page with those of the items that are valid."""
+        try:
+            return self._parsed({**result, self.kind.member: items})
+        except ValidationError:
+            self._parsed({**result, self.kind.member: []})  # raises if anything else is not valid
+        valid = []
+        for item in items:
+            if isinstance(item, UnreadableItem):
+                self.meter.refuse(item, item.problem)
+                continue
+            try:
+                self._parsed({**result, self.kind.member: [item]})
+            except ValidationError as exc:
+                self.meter.refuse(item, first_problem(exc, self.record.session.masker, skip=2))
+            else:
+                valid.append(item)
+        return self._parsed({**result, self.kind.member: valid})
+
+    def _parsed(self, result: dict[str, Any]) -> Page:
+        page: Page = parse_result(self.kind.method, self.session.version, result)
+        return page
+
+
+def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
+    return LimitExceeded(
+        f"server {meter.server!r}: its list of {meter.what} {problem}; fix the server's pagination",
+        server=meter.server,
+    )
+
+
+# --- The requests that list resources, their templates and prompts ----------------------------------------------------
+
+
+RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
+    "resources/list",
+    "resources",
+    "resources",
+    lambda can: can.resources,
+    lambda page: page.resources,
+)
+
+TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
+    "resources/templates/list",
+    "resource templates",
+    "resourceTemplates",
+    lambda can: can.resources,
+    lambda page: page.resource_templates,
+)
+
+
+PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
+    "prompts/list",
+    "prompts",
+    "prompts",
+    lambda can: can.prompts,
+    lambda page: page.prompts,
+)
+
+
+@define(eq=False)
+class KeepResources(Request[None]):
+    """List all resources, templates and prompts, and keep them (``ServerConfig.keep_resources``)."""
+
+    operation: ClassVar[str] = "resources/list"
+
+    async def send(self, session: Session, record: ServerRecord) -> None:
+        """Request every page of each, and show the result."""
+        ticket = record.resources.begin()
+        resources = await all_pages(session, record, RESOURCES)
+        templates = await all_pages(session, record, TEMPLATES)
+        record.resources.show(ticket, resources, templates, await all_pages(session, record, PROMPTS))

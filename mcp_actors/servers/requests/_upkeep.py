@@ -1,0 +1,227 @@
+"""Check the health of a connected server."""
+
+from __future__ import annotations
+
+import contextvars
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar, Final, cast, get_args
+
+import trio
+from attrs import define
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED, REQUEST_TIMEOUT, LoggingLevel
+
+from ..._errors import ActorCrashed, ActorError, ActorStopped, HttpStatusError, NotSupported, RequestTimedOut
+from ..._foreign import Log
+from ..._text import own_shortage, problem_of
+from ...catalog._schemas import kind_of
+from ...transports import current_trace
+from .._rules import Health
+from ..record import CONNECTED, require
+from ._request import Request, refused, request_internally
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ...kernel import ActorRef
+    from .._rules import Verdict
+    from .._session import Session
+    from ..record import ServerHealth, ServerRecord
+
+
+TOO_MANY_REQUESTS: Final = 429
+"""HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
+
+
+@define(eq=False)
+class Probe(Request[None]):
+    """A request that any live server answers, if only with an error."""
+
+    control: ClassVar[bool] = True
+
+    operation: ClassVar[str] = "ping"
+
+    async def send(self, session: Session, record: ServerRecord) -> None:
+        """Send ``ping``, or ``server/discover`` since 2026-07-28.
+
+        Raises:
+            mcp.MCPError: there was no answer; the transport knows the reason.
+        """
+        health = record.health
+        method = "server/discover" if session.modern else "ping" if _is_pinged(session, health) else "tools/list"
+        try:
+            await session.ask(method, {})
+            health.pings = method == "ping"
+        except MCPError as exc:
+            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_trace().failure is not None:
+                raise
+
+
+def _is_pinged(session: Session, health: ServerHealth) -> bool:
+    # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is sent
+    # tools/list, which it answered when it was connected.
+    return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
+
+
+async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
+    """Check a server once, and count the result.
+
+    **Cancellation**: leaves at once.
+    """
+    health, asked = record.health, trio.current_time()
+    error: Exception | None = None
+    if record.life.state in CONNECTED:
+        error = await _ask(record, actor)
+        if error is None:
+            health.answered()
+        elif not isinstance(error, ActorError) and own_shortage(error) is None:
+            # With an ActorError, the connection has ended meanwhile; with a shortage, the server was not asked.
+            health.failed(asked, error)
+    else:
+        await trio.lowlevel.checkpoint()
+    seconds, now = trio.current_time() - asked, datetime.now(UTC)
+    if record.life.state in CONNECTED and error is None:
+        health.last_check = Health(status="healthy", message="it answers", latency=seconds, checked_at=now)
+    else:
+        problem = error if record.life.state in CONNECTED else record.life.error
+        message = f"is {record.life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
+        health.last_check = Health(status="unhealthy", message=message, latency=None, checked_at=now)
+    return health.last_check
+
+
+async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
+    """Send one check. Return None if it was answered, else the error."""
+    timeout = record.config.health.timeout
+    with trio.move_on_after(timeout):
+        try:
+            # An empty context: check_health() may be called inside a request of this server. The kernel would take the
+            # check for a part of that request, and may refuse it as a deadlock.
+            await contextvars.Context().run(actor.send_request, Probe()).wait()
+        except HttpStatusError as exc:
+            return None if exc.status == TOO_MANY_REQUESTS else exc
+        except Exception as exc:
+            record.session.masker.clean(exc)
+            return exc
+        return None
+    return RequestTimedOut(
+        f"server {record.config.name!r}: health check timed out after {timeout:g} s; check what the server is busy "
+        "with, or raise HealthPolicy.timeout",
+        server=record.config.name,
+        operation="ping",
+        seconds=timeout,
+        limit="health_timeout",
+    )
+
+
+async def keep_checking(record: ServerRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
+    """Check the connection that `ServerHealth.begin` was given at each due time, until the connection ends.
+
+    Args:
+        record: the record of the server.
+        actor: the actor of the server, whose mailbox takes the checks.
+        end: called once to end the connection.
+    """
+    health = record.health
+    try:
+        while True:
+            await health.wait_due()
+            await check_health(record, actor)
+            if (verdict := await health.verdict()) is not None:
+                end(verdict)
+                return
+    finally:
+        health.end()
+
+
+# --- The lowest level of a server's log messages, kept across connections ---------------------------------------------
+
+# Up to protocol 2025-11-25 the level is sent once per connection (``logging/setLevel``). Since 2026-07-28 a connection
+# has no such state, and every request carries the level in its ``_meta``.
+
+
+logger = Log("mcp_actors.servers")
+
+LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
+
+
+@define(eq=False)
+class SetLogLevel(Request[None]):
+    """Set the lowest level of log messages, for this connection and all later ones.
+
+    Attributes:
+        level: the level. None repeats the latest one, which a new connection does not know.
+    """
+
+    level: LoggingLevel | None = None
+
+    operation: ClassVar[str] = "logging/setLevel"
+
+    of_the_session: ClassVar[bool] = True
+
+    async def send(self, session: Session, record: ServerRecord) -> None:
+        """Remember the level, and send it to a server of the legacy era."""
+        before = record.opening.log_level
+        level = self.level or before
+        if level is None:
+            return
+        # Set before sending: of two concurrent calls, the one that is sent last also wins here.
+        record.opening.log_level = level
+        try:
+            if not session.modern:
+                require("logging", session.capabilities, record.config.name, self.operation)
+                await session.ask("logging/setLevel", {"level": level})
+        except (MCPError, NotSupported):
+            if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
+                record.opening.log_level = before
+            raise
+
+
+async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
+    """Send the configured or latest level on a new connection; log a failure."""
+    try:
+        await request_internally(record, actor, SetLogLevel())
+    except (ActorCrashed, ActorStopped, NotSupported):
+        return  # the connection was lost, or the server has no logging capability
+    except Exception as exc:
+        name = record.config.name
+        logger.warning("server %r: setting its log level failed: %s; call set_log_level() again", name, problem_of(exc))
+
+
+def given_level(server: str, level: object) -> LoggingLevel:
+    """Return a valid log level.
+
+    Raises:
+        InvalidArguments: the level is unknown.
+    """
+    if level not in LEVELS:
+        shown = f"is {level!r:.40}" if isinstance(level, str) else f"is {kind_of(level)}"
+        raise refused(server, "logging/setLevel", "level", (), f"{shown}; expected one of {', '.join(LEVELS)}")
+    return cast("LoggingLevel", level)
+
+
+# --- The message that notifies a server of changed roots --------------------------------------------------------------
+
+
+@define(eq=False)
+class TellRootsChanged(Request[None]):
+    """Notify a server of the legacy era, which keeps the roots that it was given."""
+
+    operation: ClassVar[str] = "notifications/roots/list_changed"
+
+    of_the_session: ClassVar[bool] = True
+
+    async def send(self, session: Session, record: ServerRecord) -> None:
+        """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.
+
+        Raises:
+            NotSupported: the server has no callback for roots.
+        """
+        if record.callbacks.roots is None:
+            raise NotSupported(
+                f"server {record.config.name!r}: changed roots are not supported without a callback for roots; "
+                "configure Callbacks(roots=...)",
+                server=record.config.name,
+                capability="roots",
+            )
+        if not session.modern:
+            await session.notify("notifications/roots/list_changed")
