@@ -11,6 +11,8 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import bridge
+from mcp_actors.bridge import _bridge
+from mcp_actors.servers.ref import _caller
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
 from tests.servers.wire_pipes import SMALLEST, Machine, needs_linux
@@ -24,7 +26,7 @@ def run(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
 
 
 @needs_linux
-@pytest.mark.parametrize("path", ["/mcp_actors/bridge/_bridge.py", "/_pending.py"])
+@pytest.mark.parametrize("path", [_bridge.__file__, _caller.__file__])
 def test_ctrl_c_in_a_withdrawal_leaves_and_doubles_nothing(path: str) -> None:
     """A-08: with a guest, whatever line it hits while callers leave a full pipe, or get their answers."""
     machines: list[Machine] = []

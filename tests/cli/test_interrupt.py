@@ -35,7 +35,7 @@ import os, signal, sys
 
 class Interrupter:
     def find_spec(self, name, *_):
-        if name == "mcp_actors.cli._app":
+        if name == "mcp_actors.cli._start":
             os.kill(os.getpid(), signal.SIGINT)
 
 signal.signal(signal.SIGINT, signal.default_int_handler)

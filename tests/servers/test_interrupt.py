@@ -20,7 +20,10 @@ from mcp_actors import ServerRef, open_servers, servers, transports
 from mcp_actors._collapse import collapse
 from mcp_actors.kernel import _incarnation
 from mcp_actors.servers import _dispatcher
-from mcp_actors.transports.stdio import _process as _start
+from mcp_actors.servers.connection import _direct
+from mcp_actors.servers.requests import _request
+from mcp_actors.transports import _request_table
+from mcp_actors.transports.stdio import _pipes, _process as _start
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
@@ -180,7 +183,7 @@ def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: st
 
 @needs_linux
 @pytest.mark.own_way
-@pytest.mark.parametrize("path", ["/_direct.py", "/_writer.py", "/_request_table.py", "/_pipes.py", "/_plain.py"])
+@pytest.mark.parametrize("path", [_direct.__file__, _request_table.__file__, _pipes.__file__, _request.__file__])
 def test_ctrl_c_in_a_request_without_a_task_tears_and_doubles_nothing(path: str) -> None:
     """A-08: whatever line it hits while calls fill a pipe, are left, are answered, and lose their server."""
     processes: list[WireProcess] = []
