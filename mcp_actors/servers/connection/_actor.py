@@ -29,11 +29,7 @@ from ..._tasks import ClosingOrder
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ...transports import ConnectionOver, Masker, current_trace, open_link, open_trace, refuse_unreadable
-from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
-from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
-from ._callbacks import open_callbacks
-from ._direct import DirectRequests, Drain
-from ._failures import (
+from .._failures import (
     after_rounds,
     answer_not_understood,
     connect_failed,
@@ -46,6 +42,10 @@ from ._failures import (
     tools_not_listed,
     unresponsive,
 )
+from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
+from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
+from ._callbacks import open_callbacks
+from ._direct import DirectRequests, Drain
 from ._negotiation import Negotiation
 from ._streams import ChangeStream, lists_that_change, renew_subscriptions
 from ._upkeep import ask_to_sign_in, can_ask, keep_refreshed, keep_resources_listed, report_lifetime

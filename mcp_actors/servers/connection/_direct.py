@@ -39,8 +39,8 @@ from ..._foreign import Log
 from ...kernel import NotSent
 from ...transports import CancelLine, refuse_unreadable
 from .._dispatcher import RequestSpan, is_traced
+from .._failures import answer_not_read, answer_not_understood
 from ..requests import NO_EXTRAS, PlainRequest
-from ._failures import answer_not_read, answer_not_understood
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -44,8 +44,8 @@ from .._eras import (
     is_modern,
     offered_versions,
 )
+from .._failures import TimedOut, still_connecting
 from .._session import Session
-from ._failures import TimedOut, still_connecting
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from ..._tasks import Background
     from ...config import ServerConfig
     from ...transports import Link, Turn
+    from .._failures import Limit
     from .._session import Callbacks
     from ..record import ServerLife, ServerRecord
-    from ._failures import Limit
 
 
 # --- Bound one attempt to connect, and the waiting for it -------------------------------------------------------------

@@ -31,23 +31,16 @@ from ..._errors import (
     MailboxFull,
     ServerError,
     ServerUnavailable,
+    ToolNotFound,
 )
+from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import open_actor
+from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready
-from ._lifecycle import (
-    Look,
-    log_suggestion,
-    mailbox_full,
-    note_suggestion,
-    request_lost,
-    stopped_under,
-    tell,
-    unavailable,
-    would_deadlock,
-)
+from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +54,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+logger = Log("mcp_actors.servers")
 
 
 class Caller:
@@ -150,7 +145,7 @@ class Caller:
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
         if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
-            log_suggestion(request, self._record)
+            _log_suggestion(request, self._record)
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
@@ -179,7 +174,7 @@ class Caller:
                 raise deadline.keeper.failure(deadline) from failure
         except Exception as exc:
             self._calls.latency.failed()
-            note_suggestion(request, exc, self._record)
+            _note_suggestion(request, exc, self._record)
             if isinstance(exc, MCPError) and self._record.health.failing:
                 self._record.answered(deadline)
             raise
@@ -369,6 +364,24 @@ class Caller:
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._life.gone()
         return unavailable(self._config, self._life)
+
+
+def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRecord) -> None:
+    """Add what the caller may have meant as a note to the error of a request."""
+    if isinstance(failure, (ServerError, MCPError)) and not isinstance(failure, ToolNotFound):
+        suggestion = request.suggestion(record)
+        if suggestion is not None and suggestion not in getattr(failure, "__notes__", ()):
+            failure.add_note(suggestion)
+
+
+def _log_suggestion(request: Request[Any], record: ServerRecord) -> None:
+    """Log what the caller of a tool may have meant whose result says that the server has refused the call.
+
+    Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
+    """
+    suggestion = request.suggestion(record)
+    if suggestion is not None:
+        logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:
