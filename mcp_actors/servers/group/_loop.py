@@ -18,7 +18,6 @@ server is to run. The mailbox, in which requests wait, and the record stay the s
 
 from __future__ import annotations
 
-import math
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -27,9 +26,7 @@ import trio
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ServerUnavailable
 from ..._foreign import Log
-from ..._misuse import is_number
 from ..._tasks import Signals, name_of, open_background
-from ..._text import bad_option
 from .._sources import changed_fields
 from ..record import ACTIVE, CONNECTED, UP, ConfigChanged, Drained, ServerRemoved, due, left, used
 from ..ref import restart
@@ -182,17 +179,6 @@ class Departure:
                 yield
         if first:
             raise SystemExit(128 + first[0])
-
-
-def check_drain(seconds: object) -> float:
-    """Validate a ``drain_timeout``.
-
-    Raises:
-        ConfigError: it is not a number of seconds.
-    """
-    if is_number(seconds) and 0 <= seconds < math.inf:
-        return seconds
-    raise bad_option("drain_timeout", seconds, "is not a number of seconds; pass 0 or more, like drain_timeout=10")
 
 
 LOOK_AGAIN: Final = 0.05

@@ -39,7 +39,7 @@ from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 from ._group import ServerGroup, translate
 from ._lifecycle import LifecycleActor, Reload
-from ._loop import DRAIN_TIMEOUT, Departure, check_drain
+from ._loop import DRAIN_TIMEOUT, Departure
 from ._memory import CatalogMemory
 from ._tree import GROUP, LIFECYCLE, MAX_SERVERS, MAX_STARTING, WATCH, GroupLimits, Roster, group_specs, status_spec
 
@@ -330,8 +330,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     _check_kind("callbacks", callbacks, Callbacks)
     _check_kind("client_info", client_info, Implementation)
     store = _store(catalog_store)
-    check_gate(start_gate, remembers=store is not None)
-    drain_timeout = check_drain(drain_timeout)
+    _check_gate(start_gate, remembers=store is not None)
+    drain_timeout = _seconds("drain_timeout", drain_timeout, "drain_timeout=10")
     stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
@@ -526,6 +526,31 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         raise ConfigError(problem, source="open_servers", path=name)
 
 
+def _check_gate(seconds: object, *, remembers: bool) -> None:
+    """Validate a start gate.
+
+    Raises:
+        ConfigError: it is not a number of seconds, or there is no catalogue store.
+    """
+    if seconds is None:
+        return
+    _seconds("start_gate", seconds, "start_gate=0.25, or None to wait for every server")
+    if not remembers:
+        problem = "has no effect without a catalog_store, because every server without remembered tools is awaited"
+        raise bad_option("start_gate", seconds, f"{problem}; add catalog_store=True, or remove start_gate")
+
+
+def _seconds(option: str, value: object, example: str) -> float:
+    """Return the value of an option in seconds.
+
+    Raises:
+        ConfigError: it is not a number of seconds.
+    """
+    if is_number(value) and 0 <= value < math.inf:
+        return value
+    raise bad_option(option, value, f"is not a number of seconds; pass 0 or more, like {example}")
+
+
 # --- how long opening waits ---
 
 FIRST_CONNECT: Final = ("pending", "connecting")
@@ -573,19 +598,3 @@ def _undecided(record: ServerRecord) -> bool:
     The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error.
     """
     return record.life.state in FIRST_CONNECT and record.life.last_error is None and record.life.overdue is None
-
-
-def check_gate(seconds: object, *, remembers: bool) -> None:
-    """Validate a start gate.
-
-    Raises:
-        ConfigError: it is not a number of seconds, or there is no catalogue store.
-    """
-    if seconds is None:
-        return
-    if not is_number(seconds) or not 0 <= seconds < math.inf:
-        problem = "is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to wait for every server"
-        raise bad_option("start_gate", seconds, problem)
-    if not remembers:
-        problem = "has no effect without a catalog_store, because every server without remembered tools is awaited"
-        raise bad_option("start_gate", seconds, f"{problem}; add catalog_store=True, or remove start_gate")
