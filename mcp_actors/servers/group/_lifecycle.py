@@ -1,16 +1,20 @@
 """Carry out changes of the set of servers, and run their loops.
 
+`ServerGroup` and the refs send the messages; only this actor writes the roster once the group is open. It may touch the
+supervisors, the records and the memory. It waits for no request of a caller, and raises no error of a connect, except
+for a required server that `ServerGroup.add` adds.
+
 Theory of operation
 -------------------
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
 cancelled half-way.
 
-*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
+*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (`_loop`).
 *Changes of the set* (add, remove, reload) take turns (`_set`). A turn does not include the time in which a server
 finishes its requests before it leaves, or takes over a configuration; it does include the connect of a required server
 that `add` adds. A server that is added under the name of one that leaves waits for the end of that one. Whole reloads
 take turns, too (`_reloads`). None of them waits for the connect of an optional server: its caller does
-(``ref.wait_started``).
+(`ref.wait_started`).
 """
 
 from __future__ import annotations

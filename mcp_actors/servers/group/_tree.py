@@ -1,4 +1,8 @@
-"""The supervision tree of a group, and how its servers start.
+"""The supervision tree of a group, its roster, and its limits.
+
+The specs say which actors a group has; they start nothing. The `Roster` is the list of servers, which `open_servers`
+fills and the lifecycle actor changes; all other code of the group reads it. It knows the record, the ref and the actor
+of a server, and nothing of requests.
 
 ::
 
