@@ -1,4 +1,8 @@
-"""Send requests over a pipe without a task.
+"""Send requests over a pipe without a task, and drain a connection.
+
+The actor offers each message to `DirectRequests.take`, and counts its own requests in the `Drain`. What is sent here
+goes past the session, to the pipe of the link. It uses the record to check a request and to mask errors, and writes
+nothing there. It knows neither retries nor the caller, who waits at the kernel.
 
 Theory of operation
 -------------------

@@ -1,4 +1,4 @@
-"""Negotiate the protocol era with a server, within the time of one connect.
+"""Negotiate the protocol era with a server, in limited time.
 
 The actor has one `Negotiation` for each connect. It sends its requests by the session, starts its tasks where the actor
 says, and writes the era that the next connect begins with, and that a connect is overdue. It knows no mailbox and no

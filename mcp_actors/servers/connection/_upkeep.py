@@ -1,4 +1,4 @@
-"""Keep a connection up to date: its lists, its age, and its sign-in.
+"""Keep a connection up to date: lists, age, and sign-in.
 
 The actor starts these tasks, in the tree of its owner, and each ends with the connection. They send requests through
 the mailbox as callers do, and write of the record what concerns sign-ins and idleness. They know nothing of the

@@ -1,8 +1,7 @@
 """Carry out changes of the set of servers, and run their loops.
 
 `ServerGroup` and the refs send the messages; only this actor writes the roster once the group is open. It may touch the
-supervisors, the records and the memory. It waits for no request of a caller, and raises no error of a connect, except
-for a required server that `ServerGroup.add` adds.
+supervisors, the records and the memory, and knows no connection and no request.
 
 Theory of operation
 -------------------

@@ -201,7 +201,7 @@ class CatalogMemory:
         for limit, batch in _batches(order, until):
             read: list[tuple[str, _Remembered | OSError | None]] = []
             with trio.move_on_at(limit):
-                wanted = [(each, files[each], self._judges(each)) for each in batch]
+                wanted = [(each, files[each], self._records[each].config.on_tool_change != "allow") for each in batch]
                 await self._in_thread(partial(_load_all, self._store, self._naming, wanted, read))
             for server, known in tuple(read):  # which an abandoned thread may go on writing
                 if isinstance(known, OSError):
@@ -228,9 +228,6 @@ class CatalogMemory:
         else:
             catalog.restore(known.listed, known.accepted)
             self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
-
-    def _judges(self, server: str) -> bool:
-        return self._records[server].config.on_tool_change != "allow"
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"

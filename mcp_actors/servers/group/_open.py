@@ -1,8 +1,8 @@
 """Open a group of servers around a block of code.
 
 It builds what a group consists of (roster, sources, memory, supervision tree), checks the options of `open_servers`,
-and takes all of it down at the end of the block. Its observers read the records of servers, and write logs and what
-follows from the events of actors; it sends no request. Programs, the bridge and the command line begin here.
+and takes all of it down at the end of the block. Its observers update the records by the events of actors, and log
+outages. It sends no request, and carries out no change. Programs, the bridge and the command line begin here.
 
 How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed; for an
 optional server, at most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with

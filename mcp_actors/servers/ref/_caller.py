@@ -1,9 +1,12 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-All of this runs in the caller's task (except the first attempt of a caller outside any task, see ``_pending``). A
-request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
-actor of its own. ``_rules`` decide whether an attempt is made, and whether another one follows; ``_deadlines``
-limits the time of all attempts together.
+Refs use it, and the bridge by `PendingRequest`. It writes what the requests to a server share (`Calls`), wakes a lazy
+server, and reads the rest of the record. It knows the actor by its mailbox only, except for an isolated retry.
+
+All of this runs in the caller's task (except the first attempt of a `PendingRequest`). A request is one or more
+*attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its own. `_rules`
+decide whether an attempt is made, and whether another one follows; `_deadlines` limits the time of all attempts
+together.
 """
 
 from __future__ import annotations

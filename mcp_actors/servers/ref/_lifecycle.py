@@ -1,8 +1,11 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
+Refs and the group use it. It writes what is wanted of a server, sends messages to the lifecycle actor, and reads the
+record to wait; no connection and no request. The group also uses `ServerEntry`, to start and stop actors.
+
 An operation replaces what is wanted of a server (`Wanted`) in the caller's step, and then waits for the verdict of that
-wish. The group carries out what is wanted (``group._loop``), so a change is completed even if its caller is cancelled.
-Otherwise a server that was closed for a reconnect would stay closed, and its callers would wait forever.
+wish. The group carries out what is wanted (``group/_loop.py``), so a change is completed even if its caller is
+cancelled. Otherwise a server that was closed for a reconnect would stay closed, and its callers would wait forever.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The reference to one server that users hold, valid across restarts."""
+"""The reference to one server that users hold, valid across restarts.
+
+Its methods validate their arguments and pass them on: requests to the caller, changes to the lifecycle actor. It reads
+the record, and starts no task that outlives a call. It knows of no other server and not of its group.
+"""
 
 from __future__ import annotations
 
