@@ -36,9 +36,8 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-import attrs
 import trio
-from attrs import Factory, define, field, fields
+from attrs import Factory, define, evolve, field, fields
 
 from .. import config as configuration
 from .._collapse import caused_by, first_of
@@ -326,7 +325,7 @@ def _lasting(loaded: LoadedConfig, last: LoadedConfig | None) -> LoadedConfig:
     """Return a part with the servers that it gave last, if it has none because it is not valid as a whole."""
     if last is None or loaded.source not in loaded.failed:
         return loaded
-    return attrs.evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
+    return evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
 
 
 def _stamp(look: Hashable | ConfigError) -> Hashable:
@@ -505,7 +504,7 @@ def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
         }
         if twice:
             needed = {config.name for config in loaded.servers if config.required} | loaded.required
-            loaded = attrs.evolve(
+            loaded = evolve(
                 loaded,
                 servers=tuple(config for config in loaded.servers if config.name not in twice),
                 errors=(*loaded.errors, *twice.values()),

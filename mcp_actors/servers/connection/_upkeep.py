@@ -239,7 +239,7 @@ async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[An
 # --- Report that a connection is unused or old ------------------------------------------------------------------------
 
 # One task per connection, if the server has an ``idle_timeout`` or a ``max_lifetime``. The group carries out what
-# follows (``group._lifecycle``), and checks the reason once more when it is the turn of that change.
+# follows (``group/_lifecycle.py``), and checks the reason once more when it is the turn of that change.
 #
 # Both limits have jitter, so that servers that were started together are not all stopped, or started anew, together: a
 # server is idle for up to a tenth longer, and lives up to a tenth shorter.

@@ -13,7 +13,7 @@ cancelled half-way.
 finishes its requests before it leaves, or takes over a configuration; it does include the connect of a required server
 that `add` adds. A server that is added under the name of one that leaves waits for the end of that one. Whole reloads
 take turns, too (`_reloads`). None of them waits for the connect of an optional server: its caller does
-(`ref.wait_started`).
+(`wait_started`).
 """
 
 from __future__ import annotations

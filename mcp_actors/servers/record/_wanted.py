@@ -83,7 +83,7 @@ class Seen:
     overdue: bool = False
 
 
-# --- wishes -----------------------------------------------------------------------------------------------------------
+# --- Wishes -----------------------------------------------------------------------------------------------------------
 
 
 def first(config: ServerConfig) -> Wanted:
@@ -146,7 +146,7 @@ def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
     return Wanted(wanted.config, mode, wanted.generation + 1, fresh, wanted.cut)
 
 
-# --- what is to be done -----------------------------------------------------------------------------------------------
+# --- The step that is due ---------------------------------------------------------------------------------------------
 
 
 Step: TypeAlias = Literal["disconnect", "stop", "exchange", "renew", "start", "remove"]
@@ -198,7 +198,7 @@ def _was_given_up(each: Seen, wish: int) -> bool:
     return each.state in PARKED and each.broke >= wish
 
 
-# --- what has become of a wish ----------------------------------------------------------------------------------------
+# --- The verdict on a wish --------------------------------------------------------------------------------------------
 
 
 Verdict: TypeAlias = Literal["wait", "done", "failed", "superseded"]

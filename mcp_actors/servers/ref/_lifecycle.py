@@ -130,7 +130,7 @@ async def restart(supervisor: SupervisorRef, child: str) -> bool:
     return True
 
 
-# --- wishes -----------------------------------------------------------------------------------------------------------
+# --- Wishes and the messages about them -------------------------------------------------------------------------------
 
 
 @frozen(eq=False)

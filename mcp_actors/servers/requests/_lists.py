@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-import attrs
-from attrs import define, frozen
+from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import (
     ListPromptsResult,
@@ -227,11 +226,7 @@ def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
 
 
 RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
-    "resources/list",
-    "resources",
-    "resources",
-    lambda can: can.resources,
-    lambda page: page.resources,
+    "resources/list", "resources", "resources", lambda can: can.resources, lambda page: page.resources
 )
 
 TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
@@ -242,13 +237,8 @@ TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
     lambda page: page.resource_templates,
 )
 
-
 PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
-    "prompts/list",
-    "prompts",
-    "prompts",
-    lambda can: can.prompts,
-    lambda page: page.prompts,
+    "prompts/list", "prompts", "prompts", lambda can: can.prompts, lambda page: page.prompts
 )
 
 
@@ -275,7 +265,7 @@ _MEASURE_FACTOR: Final = 2
 """A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
 
 
-@attrs.define(eq=False)
+@define(eq=False)
 class ListMeter:
     """Measures one list, item by item, as it arrives.
 
@@ -292,10 +282,10 @@ class ListMeter:
     server: str
     what: str
     limits: Limits
-    left_out: list[LimitExceeded] = attrs.field(factory=list, init=False)
-    invalid: list[str] = attrs.field(factory=list, init=False)
-    _number: int = attrs.field(default=0, init=False)
-    _size: int = attrs.field(default=0, init=False)
+    left_out: list[LimitExceeded] = field(factory=list, init=False)
+    invalid: list[str] = field(factory=list, init=False)
+    _number: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
 
     def announce(self, number: int) -> None:
         """Count items that have arrived and are about to be measured.
