@@ -106,7 +106,6 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
 
 
 def _timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
-    """Return the error for a connect that timed out."""
     unread = "; its process has not read the request" if over.read is False else ""
     what = (
         f"timed out after {over.seconds:g} s ({over.limit}) while {_DOING[phase]}{unread}; "

@@ -48,7 +48,7 @@ from mcp.types import (
     ServerCapabilities,
     UrlElicitationCapability,
 )
-from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic_core import to_json
 
 from .._errors import NotSupported
@@ -226,7 +226,7 @@ class Session:
 
         An extension that claims results is left out where none of its claims holds: its results would be refused.
         """
-        given, modern = self._callbacks, version in MODERN_PROTOCOL_VERSIONS
+        given, modern = self._callbacks, is_modern(version)
         extensions = {
             each.identifier: each.settings()
             for each in self._extensions
@@ -361,9 +361,7 @@ def _dumped(model: ClientCapabilities | Implementation) -> Json:
 
 def _holds(claim: ResultClaim[Any], version: str) -> bool:
     """Return True if a claim of an extension holds at a protocol version."""
-    return version in MODERN_PROTOCOL_VERSIONS and (
-        claim.protocol_versions is None or version in claim.protocol_versions
-    )
+    return is_modern(version) and (claim.protocol_versions is None or version in claim.protocol_versions)
 
 
 def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
@@ -527,7 +525,7 @@ def modern_stamp(version: str, info: Implementation, capabilities: ClientCapabil
         version,
         {
             PROTOCOL_VERSION_META_KEY: version,
-            CLIENT_INFO_META_KEY: info.model_dump(by_alias=True, mode="json", exclude_none=True),
-            CLIENT_CAPABILITIES_META_KEY: capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
+            CLIENT_INFO_META_KEY: _dumped(info),
+            CLIENT_CAPABILITIES_META_KEY: _dumped(capabilities),
         },
     )

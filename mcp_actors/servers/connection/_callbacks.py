@@ -503,7 +503,6 @@ class _Call(Generic[T]):
 
     @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
     async def run(self) -> None:
-        """Run the callback."""
         try:
             with self.scope:
                 self.result = outcome.Value(await self.fn())

@@ -207,7 +207,6 @@ class SentRequest:
         self._end()
 
     def _end(self, failure: BaseException | None = None) -> None:
-        """End its span, and its time without progress."""
         if self._span is not None:
             self._span.end(None if failure is None else self._direct.record.session.masker.clean(failure))
         if self.report is not None and (deadline := self._request.deadline) is not None:

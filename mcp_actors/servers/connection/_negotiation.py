@@ -130,7 +130,6 @@ class Negotiation:
             )
 
     async def _shake_hands(self, session: Session, result: InitializeResult) -> None:
-        """Adopt the answer to ``initialize``, and end the handshake."""
         check_handshake_version(result.protocol_version)
         session.adopt(result)
         await session.notify(INITIALIZED)

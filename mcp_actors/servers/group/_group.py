@@ -404,7 +404,6 @@ class ServerGroup(Mapping[str, ServerRef]):
         return await self._change(Reload(given, adopt, keep_added=not new))
 
     async def _change(self, message: Call[T]) -> T:
-        """Change the set of servers."""
         if self._roster.closing:
             raise closed()
         check_trio("this group of servers", here=self._roster.timer.lives_here)
@@ -453,7 +452,6 @@ def _check_config(config: object, method: str) -> None:
 
 
 def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
-    """Log each new collision of public names."""
     if now.collisions is before.collisions:
         return
     known = set(before.collisions)

@@ -257,7 +257,6 @@ class LifecycleActor(Actor):
         return self._roster.member(config.name)
 
     async def _remove(self, name: str) -> None:
-        """Stop a server and forget it."""
         async with self._free(name):
             member = self._roster.member(name)
             added = name in self._roster.added
@@ -339,7 +338,6 @@ class LifecycleActor(Actor):
     # --- changes of servers -----------------------------------------------------------------------------------------
 
     def _configure(self, member: Member, config: ServerConfig) -> Wish:
-        """Make a server take over another configuration."""
         life = member.record.life
         before = life.wanted
         mine = life.want(configured(before, config))
@@ -347,7 +345,6 @@ class LifecycleActor(Actor):
         return Wish(member.entry, mine, before)
 
     def _leave(self, member: Member) -> None:
-        """Make a server leave the group."""
         life = member.record.life
         life.want(left(life.wanted, "removal"))
         tell(self.ref, Look(member.entry))

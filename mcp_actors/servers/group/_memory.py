@@ -364,7 +364,6 @@ def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tup
 
 
 def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
-    """Return the servers in the order of their files' sizes, the smallest first."""
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 

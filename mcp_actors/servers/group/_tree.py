@@ -353,7 +353,6 @@ class Roster:
         self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType(dict(given.homes))
 
     def _options(self, config: ServerConfig) -> Options:
-        """Return the options of a server that may come from its group."""
         return {
             "required": config.connect == "eager" and (self.strict or config.required),
             "callbacks": effective_callbacks(config.callbacks, self._callbacks),

@@ -262,7 +262,6 @@ class ServerLife:
         return changed
 
     def _serving_state(self) -> ServerState:
-        """Return the state of the server while it is connected."""
         if self._health.condition == "healthy":
             return "ready" if self._catalog.failure is None else "degraded"
         return self._health.condition

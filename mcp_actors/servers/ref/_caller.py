@@ -205,7 +205,6 @@ class Caller:
         return ticket
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
-        """Report the outcome of an attempt to the breaker."""
         if ticket is not None and self._calls.breaker is not None:
             serves = len(self._record.replicas) > 1 and self._life.state in ACTIVE
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
