@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
-    from .._sources import Difference, Given
+    from .._sources import Given
     from .._watch import StatusBoard
     from ..record import ServerRecord
     from ._memory import CatalogMemory
@@ -317,7 +317,14 @@ class LifecycleActor(Actor):
             self._roster.note_given(given)
         for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
-        return Reloaded(_summary(difference, given), tuple(wishes))
+        summary = ReloadSummary(
+            added=tuple(config.name for config in difference.added),
+            removed=difference.removed,
+            changed=tuple(config.name for config in difference.changed),
+            unchanged=difference.unchanged,
+            failed=dict(given.failed),
+        )
+        return Reloaded(summary, tuple(wishes))
 
     async def _add_given(self, config: ServerConfig, wishes: list[Wish]) -> None:
         """Add a server of the sources, unless `ServerGroup.add` was faster."""
@@ -372,13 +379,3 @@ def _wish_of(member: Member) -> Wish:
     """Return what is wanted of a server that has just been added."""
     wanted = member.record.life.wanted
     return Wish(member.entry, wanted, wanted)
-
-
-def _summary(difference: Difference, given: Given) -> ReloadSummary:
-    return ReloadSummary(
-        added=tuple(config.name for config in difference.added),
-        removed=difference.removed,
-        changed=tuple(config.name for config in difference.changed),
-        unchanged=difference.unchanged,
-        failed=dict(given.failed),
-    )

@@ -490,7 +490,8 @@ class OutageLog:
         why = _why(event, record)
         level, text = logging.DEBUG, _text(event, record, why)
         reason = f"{event.new}: {why}"
-        if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not _is_raised(event, record):
+        raised = event.new in PARKED and record.config.on_failure == "raise"  # by the group, so it need not be logged
+        if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not raised:
             outage.logged.add(reason)
             outage.recovery, level = logging.INFO, logging.WARNING
             if len(outage.logged) == MOST_REASONS:
@@ -535,11 +536,6 @@ def _why(event: StateChanged | ReplicaChanged, record: ServerRecord) -> str:
     if record.life.error is None or event.new not in PARKED | {"backoff"}:
         return event.reason
     return problem_of(record.life.error)
-
-
-def _is_raised(event: StateChanged | ReplicaChanged, record: ServerRecord) -> bool:
-    """Return True if the group raises the error, so that it need not be logged."""
-    return event.new in PARKED and record.config.on_failure == "raise"
 
 
 def _log(level: int, event: StateChanged | ReplicaChanged, text: str) -> None:

@@ -103,7 +103,10 @@ def group_specs(
     servers = [server_spec(record, closing) for record in records]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, timer))
     changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
-    return [deadlines, *_memory_specs(memory), *servers, changes, *others]
+    writers = []
+    if memory is not None:  # temporary: if it crashes, the group continues without it
+        writers = [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
+    return [deadlines, *writers, *servers, changes, *others]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
@@ -121,13 +124,6 @@ async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))
-
-
-def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
-    if memory is None:
-        return []
-    # temporary: if it crashes, the group continues without it.
-    return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
 def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | DormantSupervisor:

@@ -148,7 +148,10 @@ class Caller:
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
         if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
-            _log_suggestion(request, self._record)
+            # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
+            suggestion = request.suggestion(self._record)
+            if suggestion is not None:
+                logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
@@ -374,16 +377,6 @@ def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRe
         suggestion = request.suggestion(record)
         if suggestion is not None and suggestion not in getattr(failure, "__notes__", ()):
             failure.add_note(suggestion)
-
-
-def _log_suggestion(request: Request[Any], record: ServerRecord) -> None:
-    """Log what the caller of a tool may have meant whose result says that the server has refused the call.
-
-    Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
-    """
-    suggestion = request.suggestion(record)
-    if suggestion is not None:
-        logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:

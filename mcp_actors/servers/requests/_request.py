@@ -403,10 +403,6 @@ class PlainRequest(Request[ResultT]):
             self.members = members_of(self.given())
         return self.members
 
-    def write_anew(self) -> None:
-        """Forget the text of its params, which have changed."""
-        self.members = None
-
     def params(self) -> Json:
         """Return its params, made anew: a server in this process may change what it is given."""
         if (text := self.written()) is not None:
