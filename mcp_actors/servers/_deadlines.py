@@ -1,7 +1,7 @@
 """Enforce the deadlines of requests, and count how they end.
 
 All requests to one server share its `Calls`, on whichever connection; their callers write it. The group has one timer.
-It answers messages by the kernel's `PendingCall`, and knows no connection and no session.
+The timer answers messages by the kernel's `PendingCall`, and knows no connection and no session.
 
 Theory of operation
 -------------------

@@ -2,8 +2,8 @@
 
 The SDK's `ClientSession` runs above this, by its public parameter ``dispatcher``. It reads the notifications and
 requests of the server, and sends a few requests of its own. All that is sent goes through `LinkDispatcher.exchange`.
-Only the session makes one. It may touch the link and the eras, and knows no record, no actor and no callback; requests
-that go past the session use the spans.
+The session makes it. It may touch the link and the eras, and knows no record and no actor. Requests that go past the
+session use the spans only.
 
 Theory of operation
 -------------------

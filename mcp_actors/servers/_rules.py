@@ -342,15 +342,10 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
     """
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
-    if isinstance(error, SignInRequired):
-        return _spread(policy.park_retry)  # a person may have signed in with another program
-    if isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS):
+    refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS)
+    if refused and not isinstance(error, SignInRequired):  # else a person may have signed in with another program
         return None
-    return _spread(policy.park_retry)
-
-
-def _spread(seconds: float) -> float:
-    return seconds * (1.0 - SPREAD * random.random())
+    return policy.park_retry * (1.0 - SPREAD * random.random())
 
 
 # --- Decide whether and when a failed request is retried --------------------------------------------------------------

@@ -254,6 +254,7 @@ class ServerActor(Actor):
         link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(session):
             await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
+        # Before the lists are requested: their answers are newer than this, so they are not stale afterwards.
         self._record.listeners.tell(NotificationsMissed())
         show_tools = await list_tools(session, self._record, link)
         failure = await list_resources(session, self._record, link)

@@ -7,9 +7,9 @@ Theory of operation
 -------------------
 Each connection has one task (`keep_checking`) in the tree of the actor's owner, so it ends with the connection; the
 results outlive it here. Checks go through the mailbox on the control lane: they overtake a full queue and take no slot
-of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that
-timed out without a byte from the server counts as a failure and triggers a check at once. While all is well this costs
-a call one comparison, when it was answered.
+of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that timed out without a byte
+from the server counts as a failure and triggers a check at once. While all is well this costs a call one comparison,
+when it was answered.
 
 The ladder (`Ladder`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
 process is stopped. Otherwise the server may be busy, so two conditions must hold: no byte has come for

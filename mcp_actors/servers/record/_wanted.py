@@ -1,7 +1,7 @@
 """The wishes about a server, and the step that is due.
 
-All of it is pure: no actor, no clock, and of this package only the states of servers. Refs and the group
-make their wishes with it, the loops of the group ask for the next step, and the callers wait for a verdict.
+All of it is pure: no actor, no clock, and of this package only the states of servers. Refs and the group make their
+wishes with it, the loops of the group ask for the next step, and the callers wait for a verdict.
 
 Theory of operation
 -------------------
