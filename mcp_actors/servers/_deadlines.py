@@ -1,4 +1,7 @@
-"""Enforce the deadlines of requests.
+"""Enforce the deadlines of requests, and count how they end.
+
+All requests to one server share its `Calls`, on whichever connection; their callers write it. The group has one timer.
+The timer answers messages by the kernel's `PendingCall`, and knows no connection and no session.
 
 Theory of operation
 -------------------
@@ -39,15 +42,6 @@ if TYPE_CHECKING:
 
 
 Limit = Literal["request_timeout", "progress_timeout"]
-
-
-def _nobody(deadline: Deadline, error: Exception) -> None:
-    """Ignore a timeout."""
-
-
-def _no_outage() -> tuple[str, Exception | None]:
-    """Know of no outage."""
-    return "", None
 
 
 @define(eq=False)
@@ -148,8 +142,8 @@ class Deadlines:
         self._server = server
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
-        self.on_timeout: Callable[[Deadline, Exception], None] = _nobody
-        self.outage: Callable[[], tuple[str, Exception | None]] = _no_outage
+        self.on_timeout: Callable[[Deadline, Exception], None] = lambda *_: None
+        self.outage: Callable[[], tuple[str, Exception | None]] = lambda: ("", None)
         self.note_quiet: bool = False
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
@@ -486,13 +480,9 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
     for bucket in sorted(buckets):
         below += buckets[bucket]
         while len(times) < len(shares) and below * 100 >= shares[len(times)] * done:
-            times.append(_time_of(bucket))
+            # The middle of the bucket: the value with the same relative distance to both of its bounds.
+            times.append(_SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST)
     return times or [None] * len(shares)
-
-
-def _time_of(bucket: int) -> float:
-    """Return the middle of a bucket: the value with the same relative distance to both of its bounds."""
-    return _SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST
 
 
 # --- State shared by all requests to one server, on whichever connection ----------------------------------------------

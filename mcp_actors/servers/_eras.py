@@ -1,8 +1,11 @@
-"""The protocol era with which a connect begins.
+"""The protocol eras: which one a connect begins with, and its messages.
+
+Pure functions on the configuration and on answers of a server. The negotiation decides by them, the session and the
+requests validate messages with them. They know no connection and no record.
 
 There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
 and ``server/discover`` returns the capabilities of a server. With ``protocol="auto"`` a connect negotiates the era
-(``_negotiation``).
+(`Negotiation`).
 
 Only certain knowledge is remembered: an answer, or a process that served when it was started again without
 ``server/discover``. An era that was chosen because no answer came counts for that connection alone. A connect that

@@ -1,6 +1,8 @@
-"""The rules of one server: retries, breaker, deadlines, health, parking, eras.
+"""The rules of one server: retries, circuit breaker, health, parking.
 
-Decisions on plain data. All rooms above use it. It uses `basics`, and knows no record, connection or request.
+Decisions on plain data, with the time as an argument: no clock, no tasks. The objects here are written by those that
+own them: `Calls` has the breaker and the tokens, `ServerHealth` the ladder, a caller its `Retries`. Errors and policies
+are all they use, and they know no record, connection or request.
 """
 
 from __future__ import annotations
@@ -224,10 +226,10 @@ class Breaker:
 
 # --- Decide from consecutive failures how healthy a server is ---------------------------------------------------------
 
-# Pure rules: no clock, no tasks. On the wire a frozen server looks like a single-threaded one in a long tool, so the
-# ladder has two halves. Its lower rungs (`degraded`, `unhealthy`) follow from failures alone and do no harm: the next
-# answer reverts them. Its upper rungs (`restart`, `fail`) end requests that may be in progress, and need more than
-# silence: see `ServerHealth.verdict`.
+# On the wire a frozen server looks like a single-threaded one in a long tool, so the ladder has two halves. Its lower
+# rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Its upper
+# rungs (``restart``, ``fail``) end requests that may be in progress, and need more than silence: see
+# `ServerHealth.verdict`.
 
 
 Condition = Literal["healthy", "degraded", "unhealthy"]
@@ -340,34 +342,27 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
     """
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
-    if isinstance(error, SignInRequired):
-        return _spread(policy.park_retry)  # a person may have signed in with another program
-    if isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS):
+    refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS)
+    if refused and not isinstance(error, SignInRequired):  # else a person may have signed in with another program
         return None
-    return _spread(policy.park_retry)
-
-
-def _spread(seconds: float) -> float:
-    return seconds * (1.0 - SPREAD * random.random())
+    return policy.park_retry * (1.0 - SPREAD * random.random())
 
 
 # --- Decide whether and when a failed request is retried --------------------------------------------------------------
 
-# Pure functions: no clock, no tasks.
-#
 # Theory of operation
 # -------------------
 # A request is retried if all five answers are yes:
 #
-# 1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`). 2. May
-# the request be repeated? If the server may have acted on it, only if a second time does no harm
-# (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
-# which does not count as an attempt (gRPC calls it a transparent retry). 3. Is an attempt left? One budget per request
-# covers all pages of a list and all connections (`Retries`). 4. Does the server cope? Its requests share a bucket of
-# tokens, which failures drain (`RetryTokens`): the retry throttling of gRPC's proposal A6. Without it, an overloaded
-# server that answers 503 would get three times the load. 5. Is there time? A retry that cannot begin before the
-# request's deadline fails at once. The delay is the back-off, or ``Retry-After`` if that is longer: by RFC 9110
-# (10.2.3) it is a lower bound, so a 0 does not cancel the back-off.
+# 1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`).
+# 2. May the request be repeated? If the server may have acted on it, only if a second time does no harm
+#    (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
+#    which does not count as an attempt (gRPC calls it a transparent retry).
+# 3. Is an attempt left? One budget per request covers all pages of a list and all connections (`Retries`).
+# 4. Does the server cope? Its requests share a bucket of tokens, which failures drain (`RetryTokens`): the retry
+#    throttling of gRPC's proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
+# 5. Is there time? A retry that cannot begin before the request's deadline fails at once. The delay is the back-off, or
+#    ``Retry-After`` if that is longer: by RFC 9110 (10.2.3) it is a lower bound, so a 0 does not cancel the back-off.
 #
 # The cancellation of a caller is not a failure of its request and never comes here.
 
@@ -380,9 +375,6 @@ MAX_WAIT: Final = 3600.0
 
 _THOUSAND: Final = 1000
 """Tokens are counted in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
-
-
-# --- 1. Is the failure transient? -----------------------------------------------------------------------------------
 
 
 def is_transient(error: BaseException) -> bool:
@@ -405,9 +397,6 @@ def is_transient(error: BaseException) -> bool:
             return False
 
 
-# --- 2. May the request be repeated? --------------------------------------------------------------------------------
-
-
 def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: ToolAnnotations | None) -> bool:
     """Return True if a tool may be called again after the server may have acted on the first call.
 
@@ -424,9 +413,6 @@ def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: T
     if not trusted or annotations is None:
         return False
     return annotations.read_only_hint is True or annotations.idempotent_hint is True
-
-
-# --- 4. Does the server cope? ---------------------------------------------------------------------------------------
 
 
 @define(eq=False)
@@ -465,9 +451,6 @@ class RetryTokens:
     def failed(self) -> None:
         """Count a transient failure."""
         self._left = max(self._left - _THOUSAND, 0)
-
-
-# --- All five -------------------------------------------------------------------------------------------------------
 
 
 @frozen

@@ -1,7 +1,11 @@
-"""One session with a server.
+"""One session with a server, through which all its requests go.
 
-It sends requests as the protocol version wants them, and passes on what the server asks and reports. Its callers are
-requests and connections. It may touch the links, the policy and the basics below; no record and no mailbox.
+Requests and connections use it; one connection opens it. It may touch the link and the eras, and no record and no
+mailbox.
+
+The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
+callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
+request (`Stamp`), and knows the capabilities of both sides.
 """
 
 from __future__ import annotations
@@ -44,7 +48,7 @@ from mcp.types import (
     ServerCapabilities,
     UrlElicitationCapability,
 )
-from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
+from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic_core import to_json
 
 from .._errors import NotSupported
@@ -62,171 +66,6 @@ if TYPE_CHECKING:
     from mcp.types import InputRequest, InputResponse, InputResponses, Tool
 
     from ..transports import Json, Link, Report
-
-
-# --- Finish requests whose first answer is not their result -----------------------------------------------------------
-
-# Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request
-# for input instead of the answer, and is then sent the same request with that input. A result may also be of a type
-# that an extension claims, which then finishes it.
-
-
-MAX_ROUNDS: Final = 10
-"""Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
-
-AT_ONCE: Final = 100
-"""Questions that are begun in one step. A server may not have as many open, so it is refused before the next ones."""
-
-FIRST_DELAY: Final = 0.05
-"""Seconds before a request is repeated for a server that asks nothing, as in the SDK. They double each time."""
-
-LAST_DELAY: Final = 0.25
-"""The maximum of these seconds."""
-
-
-async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
-    """Answer the questions of a result that requires input, round by round; return the last result.
-
-    **Cancellation**: cancels the user's callbacks.
-
-    Args:
-        session: the session.
-        tool: the tool that was called; None for other requests.
-        value: the first result. If it requires no input, it is of a type that an extension claims.
-        resend: sends the request again, with further params, and returns its result.
-
-    Raises:
-        mcp.MCPError: a question was refused, or the server has answered with an error.
-        InputRequiredRoundsExceededError: the server requires input again and again.
-    """
-    delay, rounds = FIRST_DELAY, 0
-    while isinstance(value, InputRequiredResult):
-        if rounds == MAX_ROUNDS:
-            raise InputRequiredRoundsExceededError(MAX_ROUNDS)
-        rounds += 1
-        more: Json = {}
-        if value.input_requests:
-            delay = FIRST_DELAY
-            answers = await _answer(session, value.input_requests)
-            more["inputResponses"] = {
-                key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
-            }
-        else:
-            await trio.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)
-        if value.request_state is not None:
-            more["requestState"] = value.request_state
-        value = await resend(more)
-    return await session.resolve(value, tool)
-
-
-async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> InputResponses:
-    answers: InputResponses = {}
-    refused: ErrorData | None = None
-
-    async def answer(key: str, request: InputRequest) -> None:
-        nonlocal refused
-        meta = request.params.meta if request.params is not None else None
-        context = ClientRequestContext(session=session.listener, request_id=key, meta=meta)
-        response = await session.listener.dispatch_input_request(context, request)
-        if isinstance(response, ErrorData):
-            refused = response
-            questions.cancel_scope.cancel("another question was refused")
-        else:
-            answers[key] = response
-
-    async with trio.open_nursery(strict_exception_groups=True) as questions:
-        for number, (key, request) in enumerate(requests.items(), 1):
-            questions.start_soon(answer, key, request)
-            if number % AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
-    if refused is not None:
-        raise MCPError.from_error_data(refused)
-    return answers
-
-
-# --- Complete requests as each protocol era wants them ----------------------------------------------------------------
-
-# Up to 2025-11-25 a request has a header for its version. Since 2026-07-28 a server remembers nothing of a client, so
-# each request names the version, the client and its capabilities in ``_meta``. Over HTTP its method, what it names, and
-# the arguments that the tool's schema marks are headers too.
-
-
-@frozen
-class LegacyStamp:
-    """Completes requests up to 2025-11-25, where a handshake has said the rest."""
-
-    version: str
-    members: bytes | None = None
-    """The ``_meta`` of every request as a member of JSON text; None if it has none."""
-
-    def stamp(self, method: str, params: Json) -> dict[str, str]:
-        """Complete the params of a request, and return its headers."""
-        return {MCP_PROTOCOL_VERSION_HEADER: self.version}
-
-    def note_tools(self, tools: Sequence[Tool]) -> None:
-        """Do nothing: no argument is a header."""
-
-
-@define(eq=False)
-class ModernStamp:
-    """Completes requests since 2026-07-28, each of which says everything."""
-
-    version: str
-    _meta: Json
-    members: bytes = field(init=False)
-    """As for `LegacyStamp`."""
-    _schemas: dict[str, Json] = field(factory=dict, init=False)
-    _mirrored: dict[str, Mapping[tuple[str, ...], str]] = field(factory=dict, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.members = to_json({"_meta": self._meta})[1:-1]
-
-    def stamp(self, method: str, params: Json) -> dict[str, str]:
-        """Complete the params of a request, and return its headers."""
-        params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
-        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
-        name: Any = params.get(NAME_BEARING_METHODS.get(method, ""))
-        if isinstance(name, str):
-            headers[MCP_NAME_HEADER] = encode_header_value(name)
-            if method == "tools/call" and (mirrored := self._mirrored_by(name)):
-                headers |= mcp_param_headers(mirrored, params.get("arguments") or {})
-        return headers
-
-    def note_tools(self, tools: Sequence[Tool]) -> None:
-        """Note all tools of the server, whose schemas say which of their arguments are headers."""
-        self._schemas = {tool.name: tool.input_schema for tool in tools}
-        self._mirrored.clear()
-
-    def _mirrored_by(self, tool: str) -> Mapping[tuple[str, ...], str]:
-        """Return which arguments of a tool are headers; nothing if the tool is not listed."""
-        if tool not in self._schemas:
-            return {}
-        if tool not in self._mirrored:
-            self._mirrored[tool] = x_mcp_header_map(self._schemas[tool])
-        return self._mirrored[tool]
-
-
-Stamp: TypeAlias = LegacyStamp | ModernStamp
-
-
-def modern_stamp(version: str, info: Implementation, capabilities: ClientCapabilities) -> ModernStamp:
-    """Return the stamp of a version since 2026-07-28."""
-    return ModernStamp(
-        version,
-        {
-            PROTOCOL_VERSION_META_KEY: version,
-            CLIENT_INFO_META_KEY: info.model_dump(by_alias=True, mode="json", exclude_none=True),
-            CLIENT_CAPABILITIES_META_KEY: capabilities.model_dump(by_alias=True, mode="json", exclude_none=True),
-        },
-    )
-
-
-# --- One session with a server, through which all its requests go -----------------------------------------------------
-
-# The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
-# callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
-# request (`_stamps`), and knows the capabilities of both sides.
 
 
 _KINDS: Final = {
@@ -387,7 +226,7 @@ class Session:
 
         An extension that claims results is left out where none of its claims holds: its results would be refused.
         """
-        given, modern = self._callbacks, version in MODERN_PROTOCOL_VERSIONS
+        given, modern = self._callbacks, is_modern(version)
         extensions = {
             each.identifier: each.settings()
             for each in self._extensions
@@ -522,9 +361,7 @@ def _dumped(model: ClientCapabilities | Implementation) -> Json:
 
 def _holds(claim: ResultClaim[Any], version: str) -> bool:
     """Return True if a claim of an extension holds at a protocol version."""
-    return version in MODERN_PROTOCOL_VERSIONS and (
-        claim.protocol_versions is None or version in claim.protocol_versions
-    )
+    return is_modern(version) and (claim.protocol_versions is None or version in claim.protocol_versions)
 
 
 def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
@@ -533,4 +370,162 @@ def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
         f"configured for it; configure callbacks=Callbacks({kind}=…)",
         server=server,
         capability=kind,
+    )
+
+
+# --- Finish requests whose first answer is not their result -----------------------------------------------------------
+
+# Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request
+# for input instead of the answer, and is then sent the same request with that input. A result may also be of a type
+# that an extension claims, which then finishes it.
+
+
+MAX_ROUNDS: Final = 10
+"""Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
+
+AT_ONCE: Final = 100
+"""Questions that are begun in one step. A server may not have as many open, so it is refused before the next ones."""
+
+FIRST_DELAY: Final = 0.05
+"""Seconds before a request is repeated for a server that asks nothing, as in the SDK. They double each time."""
+
+LAST_DELAY: Final = 0.25
+"""The maximum of these seconds."""
+
+
+async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
+    """Answer the questions of a result that requires input, round by round; return the last result.
+
+    **Cancellation**: cancels the user's callbacks.
+
+    Args:
+        session: the session.
+        tool: the tool that was called; None for other requests.
+        value: the first result. If it requires no input, it is of a type that an extension claims.
+        resend: sends the request again, with further params, and returns its result.
+
+    Raises:
+        mcp.MCPError: a question was refused, or the server has answered with an error.
+        InputRequiredRoundsExceededError: the server requires input again and again.
+    """
+    delay, rounds = FIRST_DELAY, 0
+    while isinstance(value, InputRequiredResult):
+        if rounds == MAX_ROUNDS:
+            raise InputRequiredRoundsExceededError(MAX_ROUNDS)
+        rounds += 1
+        more: Json = {}
+        if value.input_requests:
+            delay = FIRST_DELAY
+            answers = await _answer(session, value.input_requests)
+            more["inputResponses"] = {
+                key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
+            }
+        else:
+            await trio.sleep(delay)
+            delay = min(2 * delay, LAST_DELAY)
+        if value.request_state is not None:
+            more["requestState"] = value.request_state
+        value = await resend(more)
+    return await session.resolve(value, tool)
+
+
+async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> InputResponses:
+    answers: InputResponses = {}
+    refused: ErrorData | None = None
+
+    async def answer(key: str, request: InputRequest) -> None:
+        nonlocal refused
+        meta = request.params.meta if request.params is not None else None
+        context = ClientRequestContext(session=session.listener, request_id=key, meta=meta)
+        response = await session.listener.dispatch_input_request(context, request)
+        if isinstance(response, ErrorData):
+            refused = response
+            questions.cancel_scope.cancel("another question was refused")
+        else:
+            answers[key] = response
+
+    async with trio.open_nursery(strict_exception_groups=True) as questions:
+        for number, (key, request) in enumerate(requests.items(), 1):
+            questions.start_soon(answer, key, request)
+            if number % AT_ONCE == 0:
+                await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
+    if refused is not None:
+        raise MCPError.from_error_data(refused)
+    return answers
+
+
+# --- Complete requests as each protocol era wants them ----------------------------------------------------------------
+
+# Up to 2025-11-25 a request has a header for its version. Since 2026-07-28 a server remembers nothing of a client, so
+# each request names the version, the client and its capabilities in ``_meta``. Over HTTP its method, what it names, and
+# the arguments that the tool's schema marks are headers too.
+
+
+@frozen
+class LegacyStamp:
+    """Completes requests up to 2025-11-25, where a handshake has said the rest."""
+
+    version: str
+    members: bytes | None = None
+    """The ``_meta`` of every request as a member of JSON text; None if it has none."""
+
+    def stamp(self, method: str, params: Json) -> dict[str, str]:
+        """Complete the params of a request, and return its headers."""
+        return {MCP_PROTOCOL_VERSION_HEADER: self.version}
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Do nothing: no argument is a header."""
+
+
+@define(eq=False)
+class ModernStamp:
+    """Completes requests since 2026-07-28, each of which says everything."""
+
+    version: str
+    _meta: Json
+    members: bytes = field(init=False)
+    """As for `LegacyStamp`."""
+    _schemas: dict[str, Json] = field(factory=dict, init=False)
+    _mirrored: dict[str, Mapping[tuple[str, ...], str]] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.members = to_json({"_meta": self._meta})[1:-1]
+
+    def stamp(self, method: str, params: Json) -> dict[str, str]:
+        """Complete the params of a request, and return its headers."""
+        params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
+        headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
+        name: Any = params.get(NAME_BEARING_METHODS.get(method, ""))
+        if isinstance(name, str):
+            headers[MCP_NAME_HEADER] = encode_header_value(name)
+            if method == "tools/call" and (mirrored := self._mirrored_by(name)):
+                headers |= mcp_param_headers(mirrored, params.get("arguments") or {})
+        return headers
+
+    def note_tools(self, tools: Sequence[Tool]) -> None:
+        """Note all tools of the server, whose schemas say which of their arguments are headers."""
+        self._schemas = {tool.name: tool.input_schema for tool in tools}
+        self._mirrored.clear()
+
+    def _mirrored_by(self, tool: str) -> Mapping[tuple[str, ...], str]:
+        """Return which arguments of a tool are headers; nothing if the tool is not listed."""
+        if tool not in self._schemas:
+            return {}
+        if tool not in self._mirrored:
+            self._mirrored[tool] = x_mcp_header_map(self._schemas[tool])
+        return self._mirrored[tool]
+
+
+Stamp: TypeAlias = LegacyStamp | ModernStamp
+
+
+def modern_stamp(version: str, info: Implementation, capabilities: ClientCapabilities) -> ModernStamp:
+    """Return the stamp of a version since 2026-07-28."""
+    return ModernStamp(
+        version,
+        {
+            PROTOCOL_VERSION_META_KEY: version,
+            CLIENT_INFO_META_KEY: _dumped(info),
+            CLIENT_CAPABILITIES_META_KEY: _dumped(capabilities),
+        },
     )

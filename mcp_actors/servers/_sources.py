@@ -1,7 +1,30 @@
-"""Read the sources of a group, notice their changes, and compare configurations.
+"""Read the sources of a group, and compare what they give.
 
-Imported by ``group``, which applies what is found here. This room knows configurations, and of servers only
-their events.
+The group applies what is found here, and the watcher asks it for changes. It writes what it keeps of its sources. It
+knows configurations, and no server, record or actor.
+
+Theory of operation
+-------------------
+A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
+the same time. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving a
+group never waits for a database. A followed source must answer within `PATIENCE` seconds. One that does not is asked
+again when its thread has ended, and fails at once until then. One whose last look has failed is asked again only by
+the task that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
+
+A source is looked at before it is read. A change between the two is then found by the next look; in the opposite
+order it would be lost. Two readings ask each source in the order in which they began. They may end in the other
+order: the older one has read a file and waits for a table that hangs, when the newer one reads the file and no longer
+waits for this table. So each reading has a number, and one whose content of any source is older than the kept one is
+not used (`Sources.is_outdated`).
+
+Everything is read, merged and validated before the group changes anything (`merge`). The reading is kept
+(`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces
+a source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
+error is reported.
+
+The look and what was read after it are kept together or not at all (`Reading`). So a reading that was cancelled or
+refused, or that failed, leaves its sources *due*: a look that is not the kept one, or a kept reading that lacks
+something, is a reason to read again (`Sources.is_due`).
 """
 
 from __future__ import annotations
@@ -13,9 +36,8 @@ from collections.abc import Callable, Collection, Container, Hashable, Iterable,
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
-import attrs
 import trio
-from attrs import Factory, define, field, fields
+from attrs import Factory, define, evolve, field, fields
 
 from .. import config as configuration
 from .._collapse import caused_by, first_of
@@ -24,8 +46,7 @@ from .._foreign import Log
 from .._tasks import NoThread, run_in_thread
 from ..config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
 
-# --- The servers that several sources have together -------------------------------------------------------------------
-
+logger = Log("mcp_actors.servers")
 
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
 """An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
@@ -34,291 +55,6 @@ T = TypeVar("T")
 
 OF_CODE: Final = "the arguments of open_servers"
 """Names the source of servers that are configured in Python."""
-
-
-def anchored(argument: T) -> T | str:
-    """Return a path as an absolute one, because the program may enter another directory; anything else as it is."""
-    if not isinstance(argument, (str, os.PathLike)):
-        return argument
-    try:
-        return configuration.FileSource(argument).name
-    except ConfigError:
-        return argument  # reading it raises the error
-
-
-class Part(NamedTuple):
-    """The content of one argument, or of one file of a directory.
-
-    Attributes:
-        loaded: the servers and errors.
-        rank: which part wins if several have a server of the same name.
-        strict: whether it must be valid as a whole.
-        stamp: the look at its source before it was read; None if it has none.
-        home: the name of the source that it is a part of; None if it is the whole of an argument.
-    """
-
-    loaded: LoadedConfig
-    rank: Rank
-    strict: bool = False
-    stamp: Hashable = None
-    home: str | None = None
-
-    @property
-    def source(self) -> str:
-        """The name of its source."""
-        return self.home or self.loaded.source
-
-
-class Reading(NamedTuple):
-    """The content of a source, and the look at it before it was read.
-
-    Attributes:
-        parts: the servers and errors.
-        stamp: the look.
-        due: whether the source, or a file in it, could not be used as a whole, so that it is to be read again.
-        number: counts the readings of the group, in the order in which they began.
-    """
-
-    parts: tuple[LoadedConfig, ...]
-    stamp: Hashable
-    due: bool
-    number: int
-
-
-@define
-class Given:
-    """The servers of a group, and the entries that could not be loaded.
-
-    Attributes:
-        servers: the configurations, in the order in which they were given.
-        failed: the error of each server, file or table that could not be loaded, by its name.
-        problems: what is to be logged, if the group uses this configuration: each with the stamp of its source.
-        read: what each source gave, by the name of the source.
-        homes: the name of the source of each server.
-        sources: the names of the sources, also of those that have no server.
-    """
-
-    servers: list[ServerConfig] = Factory(list)
-    failed: dict[str, ConfigError] = Factory(dict)
-    problems: list[tuple[Hashable, object]] = Factory(list)
-    read: dict[str, Reading] = Factory(dict)
-    homes: dict[str, str] = Factory(dict)
-    sources: frozenset[str] = frozenset()
-
-    def ignore(self, names: Collection[str]) -> None:
-        """Note as a problem that servers with these names are not taken from here, as `ServerGroup.add` came first."""
-        for config in self.servers:
-            if config.name in names:
-                home = self.homes[config.name]
-                problem = f"server {config.name!r}: {home} is ignored for it, because add() added one of this name"
-                self.problems.append((None, f"{problem}; rename or remove one of the two"))
-
-    @property
-    def enabled(self) -> list[ServerConfig]:
-        """The enabled servers."""
-        return [config for config in self.servers if config.enabled]
-
-
-def merge(parts: Iterable[Part], *, strict: bool) -> Given:
-    """Put the parts of a configuration together. Of several servers of the same name, the first source wins.
-
-    A name that several parts of one source have, as the files of a directory, is an error, and none of them is used:
-    any of them may be the one that was meant.
-
-    Raises:
-        ConfigError: one part has two servers of the same name, or a required entry (any entry if `strict`) cannot be
-            used, or a part that must be valid is not. The first such error is raised; the others are notes.
-    """
-    parts = tuple(_without_repeated(tuple(parts)))
-    given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
-    needed: set[str] = set()
-    for part in parts:
-        loaded = part.loaded
-        for config in loaded.servers:
-            winner = winners[config.name].loaded.source
-            if winner == loaded.source:
-                given.servers.append(config)
-                given.homes[config.name] = part.source
-            else:
-                problem = f"server {config.name!r}: {loaded.source} is ignored for it, because {winner} comes first"
-                given.problems.append((part.stamp, f"{problem}; rename or remove one of the two"))
-        for name, error in loaded.failed.items():
-            if name not in winners or winners[name].loaded.source == loaded.source:
-                given.failed[name] = error
-        needed |= loaded.required | ({loaded.source} & loaded.failed.keys() if part.strict else set())
-        given.problems += ((part.stamp, problem) for problem in (*loaded.errors, *loaded.warnings))
-    _check_overrides(given, parts)
-    if errors := [error for name, error in given.failed.items() if strict or name in needed]:
-        raise first_of(errors)
-    check_unique_names(given.servers)
-    return given
-
-
-def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
-    """Yield the parts with an error instead of each server whose name another part of the same source has."""
-    places: dict[tuple[str, str], dict[str, None]] = {}
-    for part in parts:
-        if part.home is not None:
-            for name in dict.fromkeys((*(config.name for config in part.loaded.servers), *part.loaded.failed)):
-                places.setdefault((part.home, name), {})[part.loaded.source] = None
-    repeated = {key: found for key, found in places.items() if len(found) > 1}
-    for part in parts:
-        loaded = part.loaded
-        twice = {
-            name: ConfigError(
-                f"server {name!r}: {' and '.join(found)} have a server of this name; rename it in one of them",
-                source=home,
-            )
-            for (home, name), found in repeated.items()
-            if home == part.home and loaded.source in found
-        }
-        if twice:
-            needed = {config.name for config in loaded.servers if config.required} | loaded.required
-            loaded = attrs.evolve(
-                loaded,
-                servers=tuple(config for config in loaded.servers if config.name not in twice),
-                errors=(*loaded.errors, *twice.values()),
-                failed={**loaded.failed, **twice},
-                required=loaded.required | (needed & twice.keys()),
-            )
-        yield part._replace(loaded=loaded)
-
-
-def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
-    """Add an error for each variable that overrides a value of no server, or of several, which then are not used."""
-    if all(part.rank is Rank.CODE for part in parts):
-        return  # the variables are for another group of this program
-    names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
-    failed = configuration.check_overrides(names, os.environ)
-    given.servers = [config for config in given.servers if config.name not in failed]
-    given.failed |= failed
-    given.problems += ((None, error) for error in dict.fromkeys(failed.values()))
-
-
-def _winners(parts: Iterable[Part]) -> dict[str, Part]:
-    """Return the part that has each server, also if its entry there is not valid, or is disabled."""
-    winners: dict[str, Part] = {}
-    for part in sorted(parts, key=lambda part: part.rank):
-        for name in (*(config.name for config in part.loaded.servers), *part.loaded.failed):
-            winners.setdefault(name, part)
-    return winners
-
-
-# --- Compare the configurations of a group with earlier ones ----------------------------------------------------------
-
-
-class Difference(NamedTuple):
-    """The servers of a group that differ from a new configuration.
-
-    Attributes:
-        added: the new ones, in the new order.
-        removed: the names of those that are gone, in the old order.
-        changed: those that differ, in the new order.
-        unchanged: the names of all others: in the new order, then those whose new entries are invalid, and those that
-            are kept in any case.
-        servers: all servers in the new order.
-    """
-
-    added: tuple[ServerConfig, ...]
-    removed: tuple[str, ...]
-    changed: tuple[ServerConfig, ...]
-    unchanged: tuple[str, ...]
-
-    servers: tuple[ServerConfig, ...]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """The names of all servers in the new order."""
-        return tuple(config.name for config in self.servers)
-
-
-def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> Difference:
-    """Compare the servers of a group with a new configuration.
-
-    Two configurations are the same if they are equal, secrets included. A server whose new entry is invalid is left as
-    it is: a slip of the pen in one entry must not stop the server that it is about. So is a server with a name in
-    `keep`, whatever the new configuration says of it.
-    """
-    now = {config.name: config for config in new.enabled if config.name not in keep}
-    kept = tuple(name for name in old if name not in now and (name in new.failed or name in keep))
-    return Difference(
-        added=tuple(config for name, config in now.items() if name not in old),
-        removed=tuple(name for name in old if name not in now and name not in kept),
-        changed=tuple(config for name, config in now.items() if name in old and config != old[name]),
-        unchanged=(*(name for name, config in now.items() if name in old and config == old[name]), *kept),
-        servers=(*now.values(), *(old[name] for name in kept)),
-    )
-
-
-def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
-    """Return the names of the fields in which two configurations of a server differ."""
-    compared = (field.name for field in fields(ServerConfig) if field.eq)
-    return tuple(name for name in compared if getattr(old, name) != getattr(new, name))
-
-
-def change_lines(
-    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
-) -> list[tuple[int, str]]:
-    """Describe a difference for people: the level and the text of one line for each source. No line has a value.
-
-    Args:
-        old: the former servers.
-        homes: the name of the source of each of them.
-        difference: how the new ones differ.
-        new: the new configuration.
-    """
-    what: dict[str, list[str]] = {}
-    for home, those in _by_home((config.name for config in difference.added), new.homes).items():
-        what.setdefault(home, []).append(f"added {', '.join(map(repr, those))}")
-    fields_of = {config.name: ", ".join(changed_fields(old[config.name], config)) for config in difference.changed}
-    for home, those in _by_home(fields_of, new.homes).items():
-        what.setdefault(home, []).append(f"changed {', '.join(f'{name!r} ({fields_of[name]})' for name in those)}")
-    levels = dict.fromkeys(what, logging.INFO)
-    had = _by_home(old, homes)
-    for home, those in _by_home(difference.removed, homes).items():
-        text = f"removed {', '.join(map(repr, those))}"
-        levels[home] = logging.INFO
-        if home in new.sources and len(those) == len(had[home]) and home not in new.homes.values():
-            levels[home] = logging.WARNING
-            text += ", all the servers that it had; check that it is empty on purpose"
-        what.setdefault(home, []).append(text)
-    return [(levels[home], f"{home}: {'; '.join(texts)}") for home, texts in what.items()]
-
-
-def _by_home(names: Iterable[str], homes: Mapping[str, str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for name in names:
-        found.setdefault(homes.get(name, OF_CODE), []).append(name)
-    return found
-
-
-# --- Read the sources of a group, and keep the last readings ----------------------------------------------------------
-
-# Theory of operation
-# -------------------
-# A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
-# the same time. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving a
-# group never waits for a database. A followed source must answer within `PATIENCE` seconds. One that does not is asked
-# again when its thread has ended, and fails at once until then. One whose last look has failed is asked again only by
-# the task that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
-#
-# A source is looked at before it is read. A change between the two is then found by the next look; in the opposite
-# order it would be lost. Two readings ask each source in the order in which they began. They may end in the other
-# order: the older one has read a file and waits for a table that hangs, when the newer one reads the file and no longer
-# waits for this table. So each reading has a number, and one whose content of any source is older than the kept one is
-# not used (`Sources.is_outdated`).
-#
-# Everything is read, merged and validated before the group changes anything (`_given.merge`). The reading is kept
-# (`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces
-# a source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
-# error is reported.
-#
-# The look and what was read after it are kept together or not at all (`Reading`). So a reading that was cancelled or
-# refused, or that failed, leaves its sources *due*: a look that is not the kept one, or a kept reading that lacks
-# something, is a reason to read again (`Sources.is_due`).
-
-
-logger = Log("mcp_actors.servers")
 
 
 PATIENCE: Final = 30.0
@@ -536,7 +272,8 @@ class Sources:
         before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
         if isinstance(content, ConfigError):
             # Nothing is known about any of its parts, so all of them stay.
-            before[source.name] = _lasting(_failed(source.name, content), before.get(source.name))
+            failed = LoadedConfig((), (content,), source=source.name, failed={source.name: content})
+            before[source.name] = _lasting(failed, before.get(source.name))
             return Reading(tuple(before.values()), found.stamp, due=True, number=0 if last is None else last.number)
         # A file may have been invalid or, for want of a descriptor, out of reach: it is read again in either case.
         due = any(each.source in each.failed for each in content)
@@ -584,22 +321,18 @@ def _check_names(names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _failed(name: str, error: ConfigError) -> LoadedConfig:
-    return LoadedConfig((), (error,), source=name, failed={name: error})
-
-
 def _lasting(loaded: LoadedConfig, last: LoadedConfig | None) -> LoadedConfig:
     """Return a part with the servers that it gave last, if it has none because it is not valid as a whole."""
     if last is None or loaded.source not in loaded.failed:
         return loaded
-    return attrs.evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
+    return evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
 
 
 def _stamp(look: Hashable | ConfigError) -> Hashable:
     return str(look) if isinstance(look, ConfigError) else look
 
 
-# --- in worker threads ----------------------------------------------------------------------------------------------
+# --- In worker threads ------------------------------------------------------------------------------------------------
 
 
 def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
@@ -628,3 +361,262 @@ def _content(source: Source) -> tuple[LoadedConfig, ...]:
         found = f"{found} of {others[0]}"
     remedy = "return a tuple of LoadedConfig: (load_config(...),)"
     raise ConfigError(f"{source.name}: read() returned {found}; {remedy}", source=source.name)
+
+
+# --- The servers that several sources have together -------------------------------------------------------------------
+
+
+def anchored(argument: T) -> T | str:
+    """Return a path as an absolute one, because the program may enter another directory; anything else as it is."""
+    if not isinstance(argument, (str, os.PathLike)):
+        return argument
+    try:
+        return configuration.FileSource(argument).name
+    except ConfigError:
+        return argument  # reading it raises the error
+
+
+class Part(NamedTuple):
+    """The content of one argument, or of one file of a directory.
+
+    Attributes:
+        loaded: the servers and errors.
+        rank: which part wins if several have a server of the same name.
+        strict: whether it must be valid as a whole.
+        stamp: the look at its source before it was read; None if it has none.
+        home: the name of the source that it is a part of; None if it is the whole of an argument.
+    """
+
+    loaded: LoadedConfig
+    rank: Rank
+    strict: bool = False
+    stamp: Hashable = None
+    home: str | None = None
+
+    @property
+    def source(self) -> str:
+        """The name of its source."""
+        return self.home or self.loaded.source
+
+
+class Reading(NamedTuple):
+    """The content of a source, and the look at it before it was read.
+
+    Attributes:
+        parts: the servers and errors.
+        stamp: the look.
+        due: whether the source, or a file in it, could not be used as a whole, so that it is to be read again.
+        number: counts the readings of the group, in the order in which they began.
+    """
+
+    parts: tuple[LoadedConfig, ...]
+    stamp: Hashable
+    due: bool
+    number: int
+
+
+@define
+class Given:
+    """The servers of a group, and the entries that could not be loaded.
+
+    Attributes:
+        servers: the configurations, in the order in which they were given.
+        failed: the error of each server, file or table that could not be loaded, by its name.
+        problems: what is to be logged, if the group uses this configuration: each with the stamp of its source.
+        read: what each source gave, by the name of the source.
+        homes: the name of the source of each server.
+        sources: the names of the sources, also of those that have no server.
+    """
+
+    servers: list[ServerConfig] = Factory(list)
+    failed: dict[str, ConfigError] = Factory(dict)
+    problems: list[tuple[Hashable, object]] = Factory(list)
+    read: dict[str, Reading] = Factory(dict)
+    homes: dict[str, str] = Factory(dict)
+    sources: frozenset[str] = frozenset()
+
+    def ignore(self, names: Collection[str]) -> None:
+        """Note as a problem that servers with these names are not taken from here, as `ServerGroup.add` came first."""
+        for config in self.servers:
+            if config.name in names:
+                home = self.homes[config.name]
+                problem = f"server {config.name!r}: {home} is ignored for it, because add() added one of this name"
+                self.problems.append((None, f"{problem}; rename or remove one of the two"))
+
+    @property
+    def enabled(self) -> list[ServerConfig]:
+        """The enabled servers."""
+        return [config for config in self.servers if config.enabled]
+
+
+def merge(parts: Iterable[Part], *, strict: bool) -> Given:
+    """Put the parts of a configuration together. Of several servers of the same name, the first source wins.
+
+    A name that several parts of one source have, as the files of a directory, is an error, and none of them is used:
+    any of them may be the one that was meant.
+
+    Raises:
+        ConfigError: one part has two servers of the same name, or a required entry (any entry if `strict`) cannot be
+            used, or a part that must be valid is not. The first such error is raised; the others are notes.
+    """
+    parts = tuple(_without_repeated(tuple(parts)))
+    given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
+    needed: set[str] = set()
+    for part in parts:
+        loaded = part.loaded
+        for config in loaded.servers:
+            winner = winners[config.name].loaded.source
+            if winner == loaded.source:
+                given.servers.append(config)
+                given.homes[config.name] = part.source
+            else:
+                problem = f"server {config.name!r}: {loaded.source} is ignored for it, because {winner} comes first"
+                given.problems.append((part.stamp, f"{problem}; rename or remove one of the two"))
+        for name, error in loaded.failed.items():
+            if name not in winners or winners[name].loaded.source == loaded.source:
+                given.failed[name] = error
+        needed |= loaded.required | ({loaded.source} & loaded.failed.keys() if part.strict else set())
+        given.problems += ((part.stamp, problem) for problem in (*loaded.errors, *loaded.warnings))
+    _check_overrides(given, parts)
+    if errors := [error for name, error in given.failed.items() if strict or name in needed]:
+        raise first_of(errors)
+    check_unique_names(given.servers)
+    return given
+
+
+def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
+    """Yield the parts with an error instead of each server whose name another part of the same source has."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for part in parts:
+        if part.home is not None:
+            for name in dict.fromkeys((*(config.name for config in part.loaded.servers), *part.loaded.failed)):
+                places.setdefault((part.home, name), {})[part.loaded.source] = None
+    repeated = {key: found for key, found in places.items() if len(found) > 1}
+    for part in parts:
+        loaded = part.loaded
+        twice = {
+            name: ConfigError(
+                f"server {name!r}: {' and '.join(found)} have a server of this name; rename it in one of them",
+                source=home,
+            )
+            for (home, name), found in repeated.items()
+            if home == part.home and loaded.source in found
+        }
+        if twice:
+            needed = {config.name for config in loaded.servers if config.required} | loaded.required
+            loaded = evolve(
+                loaded,
+                servers=tuple(config for config in loaded.servers if config.name not in twice),
+                errors=(*loaded.errors, *twice.values()),
+                failed={**loaded.failed, **twice},
+                required=loaded.required | (needed & twice.keys()),
+            )
+        yield part._replace(loaded=loaded)
+
+
+def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
+    """Add an error for each variable that overrides a value of no server, or of several, which then are not used."""
+    if all(part.rank is Rank.CODE for part in parts):
+        return  # the variables are for another group of this program
+    names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
+    failed = configuration.check_overrides(names, os.environ)
+    given.servers = [config for config in given.servers if config.name not in failed]
+    given.failed |= failed
+    given.problems += ((None, error) for error in dict.fromkeys(failed.values()))
+
+
+def _winners(parts: Iterable[Part]) -> dict[str, Part]:
+    """Return the part that has each server, also if its entry there is not valid, or is disabled."""
+    winners: dict[str, Part] = {}
+    for part in sorted(parts, key=lambda part: part.rank):
+        for name in (*(config.name for config in part.loaded.servers), *part.loaded.failed):
+            winners.setdefault(name, part)
+    return winners
+
+
+# --- Compare the configurations of a group with earlier ones ----------------------------------------------------------
+
+
+class Difference(NamedTuple):
+    """The servers of a group that differ from a new configuration.
+
+    Attributes:
+        added: the new ones, in the new order.
+        removed: the names of those that are gone, in the old order.
+        changed: those that differ, in the new order.
+        unchanged: the names of all others: in the new order, then those whose new entries are invalid, and those that
+            are kept in any case.
+        servers: all servers in the new order.
+    """
+
+    added: tuple[ServerConfig, ...]
+    removed: tuple[str, ...]
+    changed: tuple[ServerConfig, ...]
+    unchanged: tuple[str, ...]
+
+    servers: tuple[ServerConfig, ...]
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The names of all servers in the new order."""
+        return tuple(config.name for config in self.servers)
+
+
+def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> Difference:
+    """Compare the servers of a group with a new configuration.
+
+    Two configurations are the same if they are equal, secrets included. A server whose new entry is invalid is left as
+    it is: a slip of the pen in one entry must not stop the server that it is about. So is a server with a name in
+    `keep`, whatever the new configuration says of it.
+    """
+    now = {config.name: config for config in new.enabled if config.name not in keep}
+    kept = tuple(name for name in old if name not in now and (name in new.failed or name in keep))
+    return Difference(
+        added=tuple(config for name, config in now.items() if name not in old),
+        removed=tuple(name for name in old if name not in now and name not in kept),
+        changed=tuple(config for name, config in now.items() if name in old and config != old[name]),
+        unchanged=(*(name for name, config in now.items() if name in old and config == old[name]), *kept),
+        servers=(*now.values(), *(old[name] for name in kept)),
+    )
+
+
+def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
+    """Return the names of the fields in which two configurations of a server differ."""
+    compared = (field.name for field in fields(ServerConfig) if field.eq)
+    return tuple(name for name in compared if getattr(old, name) != getattr(new, name))
+
+
+def change_lines(
+    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
+) -> list[tuple[int, str]]:
+    """Describe a difference for people: the level and the text of one line for each source. No line has a value.
+
+    Args:
+        old: the former servers.
+        homes: the name of the source of each of them.
+        difference: how the new ones differ.
+        new: the new configuration.
+    """
+    what: dict[str, list[str]] = {}
+    for home, those in _by_home((config.name for config in difference.added), new.homes).items():
+        what.setdefault(home, []).append(f"added {', '.join(map(repr, those))}")
+    fields_of = {config.name: ", ".join(changed_fields(old[config.name], config)) for config in difference.changed}
+    for home, those in _by_home(fields_of, new.homes).items():
+        what.setdefault(home, []).append(f"changed {', '.join(f'{name!r} ({fields_of[name]})' for name in those)}")
+    levels = dict.fromkeys(what, logging.INFO)
+    had = _by_home(old, homes)
+    for home, those in _by_home(difference.removed, homes).items():
+        text = f"removed {', '.join(map(repr, those))}"
+        levels[home] = logging.INFO
+        if home in new.sources and len(those) == len(had[home]) and home not in new.homes.values():
+            levels[home] = logging.WARNING
+            text += ", all the servers that it had; check that it is empty on purpose"
+        what.setdefault(home, []).append(text)
+    return [(levels[home], f"{home}: {'; '.join(texts)}") for home, texts in what.items()]
+
+
+def _by_home(names: Iterable[str], homes: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault(homes.get(name, OF_CODE), []).append(name)
+    return found

@@ -1,4 +1,9 @@
-"""Follow the sources of a group, and reload what has changed."""
+"""Follow the sources of a group, and reload what has changed.
+
+Two actors of the group: one looks at the sources and hands their readings over to be applied, the other writes the
+states of servers into the tables that the servers come from. They call sources only by `Sources`, and of servers they
+know only events and states. Without them the group continues.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """One connection to one server: the actor and its tasks.
 
-Refs come in for the actor and its messages, the group for the actor. It may touch requests, the record and everything
-below.
+Refs use it for the actor of an isolated retry, the message that subscribes, and sign-ins; the group for the actor. This
+room may touch requests, the record and everything below, the deadlines only through the record. It writes the parts of
+the record that are about the current connection. It knows no caller, no retry and no other server.
 """
 
 from __future__ import annotations

@@ -1,9 +1,15 @@
 """The server actor: one connection to one MCP server.
 
+It puts the other files of this room together, and is the only one that knows the phase of the connection. It writes the
+parts of the record that belong to the connection, and sends the requests that its mailbox hands over. It knows nothing
+of callers and retries, and of no other server. Supervisors start it; an isolated retry has one of its own.
+
+Theory of operation
+-------------------
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
 Requests run in tasks outside the session's nurseries, so a transport that fails gives them errors and does not cancel
-them. A cancel scope surrounds everything; its deadline is lifted once the server is connected (`_patience`). A process
-that exits at ``server/discover`` is started a second time (`_negotiation`).
+them. A cancel scope surrounds everything; its deadline is lifted once the server is connected (`Patience`). A process
+that exits at ``server/discover`` is started a second time (`Negotiation`).
 
 A lost connection is noticed without traffic: the link calls `_link_lost`. `Phase` draws the life of a connection.
 """
@@ -29,11 +35,7 @@ from ..._tasks import ClosingOrder
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
 from ...transports import ConnectionOver, Masker, current_trace, open_link, open_trace, refuse_unreadable
-from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
-from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
-from ._callbacks import open_callbacks
-from ._direct import DirectRequests, Drain
-from ._failures import (
+from .._failures import (
     after_rounds,
     answer_not_understood,
     connect_failed,
@@ -46,6 +48,10 @@ from ._failures import (
     tools_not_listed,
     unresponsive,
 )
+from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
+from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
+from ._callbacks import open_callbacks
+from ._direct import DirectRequests, Drain
 from ._negotiation import Negotiation
 from ._streams import ChangeStream, lists_that_change, renew_subscriptions
 from ._upkeep import ask_to_sign_in, can_ask, keep_refreshed, keep_resources_listed, report_lifetime
@@ -64,65 +70,7 @@ if TYPE_CHECKING:
     from ._negotiation import Patience
 
 
-# --- List tools, and resources on request, before a connection serves -------------------------------------------------
-
-
 T = TypeVar("T")
-
-LIST_SHARE: Final = 1 / 2
-"""Part of ``connect_timeout`` for a list that the connection can do without."""
-
-
-async def list_tools(session: Session, record: ServerRecord, link: Link) -> Callable[[], None]:
-    """Send ``tools/list``. Return the function that shows the result, once the rest is known.
-
-    For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
-    """
-    catalog, ask = record.catalog, partial(list_all_tools, session, record)
-    ticket = catalog.begin()
-    if not record.config.static_tools:
-        return partial(catalog.replace, ticket, await ask())
-    listed = await _attempt(ask, record, link, partial(tools_not_listed, record.config.name))
-    if isinstance(listed, Exception):
-        return partial(catalog.use_static, ticket, listed)
-    return partial(catalog.replace, ticket, listed)
-
-
-async def list_resources(session: Session, record: ServerRecord, link: Link) -> Exception | None:
-    """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
-    if not record.config.keep_resources:
-        return None
-    ask = partial(KeepResources().send, session, record)
-    failure = await _attempt(ask, record, link, _resources_not_listed)
-    if failure is not None:
-        record.resources.mark_stale()
-    return failure
-
-
-def _resources_not_listed(seconds: float) -> Exception:
-    return TimeoutError(f"timed out after {seconds:g} s, half of connect_timeout")
-
-
-async def _attempt(
-    ask: Callable[[], Awaitable[T]], record: ServerRecord, link: Link, late: Callable[[float], Exception]
-) -> T | Exception:
-    """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
-    timeout = record.config.connect_timeout
-    seconds = math.inf if timeout is None else timeout * LIST_SHARE
-    failure, trace = late(seconds), current_trace()
-    with trio.move_on_after(seconds):
-        try:
-            return await ask()
-        except Exception as exc:
-            failure = trace.failure or exc
-            link.masker.clean(failure)
-            if link.lost or isinstance(failure, ConnectionOver):
-                raise
-    trace.failure = None
-    return failure
-
-
-# --- The phases of a connection ---------------------------------------------------------------------------------------
 
 
 class Phase(Enum):
@@ -302,7 +250,11 @@ class ServerActor(Actor):
         """List tools and resources, and start the tasks of the connection, before any request is served."""
         link = session.link
         self._phase = Phase.LISTING
-        await self._listen(session, incoming)
+        # Notifications of changes: modern servers send them only over a stream that the client opens.
+        link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
+        if lists := lists_that_change(session):
+            await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
+        # Before the lists are requested: their answers are newer than this, so they are not stale afterwards.
         self._record.listeners.tell(NotificationsMissed())
         show_tools = await list_tools(session, self._record, link)
         failure = await list_resources(session, self._record, link)
@@ -338,12 +290,6 @@ class ServerActor(Actor):
         if self._record.opening.log_level is not None:
             incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
         return renew_subscriptions(session, session.link, incoming.tasks, self._record, self.ref)
-
-    async def _listen(self, session: Session, incoming: Incoming) -> None:
-        """Receive notifications of changes; modern servers send them only over a stream that the client opens."""
-        session.link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
-        if lists := lists_that_change(session):
-            await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
 
     def _endpoint_gone(self, over: ConnectionOver) -> None:
         if self._phase.connected:  # else the handshake fails by itself
@@ -515,3 +461,59 @@ class ServerActor(Actor):
     def is_hopeless(self, exc: BaseException) -> bool:
         """Return True if another attempt to connect cannot help."""
         return self._hopeless or (isinstance(exc, ConnectFailed) and exc.hopeless and not can_ask(self._record, exc))
+
+
+# --- List tools, and resources on request, before a connection serves -------------------------------------------------
+
+
+LIST_SHARE: Final = 1 / 2
+"""Part of ``connect_timeout`` for a list that the connection can do without."""
+
+
+async def list_tools(session: Session, record: ServerRecord, link: Link) -> Callable[[], None]:
+    """Send ``tools/list``. Return the function that shows the result, once the rest is known.
+
+    For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
+    """
+    catalog, ask = record.catalog, partial(list_all_tools, session, record)
+    ticket = catalog.begin()
+    if not record.config.static_tools:
+        return partial(catalog.replace, ticket, await ask())
+    listed = await _attempt(ask, record, link, partial(tools_not_listed, record.config.name))
+    if isinstance(listed, Exception):
+        return partial(catalog.use_static, ticket, listed)
+    return partial(catalog.replace, ticket, listed)
+
+
+async def list_resources(session: Session, record: ServerRecord, link: Link) -> Exception | None:
+    """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
+    if not record.config.keep_resources:
+        return None
+    ask = partial(KeepResources().send, session, record)
+
+    def late(seconds: float) -> Exception:
+        return TimeoutError(f"timed out after {seconds:g} s, half of connect_timeout")
+
+    failure = await _attempt(ask, record, link, late)
+    if failure is not None:
+        record.resources.mark_stale()
+    return failure
+
+
+async def _attempt(
+    ask: Callable[[], Awaitable[T]], record: ServerRecord, link: Link, late: Callable[[float], Exception]
+) -> T | Exception:
+    """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
+    timeout = record.config.connect_timeout
+    seconds = math.inf if timeout is None else timeout * LIST_SHARE
+    failure, trace = late(seconds), current_trace()
+    with trio.move_on_after(seconds):
+        try:
+            return await ask()
+        except Exception as exc:
+            failure = trace.failure or exc
+            link.masker.clean(failure)
+            if link.lost or isinstance(failure, ConnectionOver):
+                raise
+    trace.failure = None
+    return failure

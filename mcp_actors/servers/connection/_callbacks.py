@@ -1,6 +1,28 @@
 """Run the user's callbacks for requests and notifications of a server.
 
-Only the actor uses it. It uses the record and the rooms below, but no requests and nothing else of the connection.
+Only the actor uses it. It reads the configuration and the callbacks of the record, and writes its answers to the
+session, events about floods, and the reason why a request fails into the trace of that request. It knows no mailbox,
+and nothing else of the connection.
+
+Theory of operation
+-------------------
+A task of the SDK waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era
+the task belongs to the connection; since 2026-07-28 it is the task of the request for which the server asks. The
+callback itself runs in another task (`CallbackTasks`). So:
+
+- its timeout holds whatever it does, even if it reads from a terminal in a thread
+- if the SDK's task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and
+  the callback is cancelled too
+- an exception of a callback is logged and answered with an error, and reaches no other task
+
+These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process
+alive. Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.
+
+A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP,
+these are the variables of the caller whose request the question belongs to. Over stdio in the legacy era, and over
+SSE, that request is unknown, and they are the variables in which the group was opened.
+
+Notifications (logging, any message) are queued in a `NotificationFeed` for each callback, at a limited rate.
 """
 
 from __future__ import annotations
@@ -51,138 +73,198 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
 
 
-# --- Limit the notifications per second of a server -------------------------------------------------------------------
-
-# A pure decision: no clock, no tasks.
-
-
-WINDOW: Final = 1.0
-"""Seconds that the limit is for."""
-
-
-@define
-class NotificationMeter:
-    """Counts the notifications of one connection, second by second.
-
-    A *flood* begins with the first notification over the limit. It ends with the first that arrives after a second
-    without one over the limit.
-
-    Attributes:
-        limit: the maximum of notifications per second.
-        flooded: True during a flood.
-        dropped: the number of refused notifications in this flood, or in the last.
-    """
-
-    limit: int
-    flooded: bool = field(default=False, init=False)
-    dropped: int = field(default=0, init=False)
-    _began: float = field(default=float("-inf"), init=False)
-    _count: int = field(default=0, init=False)
-
-    def admit(self, now: float) -> bool:
-        """Count a notification that arrives now; return True if it is within the limit."""
-        if now - self._began >= WINDOW:
-            calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
-            self.flooded = self.flooded and not calm
-            self._began, self._count = now, 0
-        self._count += 1
-        if self._count <= self.limit:
-            return True
-        if not self.flooded:
-            self.flooded, self.dropped = True, 0
-        self.dropped += 1
-        return False
-
-
-# --- Call a callback in a task of its own, with a timeout -------------------------------------------------------------
-
+logger = Log("mcp_actors.servers")
 
 T = TypeVar("T")
 
-logger = Log("mcp_actors.servers")
+
+@asynccontextmanager
+async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
+    """Run the callbacks of a server for the duration of one connection.
+
+    On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
+
+    Args:
+        record: the record of the server.
+        join_handler: see `Questions`.
+
+    Yields:
+        The callbacks for the session.
+    """
+    async with open_background() as background:
+        tasks = CallbackTasks(record.config.name, record.callbacks.timeout, background)
+        notifications = Notifications(record, tasks)
+        with record.listeners.added(object, notifications.hear):
+            try:
+                yield Questions(record, tasks, join_handler)
+            finally:
+                await notifications.finish()
 
 
-class TookTooLong(Exception):
-    """A callback timed out."""
+# --- Answer the questions of a server: sampling, elicitation, roots ---------------------------------------------------
 
 
-@frozen(eq=False)
-class CallbackTasks:
-    """Runs callbacks.
+MAX_QUESTIONS: Final = 64
+"""Maximum of open questions of one server: the default of ``max_in_flight``."""
 
-    Attributes:
-        server: the name of the server.
-        timeout: seconds for one call.
-        background: starts their tasks, and cancels them when it is closed.
+_NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
+"""Characters that browsers drop or take for others, so that they open another page than a program reads."""
+
+
+class Questions:
+    """Answers the questions of one connection with the user's callbacks.
+
+    Args:
+        record: the record of the server.
+        tasks: runs the callbacks.
+        join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
     """
 
-    server: str
-    timeout: float
-    background: Background
+    def __init__(self, record: ServerRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
+        self._record = record
+        self._server = record.config.name
+        self._callbacks = record.callbacks
+        self._tasks = tasks
+        self._join_handler = join_handler
+        self._questions = 0
+        self._refused = 0
 
-    async def call(self, kind: str, fn: Callable[[], Awaitable[T]], context: Context | None = None) -> T:
-        """Call a callback in a task of its own; wait for it and return its result.
+    def for_session(self) -> Callbacks:
+        """Return the callbacks for the session, which advertises exactly the capabilities that have a callback."""
+        callbacks = self._callbacks
+        given: Callbacks = {}
+        if callbacks.sampling is not None:
+            given["sampling_callback"] = self._sampling
+            given["sampling_capabilities"] = callbacks.sampling_capabilities
+        if callbacks.elicitation is not None:
+            given["elicitation_callback"] = self._elicitation
+        if callbacks.roots is not None:
+            given["list_roots_callback"] = self._roots
+        return given
 
-        **Cancellation**: cancels the callback too, without waiting until it has unwound.
+    async def _sampling(
+        self, context: ClientRequestContext, params: CreateMessageRequestParams
+    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
+        fn = self._callbacks.sampling
+        assert fn is not None  # otherwise the client does not have this callback
+        answers = (CreateMessageResult, CreateMessageResultWithTools)
+        return await self._answer("sampling", context, lambda asked: answer_of(fn(asked, params)), answers)
 
-        Args:
-            kind: the kind of the callback, for messages.
-            fn: calls the callback.
-            context: the context variables for it; None for those of the calling task.
+    async def _elicitation(
+        self, context: ClientRequestContext, params: ElicitRequestParams
+    ) -> ElicitResult | ErrorData:
+        fn = self._callbacks.elicitation
+        assert fn is not None
+        if isinstance(params, ElicitRequestURLParams) and (problem := problem_of_page(params.url)) is not None:
+            return self._refuse_page(problem, modern=context.session.discover_result is not None)
+        return await self._answer("elicitation", context, lambda asked: answer_of(fn(asked, params)), (ElicitResult,))
 
-        Raises:
-            TookTooLong: it timed out. It is cancelled, and not waited for.
-            Exception: the exception that it raised, without a group around it.
+    async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
+        fn = self._callbacks.roots
+        assert fn is not None
+        return await self._answer("roots", context, lambda asked: answer_of(fn(asked)), (ListRootsResult,))
+
+    async def _answer(
+        self,
+        kind: str,
+        context: ClientRequestContext,
+        ask: Callable[[CallbackContext], Awaitable[T | ErrorData]],
+        answers: tuple[type[T], ...],
+    ) -> T | ErrorData:
+        """Answer a question with a callback, or with an error if the callback fails.
+
+        **Cancellation**: happens if the server withdraws the question or the connection ends. Cancels the callback.
         """
-        call = _Call(fn, self.server, kind)
-        start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
-        start() if context is None else context.run(start)
+        modern = context.session.discover_result is not None
+        if self._questions >= MAX_QUESTIONS:
+            return self._refuse(kind, modern=modern)
+        # In the legacy era this is a task of the SDK, outside of the handler of the request that the server works on.
+        # If the callback calls the same server, the kernel must know that it does so within that request; otherwise
+        # with max_in_flight=1 the call would wait for itself for ever.
+        self._join_handler()
+        asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
+        self._questions += 1
         try:
-            with trio.move_on_after(self.timeout):
-                await call.done.wait()
-        finally:
-            call.scope.cancel("its caller has stopped waiting")
-        if call.result is None:
-            raise TookTooLong
-        return call.result.unwrap()
-
-
-@define(eq=False)
-class _Call(Generic[T]):
-    """One call. `done` is set when it has returned or raised, or was cancelled.
-
-    A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.
-    """
-
-    fn: Callable[[], Awaitable[T]]
-    server: str
-    kind: str
-    scope: trio.CancelScope = field(factory=trio.CancelScope)
-    done: trio.Event = field(factory=trio.Event)
-    result: outcome.Value[T] | outcome.Error | None = None
-
-    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
-    async def run(self) -> None:
-        """Run the callback."""
-        try:
-            with self.scope:
-                self.result = outcome.Value(await self.fn())
+            with self._progress_timeout_suspended():
+                answer = await self._tasks.call(kind, lambda: ask(asked))
+        except TookTooLong:
+            reason = f"timed out after {self._callbacks.timeout:g} s"
+            return self._failed(kind, reason, None, REQUEST_TIMEOUT, modern=modern)
         except Exception as exc:
-            self._raised(exc)
-        except trio.Cancelled as exc:
-            # Without a cancellation of this task, the exception comes from another task, through code that passes on
-            # its outcome. Raising it here would end everything around, as if this task had been cancelled.
-            if trio.current_effective_deadline() == -math.inf:
-                raise
-            self._raised(caused_by(RuntimeError("raised the trio.Cancelled of another task"), exc))
-        self.done.set()
+            return self._failed(kind, f"raised {type(exc).__name__}", exc, INTERNAL_ERROR, modern=modern)
+        finally:
+            self._questions -= 1
+        if isinstance(answer, (*answers, ErrorData)):
+            try:
+                # Here, where it fails one question: in the task that sends the answer, it would end the connection.
+                to_json(answer)
+            except PydanticSerializationError as exc:
+                reason = "returned an answer that cannot be written as JSON"
+                return self._failed(kind, reason, exc, INTERNAL_ERROR, modern=modern)
+            return answer
+        wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
+        reason = f"returned {type(answer).__name__} instead of {wanted}"
+        return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
 
-    def _raised(self, exc: Exception) -> None:
-        failure = collapse(exc)
-        if self.scope.cancel_called:
-            logger.warning("server %r: the %s callback raised when cancelled", self.server, self.kind, exc_info=exc)
-        elif isinstance(failure, Exception):
-            self.result = outcome.Error(failure)
+    def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
+        """Suspend the progress_timeout of all requests. If the request is known, `Listener` does that for it."""
+        return nullcontext() if current_trace().deadline is not None else self._record.calls.deadlines.held()
+
+    def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
+        """Return the error of a callback that failed, without its text, which may be confidential."""
+        logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
+        if modern:
+            # The modern era has no message for the failure of a callback. The request that needed the answer ends here,
+            # in its own task, and the SDK raises an error of its own for it. The caller gets this one instead.
+            trace = current_trace()
+            operation = f"{trace.deadline.operation}: " if trace.deadline is not None else ""
+            error = ServerError(
+                f"server {self._server!r}: {operation}the server asked for {kind}, and the callback for it {reason}; "
+                "fix the callback, then repeat the request",
+                server=self._server,
+            )
+            trace.failure = caused_by(error, cause)
+        return ErrorData(code=code, message=f"the client's callback for {kind} failed")
+
+    def _refuse_page(self, problem: str, *, modern: bool) -> ErrorData:
+        """Refuse a question that sends a person to a page, before a callback can open it."""
+        trace = current_trace()
+        what = f"the server asks a person to open a page {problem}; report that to its operator"
+        logger.warning("server %r: %s", self._server, what)
+        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
+            words = f"server {self._server!r}: {trace.deadline.operation}: {what}"
+            trace.failure = ServerError(words, server=self._server)
+        return ErrorData(code=INVALID_PARAMS, message=f"the client opens no page {problem}")
+
+    def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
+        self._refused += 1
+        level = logging.WARNING if self._refused == 1 else logging.DEBUG
+        logger.log(
+            level,
+            "server %r: more than %d questions are open, so further ones are refused; send fewer requests at a time",
+            self._server,
+            MAX_QUESTIONS,
+        )
+        trace = current_trace()
+        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
+            trace.failure = LimitExceeded(
+                f"server {self._server!r}: {trace.deadline.operation}: the server asked for {kind}, but too many "
+                f"of its questions are open (limit: {MAX_QUESTIONS}); send fewer such requests at a time",
+                server=self._server,
+            )
+        return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")
+
+
+def problem_of_page(url: str) -> str | None:
+    """Return why a browser must not open the page that a server names, as the end of a sentence; None if it may."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # which raises ValueError if it is not one
+    except ValueError:
+        return "without a valid URL"
+    if _NOT_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
+        return "whose URL is not an http or https URL"
+    return "with a user in front of the host" if "@" in parts.netloc else None
 
 
 # --- Pass the notifications of a server to the user's callbacks -------------------------------------------------------
@@ -314,213 +396,129 @@ class Notifications:
             logger.exception("server %r: the %s callback raised; the connection goes on", self._server, kind)
 
 
-# --- Answer the questions of a server: sampling, elicitation, roots ---------------------------------------------------
+# --- Limit the notifications per second of a server -------------------------------------------------------------------
+
+# A pure decision: no clock, no tasks.
 
 
-MAX_QUESTIONS: Final = 64
-"""Maximum of open questions of one server: the default of ``max_in_flight``."""
-
-_NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
-"""Characters that browsers drop or take for others, so that they open another page than a program reads."""
+WINDOW: Final = 1.0
+"""Seconds that the limit is for."""
 
 
-class Questions:
-    """Answers the questions of one connection with the user's callbacks.
+@define
+class NotificationMeter:
+    """Counts the notifications of one connection, second by second.
 
-    Args:
-        record: the record of the server.
-        tasks: runs the callbacks.
-        join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
+    A *flood* begins with the first notification over the limit. It ends with the first that arrives after a second
+    without one over the limit.
+
+    Attributes:
+        limit: the maximum of notifications per second.
+        flooded: True during a flood.
+        dropped: the number of refused notifications in this flood, or in the last.
     """
 
-    def __init__(self, record: ServerRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
-        self._record = record
-        self._server = record.config.name
-        self._callbacks = record.callbacks
-        self._tasks = tasks
-        self._join_handler = join_handler
-        self._questions = 0
-        self._refused = 0
+    limit: int
+    flooded: bool = field(default=False, init=False)
+    dropped: int = field(default=0, init=False)
+    _began: float = field(default=float("-inf"), init=False)
+    _count: int = field(default=0, init=False)
 
-    def for_session(self) -> Callbacks:
-        """Return the callbacks for the session, which advertises exactly the capabilities that have a callback."""
-        callbacks = self._callbacks
-        given: Callbacks = {}
-        if callbacks.sampling is not None:
-            given["sampling_callback"] = self._sampling
-            given["sampling_capabilities"] = callbacks.sampling_capabilities
-        if callbacks.elicitation is not None:
-            given["elicitation_callback"] = self._elicitation
-        if callbacks.roots is not None:
-            given["list_roots_callback"] = self._roots
-        return given
+    def admit(self, now: float) -> bool:
+        """Count a notification that arrives now; return True if it is within the limit."""
+        if now - self._began >= WINDOW:
+            calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
+            self.flooded = self.flooded and not calm
+            self._began, self._count = now, 0
+        self._count += 1
+        if self._count <= self.limit:
+            return True
+        if not self.flooded:
+            self.flooded, self.dropped = True, 0
+        self.dropped += 1
+        return False
 
-    async def _sampling(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
-        fn = self._callbacks.sampling
-        assert fn is not None  # otherwise the client does not have this callback
-        answers = (CreateMessageResult, CreateMessageResultWithTools)
-        return await self._answer("sampling", context, lambda asked: answer_of(fn(asked, params)), answers)
 
-    async def _elicitation(
-        self, context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult | ErrorData:
-        fn = self._callbacks.elicitation
-        assert fn is not None
-        if isinstance(params, ElicitRequestURLParams) and (problem := problem_of_page(params.url)) is not None:
-            return self._refuse_page(problem, modern=context.session.discover_result is not None)
-        return await self._answer("elicitation", context, lambda asked: answer_of(fn(asked, params)), (ElicitResult,))
+# --- Call a callback in a task of its own, with a timeout -------------------------------------------------------------
 
-    async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
-        fn = self._callbacks.roots
-        assert fn is not None
-        return await self._answer("roots", context, lambda asked: answer_of(fn(asked)), (ListRootsResult,))
 
-    async def _answer(
-        self,
-        kind: str,
-        context: ClientRequestContext,
-        ask: Callable[[CallbackContext], Awaitable[T | ErrorData]],
-        answers: tuple[type[T], ...],
-    ) -> T | ErrorData:
-        """Answer a question with a callback, or with an error if the callback fails.
+class TookTooLong(Exception):
+    """A callback timed out."""
 
-        **Cancellation**: happens if the server withdraws the question or the connection ends. Cancels the callback.
+
+@frozen(eq=False)
+class CallbackTasks:
+    """Runs callbacks.
+
+    Attributes:
+        server: the name of the server.
+        timeout: seconds for one call.
+        background: starts their tasks, and cancels them when it is closed.
+    """
+
+    server: str
+    timeout: float
+    background: Background
+
+    async def call(self, kind: str, fn: Callable[[], Awaitable[T]], context: Context | None = None) -> T:
+        """Call a callback in a task of its own; wait for it and return its result.
+
+        **Cancellation**: cancels the callback too, without waiting until it has unwound.
+
+        Args:
+            kind: the kind of the callback, for messages.
+            fn: calls the callback.
+            context: the context variables for it; None for those of the calling task.
+
+        Raises:
+            TookTooLong: it timed out. It is cancelled, and not waited for.
+            Exception: the exception that it raised, without a group around it.
         """
-        modern = context.session.discover_result is not None
-        if self._questions >= MAX_QUESTIONS:
-            return self._refuse(kind, modern=modern)
-        # In the legacy era this is a task of the SDK, outside of the handler of the request that the server works on.
-        # If the callback calls the same server, the kernel must know that it does so within that request; otherwise
-        # with max_in_flight=1 the call would wait for itself for ever.
-        self._join_handler()
-        asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
-        self._questions += 1
+        call = _Call(fn, self.server, kind)
+        start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
+        start() if context is None else context.run(start)
         try:
-            with self._progress_timeout_suspended():
-                answer = await self._tasks.call(kind, lambda: ask(asked))
-        except TookTooLong:
-            reason = f"timed out after {self._callbacks.timeout:g} s"
-            return self._failed(kind, reason, None, REQUEST_TIMEOUT, modern=modern)
-        except Exception as exc:
-            return self._failed(kind, f"raised {type(exc).__name__}", exc, INTERNAL_ERROR, modern=modern)
+            with trio.move_on_after(self.timeout):
+                await call.done.wait()
         finally:
-            self._questions -= 1
-        if isinstance(answer, (*answers, ErrorData)):
-            try:
-                # Here, where it fails one question: in the task that sends the answer, it would end the connection.
-                to_json(answer)
-            except PydanticSerializationError as exc:
-                reason = "returned an answer that cannot be written as JSON"
-                return self._failed(kind, reason, exc, INTERNAL_ERROR, modern=modern)
-            return answer
-        wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
-        reason = f"returned {type(answer).__name__} instead of {wanted}"
-        return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
-
-    def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
-        """Suspend the progress_timeout of all requests. If the request is known, `_sdk` does that for it."""
-        return nullcontext() if current_trace().deadline is not None else self._record.calls.deadlines.held()
-
-    def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
-        """Return the error of a callback that failed, without its text, which may be confidential."""
-        logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
-        if modern:
-            # The modern era has no message for the failure of a callback. The request that needed the answer ends here,
-            # in its own task, and the SDK raises an error of its own for it. The caller gets this one instead.
-            trace = current_trace()
-            operation = f"{trace.deadline.operation}: " if trace.deadline is not None else ""
-            error = ServerError(
-                f"server {self._server!r}: {operation}the server asked for {kind}, and the callback for it {reason}; "
-                "fix the callback, then repeat the request",
-                server=self._server,
-            )
-            trace.failure = caused_by(error, cause)
-        return ErrorData(code=code, message=f"the client's callback for {kind} failed")
-
-    def _refuse_page(self, problem: str, *, modern: bool) -> ErrorData:
-        """Refuse a question that sends a person to a page, before a callback can open it."""
-        trace = current_trace()
-        what = f"the server asks a person to open a page {problem}; report that to its operator"
-        logger.warning("server %r: %s", self._server, what)
-        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
-            words = f"server {self._server!r}: {trace.deadline.operation}: {what}"
-            trace.failure = ServerError(words, server=self._server)
-        return ErrorData(code=INVALID_PARAMS, message=f"the client opens no page {problem}")
-
-    def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
-        self._refused += 1
-        level = logging.WARNING if self._refused == 1 else logging.DEBUG
-        logger.log(
-            level,
-            "server %r: more than %d questions are open, so further ones are refused; send fewer requests at a time",
-            self._server,
-            MAX_QUESTIONS,
-        )
-        trace = current_trace()
-        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
-            trace.failure = LimitExceeded(
-                f"server {self._server!r}: {trace.deadline.operation}: the server asked for {kind}, but too many "
-                f"of its questions are open (limit: {MAX_QUESTIONS}); send fewer such requests at a time",
-                server=self._server,
-            )
-        return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")
+            call.scope.cancel("its caller has stopped waiting")
+        if call.result is None:
+            raise TookTooLong
+        return call.result.unwrap()
 
 
-def problem_of_page(url: str) -> str | None:
-    """Return why a browser must not open the page that a server names, as the end of a sentence; None if it may."""
-    try:
-        parts = urlsplit(url)
-        _ = parts.port  # which raises ValueError if it is not one
-    except ValueError:
-        return "without a valid URL"
-    if _NOT_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
-        return "whose URL is not an http or https URL"
-    return "with a user in front of the host" if "@" in parts.netloc else None
+@define(eq=False)
+class _Call(Generic[T]):
+    """One call. `done` is set when it has returned or raised, or was cancelled.
 
-
-# --- Open the place where the callbacks of one connection run ---------------------------------------------------------
-
-# Theory of operation
-# -------------------
-# A task of the SDK waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era
-# the task belongs to the connection; since 2026-07-28 it is the task of the request for which the server asks. The
-# callback itself runs in another task (``_tasks``). So:
-#
-# - its timeout holds whatever it does, even if it reads from a terminal in a thread
-# - if the SDK's task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and
-#   the callback is cancelled too
-# - an exception of a callback is logged and answered with an error, and reaches no other task
-#
-# These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process
-# alive. Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.
-#
-# A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP,
-# these are the variables of the caller whose request the question belongs to. Over stdio in the legacy era, and over
-# SSE, that request is unknown, and they are the variables in which the group was opened.
-#
-# Notifications (logging, any message) are queued in a `NotificationFeed` for each callback.
-
-
-@asynccontextmanager
-async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
-    """Run the callbacks of a server for the duration of one connection.
-
-    On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
-
-    Args:
-        record: the record of the server.
-        join_handler: see `Questions`.
-
-    Yields:
-        The callbacks for the session.
+    A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.
     """
-    async with open_background() as background:
-        tasks = CallbackTasks(record.config.name, record.callbacks.timeout, background)
-        notifications = Notifications(record, tasks)
-        with record.listeners.added(object, notifications.hear):
-            try:
-                yield Questions(record, tasks, join_handler)
-            finally:
-                await notifications.finish()
+
+    fn: Callable[[], Awaitable[T]]
+    server: str
+    kind: str
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    done: trio.Event = field(factory=trio.Event)
+    result: outcome.Value[T] | outcome.Error | None = None
+
+    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    async def run(self) -> None:
+        try:
+            with self.scope:
+                self.result = outcome.Value(await self.fn())
+        except Exception as exc:
+            self._raised(exc)
+        except trio.Cancelled as exc:
+            # Without a cancellation of this task, the exception comes from another task, through code that passes on
+            # its outcome. Raising it here would end everything around, as if this task had been cancelled.
+            if trio.current_effective_deadline() == -math.inf:
+                raise
+            self._raised(caused_by(RuntimeError("raised the trio.Cancelled of another task"), exc))
+        self.done.set()
+
+    def _raised(self, exc: Exception) -> None:
+        failure = collapse(exc)
+        if self.scope.cancel_called:
+            logger.warning("server %r: the %s callback raised when cancelled", self.server, self.kind, exc_info=exc)
+        elif isinstance(failure, Exception):
+            self.result = outcome.Error(failure)

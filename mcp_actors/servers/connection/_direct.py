@@ -1,4 +1,8 @@
-"""Send requests over a pipe without a task.
+"""Send requests over a pipe without a task, and drain a connection.
+
+The actor offers each message to `DirectRequests.take`, and counts its own requests in the `Drain`. What is sent here
+goes past the session, to the pipe of the link. It uses the record to check a request and to mask errors, and writes
+nothing there. It knows neither retries nor the caller, who waits at the kernel.
 
 Theory of operation
 -------------------
@@ -39,8 +43,8 @@ from ..._foreign import Log
 from ...kernel import NotSent
 from ...transports import CancelLine, refuse_unreadable
 from .._dispatcher import RequestSpan, is_traced
+from .._failures import answer_not_read, answer_not_understood
 from ..requests import NO_EXTRAS, PlainRequest
-from ._failures import answer_not_read, answer_not_understood
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -203,7 +207,6 @@ class SentRequest:
         self._end()
 
     def _end(self, failure: BaseException | None = None) -> None:
-        """End its span, and its time without progress."""
         if self._span is not None:
             self._span.end(None if failure is None else self._direct.record.session.masker.clean(failure))
         if self.report is not None and (deadline := self._request.deadline) is not None:

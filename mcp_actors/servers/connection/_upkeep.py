@@ -1,7 +1,8 @@
-"""The background tasks of a connection: refresh lists, receive changes, renew subscriptions.
+"""Keep a connection up to date: lists, age, and sign-in.
 
-Only the actor comes in, and refs for the message that subscribes. It may touch requests, the record and everything
-below, but not the connection around it.
+The actor starts these tasks, in the tree of its owner, and each ends with the connection. They send requests through
+the mailbox as callers do, and write of the record what concerns sign-ins and idleness. They know nothing of the
+session, the link or the phase of the connection. Refs use the functions that sign in and out.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import logging
 import math
 import random
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
@@ -36,43 +36,10 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
     from ..requests import Request
 
-
-# --- Report that a connection is unused or old ------------------------------------------------------------------------
-
-# One task per connection, if the server has an ``idle_timeout`` or a ``max_lifetime``. The group carries out what
-# follows (``group._lifecycle``), and checks the reason once more when it is the turn of that change.
-#
-# Both limits have jitter, so that servers that were started together are not all stopped, or started anew, together: a
-# server is idle for up to a tenth longer, and lives up to a tenth shorter.
-
-
-JITTER: Final = 0.1
-
-
-async def report_lifetime(record: ServerRecord) -> None:
-    """Call ``record.retire`` when the connection has been unused for too long, and when it is too old."""
-    idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
-    lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
-    requests, subscriptions = record.calls.deadlines, record.subscriptions
-    last_use = trio.current_time()
-    old_at = last_use + lifetime
-    requests.note_quiet = True
-    while True:
-        now = trio.current_time()
-        last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
-        if now >= old_at:
-            record.retire("old")
-            old_at = now + JITTER * lifetime  # if it is kept, because another replica is down
-        elif now >= last_use + idle:
-            record.retire("idle")
-            last_use = now  # if it is in use after all
-        await trio.sleep_until(min(old_at, last_use + idle))
+logger = Log("mcp_actors.servers")
 
 
 # --- Repeat a task of the connection until it succeeds ----------------------------------------------------------------
-
-
-logger = Log("mcp_actors.servers")
 
 
 async def keep_trying(
@@ -112,13 +79,13 @@ async def keep_trying(
         await trio.sleep(delay)
 
 
-# --- List the tools of a server again when they have changed ----------------------------------------------------------
+# --- List the tools, and kept resources, again when they have changed -------------------------------------------------
 
-# One task per connection, in the tree of the actor's owner. It does not use the session but sends a request through the
-# mailbox of the actor, as any caller does. So a refresh is one of the ``max_in_flight`` requests and has a
-# ``request_timeout``, and an observer of the change may call the server. While a server is not connected there is no
-# refresh, and none is needed: each connect lists the tools. Of the replicas of a server one lists them for all
-# (`Freshness.turn`); when its connection ends, the next one takes over.
+# One task per connection and list. It does not use the session but sends a request through the mailbox of the actor, as
+# any caller does. So a refresh is one of the ``max_in_flight`` requests and has a ``request_timeout``, and an observer
+# of the change may call the server. While a server is not connected there is no refresh, and none is needed: each
+# connect lists what it keeps. Of the replicas of a server one lists for all (`Freshness.turn`); when its connection
+# ends, the next one takes over.
 #
 # The delay between a notification and the request (`Pace`) is the longest of these:
 #
@@ -192,51 +159,70 @@ class Pace:
 
 async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
     """List the tools whenever they are stale, until the connection ends."""
-
-    def describe(error: Exception, delay: float) -> str:
-        return (
-            f"server {record.config.name!r}: its tools may have changed, but tools/list failed: {problem_of(error)}; "
-            f"the catalogue keeps the last list, and the request is repeated in {delay:.3g} s"
-        )
-
+    failed = "its tools may have changed, but tools/list failed", "the catalogue keeps the last list"
     interval = record.config.refresh_interval or math.inf
-    attempt = partial(refresh, record, actor, record.catalog, ListTools, Pace(), interval)
-    async with record.catalog.freshness.turn:
-        while await keep_trying(attempt, AFTER_FAILURE, describe):
-            pass
+    await _keep_listed(record, actor, record.catalog, ListTools, failed, interval=interval)
 
 
-async def refresh(
+async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: Exception | None) -> None:
+    """List the resources whenever they are stale, until the connection ends.
+
+    Args:
+        record: the record of the server.
+        actor: the server actor.
+        failure: why the connect could not list them; None if it has. Then this begins with the delay after a failure.
+    """
+    failed = "its resources could not be listed", "the last list is kept"
+    await _keep_listed(record, actor, record.resources, KeepResources, failed, failure=failure)
+
+
+async def _keep_listed(
     record: ServerRecord,
     actor: ActorRef,
     kept: Kept,
     request: Callable[[], Request[Any]],
-    pace: Pace,
+    failed: tuple[str, str],
+    *,
     interval: float = math.inf,
+    failure: Exception | None = None,
 ) -> None:
-    """Wait until a list is stale, and have the server list it once.
+    """List again whenever a list is stale, until the connection ends.
 
     Args:
         record: the record of the server.
         actor: the server actor.
         kept: the list.
         request: makes the request whose answer replaces the list.
-        pace: the delay between a notification and the request.
+        failed: for the log message about a failure: what has failed, and which list stays.
         interval: seconds after which the list counts as stale without a notification.
+        failure: counts as that of the first attempt.
     """
-    freshness = kept.freshness
-    with trio.move_on_after(interval) as silence:
-        await freshness.wait_stale()
-    if silence.cancelled_caught:
-        freshness.mark_stale(trio.current_time())
-        await _list_again(record, actor, request())
-        return
-    await trio.sleep(pace.delay(trio.current_time()))
-    if freshness.is_stale:  # else a caller has listed it meanwhile
-        asked, known = trio.current_time(), kept.answers
-        await _list_again(record, actor, request())
-        news = kept.answers != known
-        pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=news)
+    freshness, pace, failures = kept.freshness, Pace(), [] if failure is None else [failure]
+
+    def describe(error: Exception, delay: float) -> str:
+        what, stays = failed
+        again = f"{stays}, and the request is repeated in {delay:.3g} s"
+        return f"server {record.config.name!r}: {what}: {problem_of(error)}; {again}"
+
+    async def attempt() -> None:
+        if failures:
+            raise failures.pop()
+        with trio.move_on_after(interval) as silence:
+            await freshness.wait_stale()
+        if silence.cancelled_caught:
+            freshness.mark_stale(trio.current_time())
+            await _list_again(record, actor, request())
+            return
+        await trio.sleep(pace.delay(trio.current_time()))
+        if freshness.is_stale:  # else a caller has listed it meanwhile
+            asked, known = trio.current_time(), kept.answers
+            await _list_again(record, actor, request())
+            news = kept.answers != known
+            pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=news)
+
+    async with freshness.turn:
+        while await keep_trying(attempt, AFTER_FAILURE, describe):
+            pass
 
 
 async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
@@ -250,36 +236,36 @@ async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[An
     raise TimeoutError(f"{request.operation} timed out after {bound:g} s (connect_timeout)")
 
 
-# --- List kept resources again when they have changed -----------------------------------------------------------------
+# --- Report that a connection is unused or old ------------------------------------------------------------------------
 
-# One task per connection, like the one for the tools, whose delays it shares (``_tools``). The connect has listed them
-# already; if that failed, this task begins with its failure.
+# One task per connection, if the server has an ``idle_timeout`` or a ``max_lifetime``. The group carries out what
+# follows (``group/_lifecycle.py``), and checks the reason once more when it is the turn of that change.
+#
+# Both limits have jitter, so that servers that were started together are not all stopped, or started anew, together: a
+# server is idle for up to a tenth longer, and lives up to a tenth shorter.
 
 
-async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: Exception | None) -> None:
-    """List the resources whenever they are stale, until the connection ends.
+JITTER: Final = 0.1
 
-    Args:
-        record: the record of the server.
-        actor: the server actor.
-        failure: why the connect could not list them; None if it has.
-    """
-    pace, failures = Pace(), [] if failure is None else [failure]
 
-    def describe(error: Exception, delay: float) -> str:
-        return (
-            f"server {record.config.name!r}: its resources could not be listed: {problem_of(error)}; the last list is "
-            f"kept, and the request is repeated in {delay:.3g} s"
-        )
-
-    async def attempt() -> None:
-        if failures:
-            raise failures.pop()
-        await refresh(record, actor, record.resources, KeepResources, pace)
-
-    async with record.resources.freshness.turn:
-        while await keep_trying(attempt, AFTER_FAILURE, describe):
-            pass
+async def report_lifetime(record: ServerRecord) -> None:
+    """Call ``record.retire`` when the connection has been unused for too long, and when it is too old."""
+    idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
+    lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
+    requests, subscriptions = record.calls.deadlines, record.subscriptions
+    last_use = trio.current_time()
+    old_at = last_use + lifetime
+    requests.note_quiet = True
+    while True:
+        now = trio.current_time()
+        last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
+        if now >= old_at:
+            record.retire("old")
+            old_at = now + JITTER * lifetime  # if it is kept, because another replica is down
+        elif now >= last_use + idle:
+            record.retire("idle")
+            last_use = now  # if it is in use after all
+        await trio.sleep_until(min(old_at, last_use + idle))
 
 
 # --- Let a person sign in to a server ---------------------------------------------------------------------------------

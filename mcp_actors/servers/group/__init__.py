@@ -1,6 +1,8 @@
 """Many servers as one: open them, supervise them, and view them together.
 
-A single server does not know that it belongs to a group: only the face of `servers` imports this room.
+Only the face of `servers` uses this room, because a single server does not know that it belongs to a group. It may
+touch everything below except requests: it starts and stops the actors of servers, sends the lifecycle actor its
+changes, and writes what is wanted of a server. It alone writes the roster and the files of the catalogue store.
 """
 
 from __future__ import annotations

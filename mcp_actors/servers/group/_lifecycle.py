@@ -1,16 +1,19 @@
 """Carry out changes of the set of servers, and run their loops.
 
+`ServerGroup` and the refs send the messages; only this actor writes the roster once the group is open. It may touch the
+supervisors, the records and the memory, and knows no connection and no request.
+
 Theory of operation
 -------------------
 An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
 cancelled half-way.
 
-*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
+*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (`_loop`).
 *Changes of the set* (add, remove, reload) take turns (`_set`). A turn does not include the time in which a server
 finishes its requests before it leaves, or takes over a configuration; it does include the connect of a required server
 that `add` adds. A server that is added under the name of one that leaves waits for the end of that one. Whole reloads
 take turns, too (`_reloads`). None of them waits for the connect of an optional server: its caller does
-(``ref.wait_started``).
+(`wait_started`).
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
-    from .._sources import Difference, Given
+    from .._sources import Given
     from .._watch import StatusBoard
     from ..record import ServerRecord
     from ._memory import CatalogMemory
@@ -254,7 +257,6 @@ class LifecycleActor(Actor):
         return self._roster.member(config.name)
 
     async def _remove(self, name: str) -> None:
-        """Stop a server and forget it."""
         async with self._free(name):
             member = self._roster.member(name)
             added = name in self._roster.added
@@ -315,7 +317,14 @@ class LifecycleActor(Actor):
             self._roster.note_given(given)
         for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
-        return Reloaded(_summary(difference, given), tuple(wishes))
+        summary = ReloadSummary(
+            added=tuple(config.name for config in difference.added),
+            removed=difference.removed,
+            changed=tuple(config.name for config in difference.changed),
+            unchanged=difference.unchanged,
+            failed=dict(given.failed),
+        )
+        return Reloaded(summary, tuple(wishes))
 
     async def _add_given(self, config: ServerConfig, wishes: list[Wish]) -> None:
         """Add a server of the sources, unless `ServerGroup.add` was faster."""
@@ -336,7 +345,6 @@ class LifecycleActor(Actor):
     # --- changes of servers -----------------------------------------------------------------------------------------
 
     def _configure(self, member: Member, config: ServerConfig) -> Wish:
-        """Make a server take over another configuration."""
         life = member.record.life
         before = life.wanted
         mine = life.want(configured(before, config))
@@ -344,7 +352,6 @@ class LifecycleActor(Actor):
         return Wish(member.entry, mine, before)
 
     def _leave(self, member: Member) -> None:
-        """Make a server leave the group."""
         life = member.record.life
         life.want(left(life.wanted, "removal"))
         tell(self.ref, Look(member.entry))
@@ -372,13 +379,3 @@ def _wish_of(member: Member) -> Wish:
     """Return what is wanted of a server that has just been added."""
     wanted = member.record.life.wanted
     return Wish(member.entry, wanted, wanted)
-
-
-def _summary(difference: Difference, given: Given) -> ReloadSummary:
-    return ReloadSummary(
-        added=tuple(config.name for config in difference.added),
-        removed=difference.removed,
-        changed=tuple(config.name for config in difference.changed),
-        unchanged=difference.unchanged,
-        failed=dict(given.failed),
-    )

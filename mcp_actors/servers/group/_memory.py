@@ -1,5 +1,9 @@
 """Remember the servers' tools from one run to the next.
 
+It reads and writes the files of the ``catalog_store``. Of a server it writes the remembered tools and era before the
+first connect, and reads its listings after that. It observes the group, and knows nothing of connections and requests.
+Without it the group continues.
+
 Ownership: the task that opens the group reads all files before any server connects, so that the first listing of each
 server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
 them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
@@ -197,7 +201,7 @@ class CatalogMemory:
         for limit, batch in _batches(order, until):
             read: list[tuple[str, _Remembered | OSError | None]] = []
             with trio.move_on_at(limit):
-                wanted = [(each, files[each], self._judges(each)) for each in batch]
+                wanted = [(each, files[each], self._records[each].config.on_tool_change != "allow") for each in batch]
                 await self._in_thread(partial(_load_all, self._store, self._naming, wanted, read))
             for server, known in tuple(read):  # which an abandoned thread may go on writing
                 if isinstance(known, OSError):
@@ -224,9 +228,6 @@ class CatalogMemory:
         else:
             catalog.restore(known.listed, known.accepted)
             self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
-
-    def _judges(self, server: str) -> bool:
-        return self._records[server].config.on_tool_change != "allow"
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
@@ -363,7 +364,6 @@ def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tup
 
 
 def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
-    """Return the servers in the order of their files' sizes, the smallest first."""
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 

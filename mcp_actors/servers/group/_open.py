@@ -1,5 +1,9 @@
 """Open a group of servers around a block of code.
 
+It builds what a group consists of (roster, sources, memory, supervision tree), checks the options of `open_servers`,
+and takes all of it down at the end of the block. Its observers update the records by the events of actors, and log
+outages. It sends no request, and carries out no change. Programs, the bridge and the command line begin here.
+
 How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed; for an
 optional server, at most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with
 remembered tools; required servers and servers without remembered tools are awaited as before. Servers that are no
@@ -37,9 +41,9 @@ from ...kernel import ChildSpec, EventHub, open_supervisor
 from .._sources import Configured, Sources, anchored
 from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
-from ._group import ServerGroup, translate
+from ._group import ServerGroup, has_ended_group, translate
 from ._lifecycle import LifecycleActor, Reload
-from ._loop import DRAIN_TIMEOUT, Departure, check_drain
+from ._loop import DRAIN_TIMEOUT, Departure
 from ._memory import CatalogMemory
 from ._tree import GROUP, LIFECYCLE, MAX_SERVERS, MAX_STARTING, WATCH, GroupLimits, Roster, group_specs, status_spec
 
@@ -52,189 +56,7 @@ if TYPE_CHECKING:
     from ..record import ServerRecord
 
 
-# --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------
-
-# Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a
-# parking are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may
-# flap, so each reason is a warning once per outage, up to `MOST_REASONS` of them; all else is at level DEBUG. An outage
-# is over when the server has served for its ``reset_after``; a shorter recovery is part of the outage. Each replica of
-# a server has outages of its own.
-
-
 logger = Log("mcp_actors.servers")
-
-MOST_REASONS: Final = 10
-"""Maximum of different warnings per outage. A server may print the time of day in each of its errors."""
-
-LASTING: Final = 60.0
-"""Seconds of serving that end an outage if the server's policy has no ``reset_after``."""
-
-_TROUBLE: Final = FAILED | {"degraded"}
-
-
-@define(eq=False)
-class _Outage:
-    """The log of one outage.
-
-    Attributes:
-        down_at: the wall-clock time at which the server last failed after it was ready.
-        well_since: the time on Trio's clock at which it was ready again; None while it is not.
-        logged: the reasons that were logged as warnings.
-        recovery: the level for its recovery: INFO if there was a warning since it was last ready.
-    """
-
-    down_at: datetime
-    well_since: float | None = None
-    logged: set[str] = field(factory=set)
-    recovery: int = logging.DEBUG
-
-
-@frozen(eq=False)
-class OutageLog:
-    """Observes a group and logs its outages. Does not observe requests.
-
-    Args:
-        roster: the servers.
-    """
-
-    roster: Roster
-    _outages: WeakKeyDictionary[ServerRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
-
-    wants_requests: ClassVar[bool] = False
-
-    def __call__(self, event: Event) -> None:
-        """Log a change of state that begins, continues or ends an outage."""
-        if not isinstance(event, StateChanged | ReplicaChanged):
-            return
-        record = self.roster.records[event.server]
-        if isinstance(event, ReplicaChanged):
-            record = record.replica(event.replica)
-        if event.new in _TROUBLE:
-            self._trouble(event, record)
-        elif event.new == "ready":
-            self._well(event, record)
-        elif event.new == "stopped":
-            self._outages.pop(record, None)
-
-    def _trouble(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
-        outage = self._current(event, record)
-        why = _why(event, record)
-        level, text = logging.DEBUG, _text(event, record, why)
-        reason = f"{event.new}: {why}"
-        if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not _is_raised(event, record):
-            outage.logged.add(reason)
-            outage.recovery, level = logging.INFO, logging.WARNING
-            if len(outage.logged) == MOST_REASONS:
-                text += " (until it has recovered, further failures are logged at level DEBUG)"
-        _log(level, event, text)
-
-    def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> _Outage:
-        """Return the outage that a failure belongs to; begin one if there is none."""
-        outage = self._outages.get(record)
-        lasting = record.config.restart.reset_after or LASTING
-        if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
-            outage = self._outages[record] = _Outage(event.at)
-        elif outage.well_since is not None:
-            outage.down_at, outage.well_since = event.at, None
-        return outage
-
-    def _well(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
-        outage = self._outages.get(record)
-        if outage is None:
-            _log(logging.INFO, event, event.reason)
-            return
-        away = (event.at - outage.down_at).total_seconds()
-        _log(outage.recovery, event, f"{event.reason}; recovered after {away:.0f} s")
-        outage.well_since, outage.recovery = event.time, logging.DEBUG
-
-
-def _text(event: StateChanged | ReplicaChanged, record: ServerRecord, why: str) -> str:
-    if event.new == "backoff":
-        return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
-    if event.new != "failed":  # with needs_auth, the reason has the remedy
-        return f"{event.new}: {why}"
-    if record.life.retry_at is None:
-        return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
-    # A server that connects each time and soon fails again has never failed twice in a row.
-    failures = f" after {record.life.failures} failures in a row" if record.life.failures > 1 else ""
-    seconds = (record.life.retry_at - event.at).total_seconds()
-    return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
-
-
-def _why(event: StateChanged | ReplicaChanged, record: ServerRecord) -> str:
-    """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
-    if record.life.error is None or event.new not in PARKED | {"backoff"}:
-        return event.reason
-    return problem_of(record.life.error)
-
-
-def _is_raised(event: StateChanged | ReplicaChanged, record: ServerRecord) -> bool:
-    """Return True if the group raises the error, so that it need not be logged."""
-    return event.new in PARKED and record.config.on_failure == "raise"
-
-
-def _log(level: int, event: StateChanged | ReplicaChanged, text: str) -> None:
-    if isinstance(event, ReplicaChanged):
-        text = f"replica {event.replica!r}: {text}"
-    logger.log(level, "server %r: %s", event.server, text, extra={"mcp_server": event.server})
-
-
-# --- Make the log records of this package safe to show ----------------------------------------------------------------
-
-# Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
-# logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller.
-
-
-LONGEST: Final = 256 * 1024
-"""Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
-
-_FORMATTER: Final = logging.Formatter()
-
-
-class _PlainText(logging.Filter):
-    """Replaces the message and the traceback of a record by plain ones, where they are not plain."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through."""
-        message = record.getMessage()
-        plain = indented(message if _is_plain(message) else _plain(message))
-        if plain != message:
-            record.msg, record.args = plain, None
-        if record.exc_info:
-            traceback = record.exc_text or _FORMATTER.formatException(record.exc_info)
-            for words in _words_in(record.exc_info[1]):
-                traceback = traceback.replace(words, indented(plain_text(words, limit=LONGEST, lines=True)))
-            record.exc_text = traceback if _is_plain(traceback) else _plain(traceback)
-        return True
-
-
-def _words_in(error: BaseException | None) -> Iterator[str]:
-    """Yield what an exception, and each behind it, says in more than one line."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for words in (str(error), *getattr(error, "__notes__", ())):
-            if len(words.splitlines()) > 1:
-                yield words
-        error = error.__cause__ or error.__context__
-
-
-def _is_plain(text: str) -> bool:
-    # Some of what has no width counts as printable, but none of it is ASCII.
-    return text.replace("\n", "").isprintable() and (text.isascii() or _plain(text) == text)
-
-
-def _plain(text: str) -> str:
-    return plain_text(text, limit=LONGEST, lines=True)
-
-
-_FILTER: Final = _PlainText()
-
-
-def keep_logs_plain() -> None:
-    """Add the filter to the loggers. It stays; adding it again changes nothing."""
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(_FILTER)
 
 
 @opens_block
@@ -330,8 +152,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     _check_kind("callbacks", callbacks, Callbacks)
     _check_kind("client_info", client_info, Implementation)
     store = _store(catalog_store)
-    check_gate(start_gate, remembers=store is not None)
-    drain_timeout = check_drain(drain_timeout)
+    _check_gate(start_gate, remembers=store is not None)
+    drain_timeout = _seconds("drain_timeout", drain_timeout, "drain_timeout=10")
     stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
@@ -526,7 +348,33 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         raise ConfigError(problem, source="open_servers", path=name)
 
 
-# --- how long opening waits ---
+def _check_gate(seconds: object, *, remembers: bool) -> None:
+    """Validate a start gate.
+
+    Raises:
+        ConfigError: it is not a number of seconds, or there is no catalogue store.
+    """
+    if seconds is None:
+        return
+    _seconds("start_gate", seconds, "start_gate=0.25, or None to wait for every server")
+    if not remembers:
+        problem = "has no effect without a catalog_store, because every server without remembered tools is awaited"
+        raise bad_option("start_gate", seconds, f"{problem}; add catalog_store=True, or remove start_gate")
+
+
+def _seconds(option: str, value: object, example: str) -> float:
+    """Return the value of an option in seconds.
+
+    Raises:
+        ConfigError: it is not a number of seconds.
+    """
+    if is_number(value) and 0 <= value < math.inf:
+        return value
+    raise bad_option(option, value, f"is not a number of seconds; pass 0 or more, like {example}")
+
+
+# --- How long opening waits -------------------------------------------------------------------------------------------
+
 
 FIRST_CONNECT: Final = ("pending", "connecting")
 """The states of a server whose first connect is undecided."""
@@ -562,7 +410,7 @@ class StartGate:
         for record in self._awaited:
             while _undecided(record) and not record.catalog.deferred:
                 await record.life.wait_change()
-        if any(record.life.state in PARKED and record.config.on_failure == "raise" for record in self._awaited):
+        if any(map(has_ended_group, self._awaited)):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
 
@@ -575,17 +423,180 @@ def _undecided(record: ServerRecord) -> bool:
     return record.life.state in FIRST_CONNECT and record.life.last_error is None and record.life.overdue is None
 
 
-def check_gate(seconds: object, *, remembers: bool) -> None:
-    """Validate a start gate.
+# --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------
 
-    Raises:
-        ConfigError: it is not a number of seconds, or there is no catalogue store.
+# Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a
+# parking are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may
+# flap, so each reason is a warning once per outage, up to `MOST_REASONS` of them; all else is at level DEBUG. An outage
+# is over when the server has served for its ``reset_after``; a shorter recovery is part of the outage. Each replica of
+# a server has outages of its own.
+
+
+MOST_REASONS: Final = 10
+"""Maximum of different warnings per outage. A server may print the time of day in each of its errors."""
+
+LASTING: Final = 60.0
+"""Seconds of serving that end an outage if the server's policy has no ``reset_after``."""
+
+_TROUBLE: Final = FAILED | {"degraded"}
+
+
+@define(eq=False)
+class _Outage:
+    """The log of one outage.
+
+    Attributes:
+        down_at: the wall-clock time at which the server last failed after it was ready.
+        well_since: the time on Trio's clock at which it was ready again; None while it is not.
+        logged: the reasons that were logged as warnings.
+        recovery: the level for its recovery: INFO if there was a warning since it was last ready.
     """
-    if seconds is None:
-        return
-    if not is_number(seconds) or not 0 <= seconds < math.inf:
-        problem = "is not a number of seconds; pass 0 or more, like start_gate=0.25, or None to wait for every server"
-        raise bad_option("start_gate", seconds, problem)
-    if not remembers:
-        problem = "has no effect without a catalog_store, because every server without remembered tools is awaited"
-        raise bad_option("start_gate", seconds, f"{problem}; add catalog_store=True, or remove start_gate")
+
+    down_at: datetime
+    well_since: float | None = None
+    logged: set[str] = field(factory=set)
+    recovery: int = logging.DEBUG
+
+
+@frozen(eq=False)
+class OutageLog:
+    """Observes a group and logs its outages. Does not observe requests.
+
+    Args:
+        roster: the servers.
+    """
+
+    roster: Roster
+    _outages: WeakKeyDictionary[ServerRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
+
+    wants_requests: ClassVar[bool] = False
+
+    def __call__(self, event: Event) -> None:
+        """Log a change of state that begins, continues or ends an outage."""
+        if not isinstance(event, StateChanged | ReplicaChanged):
+            return
+        record = self.roster.records[event.server]
+        if isinstance(event, ReplicaChanged):
+            record = record.replica(event.replica)
+        if event.new in _TROUBLE:
+            self._trouble(event, record)
+        elif event.new == "ready":
+            self._well(event, record)
+        elif event.new == "stopped":
+            self._outages.pop(record, None)
+
+    def _trouble(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
+        outage = self._current(event, record)
+        why = _why(event, record)
+        level, text = logging.DEBUG, _text(event, record, why)
+        reason = f"{event.new}: {why}"
+        raised = event.new in PARKED and record.config.on_failure == "raise"  # by the group, so it need not be logged
+        if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not raised:
+            outage.logged.add(reason)
+            outage.recovery, level = logging.INFO, logging.WARNING
+            if len(outage.logged) == MOST_REASONS:
+                text += " (until it has recovered, further failures are logged at level DEBUG)"
+        _log(level, event, text)
+
+    def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> _Outage:
+        """Return the outage that a failure belongs to; begin one if there is none."""
+        outage = self._outages.get(record)
+        lasting = record.config.restart.reset_after or LASTING
+        if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
+            outage = self._outages[record] = _Outage(event.at)
+        elif outage.well_since is not None:
+            outage.down_at, outage.well_since = event.at, None
+        return outage
+
+    def _well(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
+        outage = self._outages.get(record)
+        if outage is None:
+            _log(logging.INFO, event, event.reason)
+            return
+        away = (event.at - outage.down_at).total_seconds()
+        _log(outage.recovery, event, f"{event.reason}; recovered after {away:.0f} s")
+        outage.well_since, outage.recovery = event.time, logging.DEBUG
+
+
+def _text(event: StateChanged | ReplicaChanged, record: ServerRecord, why: str) -> str:
+    if event.new == "backoff":
+        return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
+    if event.new != "failed":  # with needs_auth, the reason has the remedy
+        return f"{event.new}: {why}"
+    if record.life.retry_at is None:
+        return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
+    # A server that connects each time and soon fails again has never failed twice in a row.
+    failures = f" after {record.life.failures} failures in a row" if record.life.failures > 1 else ""
+    seconds = (record.life.retry_at - event.at).total_seconds()
+    return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
+
+
+def _why(event: StateChanged | ReplicaChanged, record: ServerRecord) -> str:
+    """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
+    if record.life.error is None or event.new not in PARKED | {"backoff"}:
+        return event.reason
+    return problem_of(record.life.error)
+
+
+def _log(level: int, event: StateChanged | ReplicaChanged, text: str) -> None:
+    if isinstance(event, ReplicaChanged):
+        text = f"replica {event.replica!r}: {text}"
+    logger.log(level, "server %r: %s", event.server, text, extra={"mcp_server": event.server})
+
+
+# --- Make the log records of this package safe to show ----------------------------------------------------------------
+
+# Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
+# logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller.
+
+
+LONGEST: Final = 256 * 1024
+"""Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
+
+_FORMATTER: Final = logging.Formatter()
+
+
+class _PlainText(logging.Filter):
+    """Replaces the message and the traceback of a record by plain ones, where they are not plain."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Let every record through."""
+        message = record.getMessage()
+        plain = indented(message if _is_plain(message) else _plain(message))
+        if plain != message:
+            record.msg, record.args = plain, None
+        if record.exc_info:
+            traceback = record.exc_text or _FORMATTER.formatException(record.exc_info)
+            for words in _words_in(record.exc_info[1]):
+                traceback = traceback.replace(words, indented(plain_text(words, limit=LONGEST, lines=True)))
+            record.exc_text = traceback if _is_plain(traceback) else _plain(traceback)
+        return True
+
+
+def _words_in(error: BaseException | None) -> Iterator[str]:
+    """Yield what an exception, and each behind it, says in more than one line."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for words in (str(error), *getattr(error, "__notes__", ())):
+            if len(words.splitlines()) > 1:
+                yield words
+        error = error.__cause__ or error.__context__
+
+
+def _is_plain(text: str) -> bool:
+    # Some of what has no width counts as printable, but none of it is ASCII.
+    return text.replace("\n", "").isprintable() and (text.isascii() or _plain(text) == text)
+
+
+def _plain(text: str) -> str:
+    return plain_text(text, limit=LONGEST, lines=True)
+
+
+_FILTER: Final = _PlainText()
+
+
+def keep_logs_plain() -> None:
+    """Add the filter to the loggers. It stays; adding it again changes nothing."""
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_FILTER)

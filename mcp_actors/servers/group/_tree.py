@@ -1,4 +1,8 @@
-"""The supervision tree of a group, and how its servers start.
+"""The supervision tree of a group, its roster, and its limits.
+
+The specs say which actors a group has; they start nothing. The `Roster` is the list of servers, which `open_servers`
+fills and the lifecycle actor changes; all other code of the group reads it. It knows the record, the ref and the actor
+of a server, and nothing of requests.
 
 ::
 
@@ -99,7 +103,10 @@ def group_specs(
     servers = [server_spec(record, closing) for record in records]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, timer))
     changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
-    return [deadlines, *_memory_specs(memory), *servers, changes, *others]
+    writers = []
+    if memory is not None:  # temporary: if it crashes, the group continues without it
+        writers = [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
+    return [deadlines, *writers, *servers, changes, *others]
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
@@ -117,13 +124,6 @@ async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))
-
-
-def _memory_specs(memory: CatalogMemory | None) -> list[ChildSpec]:
-    if memory is None:
-        return []
-    # temporary: if it crashes, the group continues without it.
-    return [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]
 
 
 def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | DormantSupervisor:
@@ -349,7 +349,6 @@ class Roster:
         self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType(dict(given.homes))
 
     def _options(self, config: ServerConfig) -> Options:
-        """Return the options of a server that may come from its group."""
         return {
             "required": config.connect == "eager" and (self.strict or config.required),
             "callbacks": effective_callbacks(config.callbacks, self._callbacks),

@@ -1,7 +1,8 @@
 """The part of one server that outlives its connections.
 
-Everything above comes in, to read it and to write the parts that are its to write. It may touch `tools`, `policy`,
-`transports` and `basics`, and never a connection or a request.
+All rooms above use it, to read it and to write the parts that are theirs to write (see `ServerRecord`). It may touch
+the files below it (rules, deadlines, catalogue), the transports and the kernel's events, and never a connection or a
+request. It starts no task, and sends nothing.
 """
 
 from __future__ import annotations

@@ -1,14 +1,17 @@
 """The health of one server, kept across its connections.
 
+Health checks write here, and requests that end. It reads the deadlines of the requests and what the link has heard. It
+sends nothing and ends nothing: the checks and the connection do (`keep_checking`).
+
 Theory of operation
 -------------------
 Each connection has one task (`keep_checking`) in the tree of the actor's owner, so it ends with the connection; the
-results outlive it here. Checks go through the mailbox on the control lane: they overtake a
-full queue and take no slot of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that
-timed out without a byte from the server counts as a failure and triggers a check at once. While all is well this costs
-a call one comparison, when it was answered.
+results outlive it here. Checks go through the mailbox on the control lane: they overtake a full queue and take no slot
+of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that timed out without a byte
+from the server counts as a failure and triggers a check at once. While all is well this costs a call one comparison,
+when it was answered.
 
-The ladder (`_health`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
+The ladder (`Ladder`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
 process is stopped. Otherwise the server may be busy, so two conditions must hold: no byte has come for
 ``HealthPolicy.silence``, and no request is within its deadline that was sent before the server fell silent. Later
 requests do not count: they cannot be the reason for the silence.

@@ -1,4 +1,9 @@
-"""The state of one server, and the reasons for it."""
+"""The state of one server, and the reasons for it.
+
+`ServerLife` follows the events of the server's actor, and holds what is wanted of the server. Its fields say who writes
+them. Tasks of the connection, the requests and the group wait for its changes. It reads the catalogue and the health of
+the server, emits events, and starts nothing.
+"""
 
 from __future__ import annotations
 
@@ -257,7 +262,6 @@ class ServerLife:
         return changed
 
     def _serving_state(self) -> ServerState:
-        """Return the state of the server while it is connected."""
         if self._health.condition == "healthy":
             return "ready" if self._catalog.failure is None else "degraded"
         return self._health.condition
@@ -365,7 +369,9 @@ class ServerLife:
 
     def gone(self) -> ServerUnavailable:
         """Return the error for the use of a server that is no longer in an open group."""
-        name, why = self._config.name, _reason_of_absence(removed=self.leaving == "removal")
+        name, why = self._config.name, "is stopped because its open_servers() block has exited; open it again"
+        if self.leaving == "removal":
+            why = "was removed from its group; to use it again, await servers.add(...)"
         return ServerUnavailable(f"server {name!r} {why}", server=name, state=self.state, last_error=self.error)
 
     def _wake(self) -> None:
@@ -403,7 +409,7 @@ class ServerLife:
         )
 
 
-# --- the reasons for states ---
+# --- The reasons for states -------------------------------------------------------------------------------------------
 
 
 def _reason_of(
@@ -464,10 +470,3 @@ def _asked(wanted: Wanted, config: ServerConfig) -> str:
 def _tools(catalog: ServerCatalog, error: Exception | None) -> str:
     number = "1 tool" if len(catalog.tools) == 1 else f"{len(catalog.tools)} tools"
     return number if error is None else f"{number}, as it does not list them: {problem_of(error)}"
-
-
-def _reason_of_absence(*, removed: bool) -> str:
-    """Describe why a server is in no open group, and the remedy."""
-    if removed:
-        return "was removed from its group; to use it again, await servers.add(...)"
-    return "is stopped because its open_servers() block has exited; open it again"

@@ -1,5 +1,9 @@
 """The part of one server that outlives its connections.
 
+It puts the parts of this room together, and passes events and reports from one to the other. It sends no request, and
+starts no task and no actor. The group makes it; connections, requests, refs and the group read it, and write the parts
+that `ServerRecord` says.
+
 Theory of operation
 -------------------
 Each part has one writer, and code of a connection writes the parts of the record that its actor was given. Without
@@ -68,153 +72,7 @@ if TYPE_CHECKING:
     from ._wanted import Seen
 
 
-# --- Report changes of a server's tools as events and log records -----------------------------------------------------
-
-
 logger = Log("mcp_actors.servers")
-
-
-@define
-class CatalogReporter(Reporter):
-    """Reports changes of the catalogue of one server.
-
-    Attributes:
-        config: the configuration of the server. Replaced when that changes.
-        emit: emits an event about the server.
-        recover: called when the server lists its tools again.
-        mask: masks the credentials of the current connection.
-    """
-
-    config: ServerConfig
-    emit: Callable[..., None]
-    recover: Callable[[], None]
-    mask: Callable[[str], str]
-
-    def changed(self, difference: Difference) -> None:
-        """Report that the shown tools have changed."""
-        self.emit(ToolsChanged, **difference._asdict())
-
-    def differs(self, verdict: PinVerdict) -> None:
-        """Report that the listed tools differ from the accepted ones."""
-        config, blocked = self.config, bool(verdict.hidden)
-        place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
-        logger.warning(
-            "server %r: tools differ from the accepted ones; %s%s%s",
-            config.name,
-            self.mask(verdict.summary()),
-            place,
-            "; new and changed tools are hidden until they are approved" if blocked else "",
-        )
-        self.emit(
-            ToolsDiffer,
-            added=verdict.added,
-            changed=verdict.changed,
-            removed=verdict.removed,
-            identity_changed=verdict.identity_changed,
-            blocked=blocked,
-        )
-
-    def misnamed(self, names: str) -> None:
-        """Report names in the filter that no tool has."""
-        logger.warning(
-            "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
-            "ServerConfig.tools",
-            self.config.name,
-            self.mask(names),
-        )
-
-    def listed_again(self) -> None:
-        """Report that the server lists its tools again."""
-        self.recover()
-
-    def invalid(self, problem: str) -> None:
-        """Report that an item is left out because it is not valid."""
-        logger.warning("server %r: %s", self.config.name, self.mask(problem))
-
-    def over_limit(self, error: LimitExceeded) -> None:
-        """Report that a limit was exceeded."""
-        error.args = (self.mask(str(error)),)  # it quotes names of the server
-        logger.warning("%s", error)
-        self.emit(LimitReached, error=error)
-
-
-# --- The resources, templates and prompts that a server listed last ---------------------------------------------------
-
-
-class KeptResources:
-    """The resources and prompts of one server, with ``ServerConfig.keep_resources``; without it they stay empty.
-
-    They outlive connections. Two places write them, one after the other: a new connection, and the task that lists them
-    again (``connection._upkeep``).
-
-    Attributes:
-        resources: the listed resources.
-        templates: the listed templates.
-        prompts: the listed prompts.
-        answers: the number of answers that differed from the answer before.
-        freshness: whether the last answer is outdated.
-        kept: whether they are listed. Changed by `keep`.
-
-    Args:
-        kept: see above.
-        on_change: called at each change of the resources or templates.
-        on_prompts: called at each change of the prompts.
-    """
-
-    def __init__(self, kept: bool, on_change: Callable[[], None], on_prompts: Callable[[], None]) -> None:
-        self.kept: bool = kept
-        self.resources: tuple[Resource, ...] = ()
-        self.templates: tuple[ResourceTemplate, ...] = ()
-        self.prompts: tuple[Prompt, ...] = ()
-        self.answers: int = 0
-        self.freshness: Freshness = Freshness()
-        self._on_change = on_change
-        self._on_prompts = on_prompts
-
-    def begin(self) -> Ticket:
-        """Register that the server is about to be asked for its resources."""
-        return self.freshness.begin()
-
-    def show(
-        self,
-        ticket: Ticket,
-        resources: tuple[Resource, ...],
-        templates: tuple[ResourceTemplate, ...],
-        prompts: tuple[Prompt, ...],
-    ) -> None:
-        """Show the answer to a request."""
-        self.freshness.show(ticket, trio.current_time())
-        changed, prompts_changed = (resources, templates) != (self.resources, self.templates), prompts != self.prompts
-        self.resources, self.templates, self.prompts = resources, templates, prompts
-        if changed or prompts_changed:
-            self.answers += 1
-        if changed:
-            self._on_change()
-        if prompts_changed:
-            self._on_prompts()
-
-    def keep(self, kept: bool) -> None:
-        """Follow a changed configuration."""
-        self.kept = kept
-        if not kept:
-            self.show(self.begin(), (), (), ())
-
-    def mark_stale(self) -> None:
-        """Have all listed again, because the server has announced a change of resources, or may have.
-
-        Without a list the event for a change is emitted now, and not only if the list differs.
-        """
-        self._changed(self._on_change)
-
-    def mark_prompts_stale(self) -> None:
-        """Have all listed again, because the server has announced a change of prompts, or may have."""
-        self._changed(self._on_prompts)
-
-    def _changed(self, emit: Callable[[], None]) -> None:
-        if self.kept:
-            self.freshness.mark_stale(trio.current_time())
-        else:
-            emit()
 
 
 REPLICA: Final = ":"
@@ -337,7 +195,7 @@ class ServerRecord:
         self.strict: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
-        self.on_retire: Callable[[Retirement, ServerRecord], object] = _nobody
+        self.on_retire: Callable[[Retirement, ServerRecord], object] = lambda *_: None
         self.server: ServerRecord = self
         self.name: str = config.name
         self.capacity: Capacity = capacity or Capacity()
@@ -601,10 +459,152 @@ def server_of(actor: str) -> str:
     return server if number.isdecimal() else actor
 
 
-def _nobody(why: Retirement, record: ServerRecord) -> None:
-    """Leave the connection as it is."""
-
-
 def _level_of(callbacks: EffectiveCallbacks) -> LoggingLevel | None:
     """Return the log level to request from the first connection on; None if there is no callback."""
     return callbacks.log_level if callbacks.logging is not None else None
+
+
+# --- Report changes of a server's tools as events and log records -----------------------------------------------------
+
+
+@define
+class CatalogReporter(Reporter):
+    """Reports changes of the catalogue of one server.
+
+    Attributes:
+        config: the configuration of the server. Replaced when that changes.
+        emit: emits an event about the server.
+        recover: called when the server lists its tools again.
+        mask: masks the credentials of the current connection.
+    """
+
+    config: ServerConfig
+    emit: Callable[..., None]
+    recover: Callable[[], None]
+    mask: Callable[[str], str]
+
+    def changed(self, difference: Difference) -> None:
+        """Report that the shown tools have changed."""
+        self.emit(ToolsChanged, **difference._asdict())
+
+    def differs(self, verdict: PinVerdict) -> None:
+        """Report that the listed tools differ from the accepted ones."""
+        config, blocked = self.config, bool(verdict.hidden)
+        place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
+        logger.warning(
+            "server %r: tools differ from the accepted ones; %s%s%s",
+            config.name,
+            self.mask(verdict.summary()),
+            place,
+            "; new and changed tools are hidden until they are approved" if blocked else "",
+        )
+        self.emit(
+            ToolsDiffer,
+            added=verdict.added,
+            changed=verdict.changed,
+            removed=verdict.removed,
+            identity_changed=verdict.identity_changed,
+            blocked=blocked,
+        )
+
+    def misnamed(self, names: str) -> None:
+        """Report names in the filter that no tool has."""
+        logger.warning(
+            "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
+            "ServerConfig.tools",
+            self.config.name,
+            self.mask(names),
+        )
+
+    def listed_again(self) -> None:
+        """Report that the server lists its tools again."""
+        self.recover()
+
+    def invalid(self, problem: str) -> None:
+        """Report that an item is left out because it is not valid."""
+        logger.warning("server %r: %s", self.config.name, self.mask(problem))
+
+    def over_limit(self, error: LimitExceeded) -> None:
+        """Report that a limit was exceeded."""
+        error.args = (self.mask(str(error)),)  # it quotes names of the server
+        logger.warning("%s", error)
+        self.emit(LimitReached, error=error)
+
+
+# --- The resources, templates and prompts that a server listed last ---------------------------------------------------
+
+
+class KeptResources:
+    """The resources and prompts of one server, with ``ServerConfig.keep_resources``; without it they stay empty.
+
+    They outlive connections. Two places write them, one after the other: a new connection, and the task that lists them
+    again (`keep_resources_listed`).
+
+    Attributes:
+        resources: the listed resources.
+        templates: the listed templates.
+        prompts: the listed prompts.
+        answers: the number of answers that differed from the answer before.
+        freshness: whether the last answer is outdated.
+        kept: whether they are listed. Changed by `keep`.
+
+    Args:
+        kept: see above.
+        on_change: called at each change of the resources or templates.
+        on_prompts: called at each change of the prompts.
+    """
+
+    def __init__(self, kept: bool, on_change: Callable[[], None], on_prompts: Callable[[], None]) -> None:
+        self.kept: bool = kept
+        self.resources: tuple[Resource, ...] = ()
+        self.templates: tuple[ResourceTemplate, ...] = ()
+        self.prompts: tuple[Prompt, ...] = ()
+        self.answers: int = 0
+        self.freshness: Freshness = Freshness()
+        self._on_change = on_change
+        self._on_prompts = on_prompts
+
+    def begin(self) -> Ticket:
+        """Register that the server is about to be asked for its resources."""
+        return self.freshness.begin()
+
+    def show(
+        self,
+        ticket: Ticket,
+        resources: tuple[Resource, ...],
+        templates: tuple[ResourceTemplate, ...],
+        prompts: tuple[Prompt, ...],
+    ) -> None:
+        """Show the answer to a request."""
+        self.freshness.show(ticket, trio.current_time())
+        changed, prompts_changed = (resources, templates) != (self.resources, self.templates), prompts != self.prompts
+        self.resources, self.templates, self.prompts = resources, templates, prompts
+        if changed or prompts_changed:
+            self.answers += 1
+        if changed:
+            self._on_change()
+        if prompts_changed:
+            self._on_prompts()
+
+    def keep(self, kept: bool) -> None:
+        """Follow a changed configuration."""
+        self.kept = kept
+        if not kept:
+            self.show(self.begin(), (), (), ())
+
+    def mark_stale(self) -> None:
+        """Have all listed again, because the server has announced a change of resources, or may have.
+
+        Without a list the event for a change is emitted now, and not only if the list differs.
+        """
+        self._changed(self._on_change)
+
+    def mark_prompts_stale(self) -> None:
+        """Have all listed again, because the server has announced a change of prompts, or may have."""
+        self._changed(self._on_prompts)
+
+    def _changed(self, emit: Callable[[], None]) -> None:
+        if self.kept:
+            self.freshness.mark_stale(trio.current_time())
+        else:
+            emit()

@@ -1,7 +1,8 @@
-"""Compute the state of a server after an event.
+"""The events about servers, the states of a server, and their transitions.
 
 A server's state is the fold of the events of its actor, and `next_state` is one step of it. Nothing else sets a state.
-With replicas this holds for each of them, and the state of the server is that of the best one (`rank`).
+With replicas this holds for each of them, and the state of the server is that of the best one (`rank`). Values and pure
+functions: they use the kernel's events and nothing else, and every file above may use them.
 """
 
 from __future__ import annotations

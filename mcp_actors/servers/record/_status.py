@@ -1,4 +1,8 @@
-"""Snapshots of a server: state, capabilities and description."""
+"""Snapshots of a server: state, capabilities and description.
+
+Frozen values for programs. `ServerRef.statistics` takes the snapshots, and the connection describes the server. They
+use the states, and know no other part of the record. `require` refuses a request that the server does not support.
+"""
 
 from __future__ import annotations
 

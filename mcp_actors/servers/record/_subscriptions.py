@@ -1,10 +1,13 @@
-"""Subscriptions to the resources of a server, which outlive its connections.
+"""Subscriptions to resources and listeners, which outlive the connections of a server.
+
+Callers read their subscriptions; connections renew them, and pass on what the server sends. Code here is called in the
+steps of both, and never waits. It knows of a connection only the methods of `Subscriber`.
 
 Theory of operation
 -------------------
 A subscription collects changed resources that its reader has not taken yet, at most one entry per resource: a change is
 only a reason to read the resource again. It belongs to the caller that subscribed, and is registered with its server
-(`Subscriptions`). Each connection renews all registered subscriptions (``connection.upkeep``).
+(`Subscriptions`). Each connection renews all registered subscriptions (`Subscriber`).
 
 While a server reconnects, or after a stream of changes has ended, the server announces no changes, and does not repeat
 them later. So once a subscription is renewed, all its resources count as changed: `ResourceUpdated.missed`.

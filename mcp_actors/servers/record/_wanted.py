@@ -1,15 +1,16 @@
 """The wishes about a server, and the step that is due.
 
-All of it is pure: no actor, no clock, and of this package only the states of servers.
+All of it is pure: no actor, no clock, and of this package only the states of servers. Refs and the group make their
+wishes with it, the loops of the group ask for the next step, and the callers wait for a verdict.
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (``ServerLife.wanted``), with one writer (``ServerLife.want``). A caller,
+`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). A caller,
 the group, or a connection that has been idle replaces it in its own step: that is a wish. Wishes are counted, and each
 incarnation of an actor notes the number of the wish that was valid when it began. So
 
 - `due` compares what is wanted with what is, and returns the next step; one loop for each server carries it out
-  (``group._loop``),
+  (``group/_loop.py``),
 - a verdict says what has become of the wish of one caller, whatever others have wished since.
 
 Nothing here restarts a server that has failed, or decides when: that is its supervisor's part.
@@ -82,7 +83,7 @@ class Seen:
     overdue: bool = False
 
 
-# --- wishes -----------------------------------------------------------------------------------------------------------
+# --- Wishes -----------------------------------------------------------------------------------------------------------
 
 
 def first(config: ServerConfig) -> Wanted:
@@ -145,7 +146,8 @@ def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
     return Wanted(wanted.config, mode, wanted.generation + 1, fresh, wanted.cut)
 
 
-# --- what is to be done -----------------------------------------------------------------------------------------------
+# --- The step that is due ---------------------------------------------------------------------------------------------
+
 
 Step: TypeAlias = Literal["disconnect", "stop", "exchange", "renew", "start", "remove"]
 """``disconnect``: end a connection, and let requests wait. ``stop``: end it, and refuse requests. ``exchange``: take
@@ -196,7 +198,8 @@ def _was_given_up(each: Seen, wish: int) -> bool:
     return each.state in PARKED and each.broke >= wish
 
 
-# --- what has become of a wish ----------------------------------------------------------------------------------------
+# --- The verdict on a wish --------------------------------------------------------------------------------------------
+
 
 Verdict: TypeAlias = Literal["wait", "done", "failed", "superseded"]
 

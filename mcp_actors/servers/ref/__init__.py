@@ -1,6 +1,8 @@
-"""References to servers, and the sending of requests.
+"""References to servers: how requests are sent, and changes asked for.
 
-The group comes in. It may touch everything below, and knows of no other server.
+The group makes them, and programs hold them. This room may touch everything below: it puts requests into the mailbox of
+an actor, changes what is wanted of a server, and reads the record. It knows of no other server, and of the group only
+the actor that carries out changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-All of this runs in the caller's task (except the first attempt of a caller outside any task, see ``_pending``). A
-request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
-actor of its own. ``_rules`` decide whether an attempt is made, and whether another one follows; ``_deadlines``
-limits the time of all attempts together.
+Refs use it, and the bridge by `PendingRequest`. It writes what the requests to a server share (`Calls`), wakes a lazy
+server, and reads the rest of the record. It knows the actor by its mailbox only, except for an isolated retry.
+
+All of this runs in the caller's task (except the first attempt of a `PendingRequest`). A request is one or more
+*attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its own. `_rules`
+decide whether an attempt is made, and whether another one follows; `_deadlines` limits the time of all attempts
+together.
 """
 
 from __future__ import annotations
@@ -31,23 +34,16 @@ from ..._errors import (
     MailboxFull,
     ServerError,
     ServerUnavailable,
+    ToolNotFound,
 )
+from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import open_actor
+from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready
-from ._lifecycle import (
-    Look,
-    log_suggestion,
-    mailbox_full,
-    note_suggestion,
-    request_lost,
-    stopped_under,
-    tell,
-    unavailable,
-    would_deadlock,
-)
+from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +57,8 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+logger = Log("mcp_actors.servers")
 
 
 class Caller:
@@ -150,7 +148,10 @@ class Caller:
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
         if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
-            log_suggestion(request, self._record)
+            # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
+            suggestion = request.suggestion(self._record)
+            if suggestion is not None:
+                logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
@@ -179,7 +180,7 @@ class Caller:
                 raise deadline.keeper.failure(deadline) from failure
         except Exception as exc:
             self._calls.latency.failed()
-            note_suggestion(request, exc, self._record)
+            _note_suggestion(request, exc, self._record)
             if isinstance(exc, MCPError) and self._record.health.failing:
                 self._record.answered(deadline)
             raise
@@ -207,7 +208,6 @@ class Caller:
         return ticket
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
-        """Report the outcome of an attempt to the breaker."""
         if ticket is not None and self._calls.breaker is not None:
             serves = len(self._record.replicas) > 1 and self._life.state in ACTIVE
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
@@ -369,6 +369,14 @@ class Caller:
             # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
             return self._life.gone()
         return unavailable(self._config, self._life)
+
+
+def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRecord) -> None:
+    """Add what the caller may have meant as a note to the error of a request."""
+    if isinstance(failure, (ServerError, MCPError)) and not isinstance(failure, ToolNotFound):
+        suggestion = request.suggestion(record)
+        if suggestion is not None and suggestion not in getattr(failure, "__notes__", ()):
+            failure.add_note(suggestion)
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:

@@ -1,4 +1,8 @@
-"""Prompts and completion: messages, and methods that send them."""
+"""Prompts, completion and resources: messages, and methods that send them.
+
+`ServerRef` inherits the methods. They validate what is given, send one message each, and write nothing but the
+subscriptions of the record.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The reference to one server that users hold, valid across restarts."""
+"""The reference to one server that users hold, valid across restarts.
+
+Its methods validate their arguments and pass them on: requests to the caller, changes to the lifecycle actor. It reads
+the record, and starts no task that outlives a call. It knows of no other server and not of its group.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,7 @@ from ..._errors import ServerUnavailable
 from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
+from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
@@ -25,7 +30,7 @@ from ..requests import (
     members_of_call,
 )
 from ._caller import PendingRequest
-from ._lifecycle import reconnect, start, stop, stopped_meanwhile
+from ._lifecycle import reconnect, start, stop
 from ._prompts import PromptFunctions, ResourceFunctions
 
 if TYPE_CHECKING:

@@ -1,6 +1,8 @@
 """The messages to a server actor, each with its execution.
 
-Connections and refs come in. It may touch the record and everything below.
+Refs make them, and connections execute them, on their session. This room may touch the session, the record and
+everything below. It writes the lists of the record, its health and its log level, and knows no caller and no
+connection.
 """
 
 from __future__ import annotations

@@ -1,5 +1,8 @@
 """Fetch all pages of a list, within the server's limits.
 
+Messages that list use `all_pages`. It asks the session page by page, and reports to the catalogue of the record what it
+has left out; what becomes of the list is up to the message.
+
 To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
 event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as
 a whole is parsed item by item.
@@ -10,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
-import attrs
-from attrs import define, frozen
+from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import (
     ListPromptsResult,
@@ -37,115 +39,6 @@ if TYPE_CHECKING:
 
     from .._session import Session
     from ..record import ServerRecord
-
-
-# --- Leave out items of a list that are too large or invalid ----------------------------------------------------------
-
-# The items are unchecked, so they are measured by a walk that does not recurse and that ends early (``_json_walk``).
-
-
-_MEASURE_FACTOR: Final = 2
-"""A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
-
-
-@attrs.define(eq=False)
-class ListMeter:
-    """Measures one list, item by item, as it arrives.
-
-    Attributes:
-        left_out: one error for each item that exceeds a limit, with the limit and a remedy.
-        invalid: one phrase for each item that is not valid.
-
-    Args:
-        server: the configured name of the server.
-        what: the kind of items, in the plural: ``"tools"``.
-        limits: the limits of the server.
-    """
-
-    server: str
-    what: str
-    limits: Limits
-    left_out: list[LimitExceeded] = attrs.field(factory=list, init=False)
-    invalid: list[str] = attrs.field(factory=list, init=False)
-    _number: int = attrs.field(default=0, init=False)
-    _size: int = attrs.field(default=0, init=False)
-
-    def announce(self, number: int) -> None:
-        """Count items that have arrived and are about to be measured.
-
-        Raises:
-            LimitExceeded: the server lists more tools than it may.
-        """
-        self._number += number
-        if self.what == "tools" and self._number > self.limits.max_tools:
-            excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
-            raise self._refused(excess)
-
-    def admits(self, item: Any) -> bool:
-        """Measure one item; return whether it is within the limits, and add an error to `left_out` if it is not.
-
-        Args:
-            item: a model of the SDK, such as ``mcp.types.Tool``.
-
-        Raises:
-            LimitExceeded: the list as a whole is too large.
-        """
-        members = dict(item)  # not model_dump(), which recurses
-        excess = next(self._excesses(members), None)
-        if self._size > (limit := self.limits.max_list_bytes):
-            found = f"its list of {self.what} takes {self._size} bytes or more"
-            raise self._refused(_over(found, limit, "max_list_bytes"))
-        if excess is None:
-            return True
-        self.left_out.append(self._refused(f"{self._left_out(members.get('name'))}: {excess}"))
-        return False
-
-    def refuse(self, item: object, reason: str) -> None:
-        """Add an item that is not valid to `invalid`."""
-        name = item.name if isinstance(item, UnreadableItem) else item.get("name") if isinstance(item, dict) else None
-        self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
-
-    def _left_out(self, name: str | None) -> str:
-        shown = "without a name" if name is None else repr(plain_text(name, limit=80))
-        return f"{self.what[:-1]} {shown} is left out"
-
-    def follow(self, cursor: str) -> None:
-        """Check the cursor to the next page.
-
-        Raises:
-            LimitExceeded: it is too long to be sent back.
-        """
-        if len(cursor) > (limit := self.limits.max_text_chars):
-            found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"
-            raise self._refused(_over(found, limit, "max_text_chars"))
-
-    def _refused(self, excess: str) -> LimitExceeded:
-        return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
-
-    def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a phrase for each part of an item that exceeds a limit, and add the item to the size of the list."""
-        limits = self.limits
-        for member, value in members.items():
-            what = member.replace("_", " ")
-            if isinstance(value, str):
-                self._size += bytes_in(value)
-                if len(value) > limits.max_text_chars:
-                    yield _over(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
-            elif value is not None:
-                enough = _MEASURE_FACTOR * limits.max_schema_bytes
-                size, depth, complete = measured(value, enough)
-                self._size += min(size, enough)
-                more = "" if complete else "more than "
-                if depth > limits.max_schema_depth:
-                    found = f"the JSON of its {what} is nested {more}{depth} levels deep"
-                    yield _over(found, limits.max_schema_depth, "max_schema_depth")
-                if size > limits.max_schema_bytes:
-                    found = f"the JSON of its {what} takes {more or 'about '}{size} bytes"
-                    yield _over(found, limits.max_schema_bytes, "max_schema_bytes")
-
-
-def _over(excess: str, limit: int, setting: str) -> str:
-    return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"
 
 
 T = TypeVar("T")
@@ -333,11 +226,7 @@ def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
 
 
 RESOURCES: Final[Kind[ListResourcesResult, Resource]] = Kind(
-    "resources/list",
-    "resources",
-    "resources",
-    lambda can: can.resources,
-    lambda page: page.resources,
+    "resources/list", "resources", "resources", lambda can: can.resources, lambda page: page.resources
 )
 
 TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
@@ -348,13 +237,8 @@ TEMPLATES: Final[Kind[ListResourceTemplatesResult, ResourceTemplate]] = Kind(
     lambda page: page.resource_templates,
 )
 
-
 PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
-    "prompts/list",
-    "prompts",
-    "prompts",
-    lambda can: can.prompts,
-    lambda page: page.prompts,
+    "prompts/list", "prompts", "prompts", lambda can: can.prompts, lambda page: page.prompts
 )
 
 
@@ -370,3 +254,112 @@ class KeepResources(Request[None]):
         resources = await all_pages(session, record, RESOURCES)
         templates = await all_pages(session, record, TEMPLATES)
         record.resources.show(ticket, resources, templates, await all_pages(session, record, PROMPTS))
+
+
+# --- Leave out items of a list that are too large or invalid ----------------------------------------------------------
+
+# The items are unchecked, so they are measured by a walk that does not recurse and that ends early (`measured`).
+
+
+_MEASURE_FACTOR: Final = 2
+"""A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
+
+
+@define(eq=False)
+class ListMeter:
+    """Measures one list, item by item, as it arrives.
+
+    Attributes:
+        left_out: one error for each item that exceeds a limit, with the limit and a remedy.
+        invalid: one phrase for each item that is not valid.
+
+    Args:
+        server: the configured name of the server.
+        what: the kind of items, in the plural: ``"tools"``.
+        limits: the limits of the server.
+    """
+
+    server: str
+    what: str
+    limits: Limits
+    left_out: list[LimitExceeded] = field(factory=list, init=False)
+    invalid: list[str] = field(factory=list, init=False)
+    _number: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
+
+    def announce(self, number: int) -> None:
+        """Count items that have arrived and are about to be measured.
+
+        Raises:
+            LimitExceeded: the server lists more tools than it may.
+        """
+        self._number += number
+        if self.what == "tools" and self._number > self.limits.max_tools:
+            excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
+            raise self._refused(excess)
+
+    def admits(self, item: Any) -> bool:
+        """Measure one item; return whether it is within the limits, and add an error to `left_out` if it is not.
+
+        Args:
+            item: a model of the SDK, such as ``mcp.types.Tool``.
+
+        Raises:
+            LimitExceeded: the list as a whole is too large.
+        """
+        members = dict(item)  # not model_dump(), which recurses
+        excess = next(self._excesses(members), None)
+        if self._size > (limit := self.limits.max_list_bytes):
+            found = f"its list of {self.what} takes {self._size} bytes or more"
+            raise self._refused(_over(found, limit, "max_list_bytes"))
+        if excess is None:
+            return True
+        self.left_out.append(self._refused(f"{self._left_out(members.get('name'))}: {excess}"))
+        return False
+
+    def refuse(self, item: object, reason: str) -> None:
+        """Add an item that is not valid to `invalid`."""
+        name = item.name if isinstance(item, UnreadableItem) else item.get("name") if isinstance(item, dict) else None
+        self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
+
+    def _left_out(self, name: str | None) -> str:
+        shown = "without a name" if name is None else repr(plain_text(name, limit=80))
+        return f"{self.what[:-1]} {shown} is left out"
+
+    def follow(self, cursor: str) -> None:
+        """Check the cursor to the next page.
+
+        Raises:
+            LimitExceeded: it is too long to be sent back.
+        """
+        if len(cursor) > (limit := self.limits.max_text_chars):
+            found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"
+            raise self._refused(_over(found, limit, "max_text_chars"))
+
+    def _refused(self, excess: str) -> LimitExceeded:
+        return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
+
+    def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
+        """Yield a phrase for each part of an item that exceeds a limit, and add the item to the size of the list."""
+        limits = self.limits
+        for member, value in members.items():
+            what = member.replace("_", " ")
+            if isinstance(value, str):
+                self._size += bytes_in(value)
+                if len(value) > limits.max_text_chars:
+                    yield _over(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
+            elif value is not None:
+                enough = _MEASURE_FACTOR * limits.max_schema_bytes
+                size, depth, complete = measured(value, enough)
+                self._size += min(size, enough)
+                more = "" if complete else "more than "
+                if depth > limits.max_schema_depth:
+                    found = f"the JSON of its {what} is nested {more}{depth} levels deep"
+                    yield _over(found, limits.max_schema_depth, "max_schema_depth")
+                if size > limits.max_schema_bytes:
+                    found = f"the JSON of its {what} takes {more or 'about '}{size} bytes"
+                    yield _over(found, limits.max_schema_bytes, "max_schema_bytes")
+
+
+def _over(excess: str, limit: int, setting: str) -> str:
+    return f"{excess}, and the limit is {limit}; set limits=Limits({setting}=…) to allow more"

@@ -1,4 +1,9 @@
-"""The base of all messages to a server actor."""
+"""The base of all messages to a server actor; arguments and progress.
+
+A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
+parts. It uses the session and reads the record, and writes neither. It knows no ref, no retries and no actor other than
+the one it is sent to.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +103,7 @@ class Request(Call[T]):
 
 
 def meta_for(session: Session, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
-    """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `_log_level`)."""
+    """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `SetLogLevel`)."""
     if record.opening.log_level is not None and session.modern:
         return {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
     return meta
@@ -397,10 +402,6 @@ class PlainRequest(Request[ResultT]):
         if self.members is None:
             self.members = members_of(self.given())
         return self.members
-
-    def write_anew(self) -> None:
-        """Forget the text of its params, which have changed."""
-        self.members = None
 
     def params(self) -> Json:
         """Return its params, made anew: a server in this process may change what it is given."""

@@ -1,4 +1,8 @@
-"""The messages that call and list tools."""
+"""The messages that call and list tools, and middleware around a call.
+
+Refs send them, and a connection lists the tools with `list_all_tools`. They read the catalogue of the record and offer
+their lists to it, which decides what it shows.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +133,7 @@ class CallTool(PlainRequest[CallToolResult]):
             # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
             self.arguments = checks.check_arguments(self.name, self.arguments)
             self.checked_by = checks
-            self.write_anew()
+            self.members = None  # the text of its params, which have changed
 
     def given(self) -> Json:
         """Return the name and the arguments."""
@@ -146,9 +150,18 @@ class CallTool(PlainRequest[CallToolResult]):
 
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
-        if error.code == METHOD_NOT_FOUND and self._needs_a_task(record):
-            return caused_by(self._not_as_a_task(record.config.name), error)
-        return error
+        if error.code != METHOD_NOT_FOUND or (listed := self._listed(record)) is None:
+            return error
+        if listed.execution is None or listed.execution.task_support != "required":
+            return error
+        server = record.config.name
+        unsupported = NotSupported(
+            f"server {server!r}: tool {self.name!r:.80} requires task execution (execution.task_support is "
+            "'required'), which is not supported; use another tool, or a client that supports tasks",
+            server=server,
+            capability="tasks",
+        )
+        return caused_by(unsupported, error)
 
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
         """Return the content of the result."""
@@ -175,18 +188,6 @@ class CallTool(PlainRequest[CallToolResult]):
         except (MCPError, LimitExceeded, ValidationError) as exc:
             raise refusal from exc
         return True
-
-    def _needs_a_task(self, record: ServerRecord) -> bool:
-        listed = self._listed(record)
-        return listed is not None and listed.execution is not None and listed.execution.task_support == "required"
-
-    def _not_as_a_task(self, server: str) -> NotSupported:
-        return NotSupported(
-            f"server {server!r}: tool {self.name!r:.80} requires task execution (execution.task_support is "
-            "'required'), which is not supported; use another tool, or a client that supports tasks",
-            server=server,
-            capability="tasks",
-        )
 
 
 def members_of_call(name: str, arguments: Mapping[str, Any] | None, text: bytes | None) -> bytes | None:

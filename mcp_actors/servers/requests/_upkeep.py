@@ -1,4 +1,8 @@
-"""Check the health of a connected server."""
+"""Messages that keep a connection in order: health, log level, roots.
+
+Tasks of the connection and refs send them. They write the health of the record and the log level for later connections,
+and end no connection: `keep_checking` calls back for that.
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,355 @@
+"""Build the errors of connects, connections and requests.
+
+Each function returns an error, or its text, and writes no state of the server. It reads the link, the configuration
+and the state, and translates exceptions of the SDK and of the transports. The connection and the ref raise the results.
+Errors about data of one object are built by it: `ServerLife.gone`, `Deadlines.failure`, `Breaker.refusal`.
+"""
+
+from __future__ import annotations
+
+import signal
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import httpx2
+from mcp import MCPError
+from mcp.types import METHOD_NOT_FOUND
+from pydantic_core import ValidationError
+
+from .._collapse import caused_by, collapse
+from .._errors import (
+    ConnectFailed,
+    ConnectionLost,
+    ConnectPhase,
+    HttpStatusError,
+    LimitExceeded,
+    RequestTimedOut,
+    ServerUnavailable,
+)
+from .._text import indented, own_shortage, plain_text, problem_of
+from ..auth import SignInRequired
+from ..transports import MAY_HAVE_ACTED, ConnectionOver, Masker, Obituary, is_unreadable
+from ._eras import incompatibility
+from ._session import MAX_ROUNDS
+from .requests import first_problem
+
+if TYPE_CHECKING:
+    from ..config import ServerConfig
+    from ..transports import Link
+    from .record import ServerLife
+
+
+STDERR_IN_MESSAGE: Final = 400
+"""Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
+
+_DOING: Final[dict[ConnectPhase, str]] = {
+    "configure": "resolving its configuration",
+    "open": "opening the connection",
+    "negotiate": "negotiating the protocol",
+    "list_tools": "listing its tools",
+}
+
+
+# --- A connect that failed, or takes long -----------------------------------------------------------------------------
+
+
+Limit: TypeAlias = Literal["startup_timeout", "connect_timeout"]
+
+
+class TimedOut(Exception):
+    """An attempt to connect took too long.
+
+    Attributes:
+        limit: the setting that expired.
+        seconds: the value of that setting.
+        read: whether the process has read its input; None if the system does not report that.
+    """
+
+    def __init__(self, limit: Limit, seconds: float, read: bool | None) -> None:
+        super().__init__(f"timed out after {seconds:g} s ({limit})")
+        self.limit = limit
+        self.seconds = seconds
+        self.read = read
+
+
+def known_failure(link: Link | None, exc: BaseException) -> ConnectFailed | None:
+    """Return the failure of a connect that needs no other words, if there is one. Its consequences may hide it."""
+    causes = (collapse(exc), None if link is None else link.failure)
+    return next((cause for cause in causes if isinstance(cause, ConnectFailed)), None)
+
+
+def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
+    """Return the error for a connect that failed with an exception."""
+    if isinstance(exc, TimedOut):
+        return _timed_out(config, phase, link, exc)
+    masker = link.masker if link is not None else Masker()
+    cause = link.failure if link is not None and link.failure is not None else collapse(exc)
+    unreached = isinstance(cause, ConnectionOver) or own_shortage(cause) is not None
+    if unreached and isinstance(cause.__cause__, httpx2.TransportError):
+        phase = "open"  # no server was reached, so nothing was negotiated
+    hopeless = False
+    if link is not None and link.failure is None and link.lost and link.pid is not None:
+        what = f"{_ended(link.obituary())} while {_DOING[phase]}"
+    else:
+        words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
+        remedy = incompatibility(config, cause) if phase == "negotiate" else None
+        hopeless = remedy is not None
+        hint = f"; {remedy}" if hopeless else _hint(config, phase, cause)
+        if (shortage := own_shortage(cause)) is not None and shortage.remedy not in words:
+            hint = f"; {shortage.remedy}"
+        what = f"{_DOING[phase]} failed: {words}{hint}"
+    error = _with_last_words(config, phase, link, what)
+    error.hopeless = hopeless
+    error.http_status = cause.status if isinstance(cause, HttpStatusError) else None
+    behind = _behind(cause)
+    return caused_by(error, None if behind is None else masker.clean(behind))
+
+
+def _timed_out(config: ServerConfig, phase: ConnectPhase, link: Link | None, over: TimedOut) -> ConnectFailed:
+    unread = "; its process has not read the request" if over.read is False else ""
+    what = (
+        f"timed out after {over.seconds:g} s ({over.limit}) while {_DOING[phase]}{unread}; "
+        f"check what the server waits for, or raise {over.limit}"
+    )
+    return _with_last_words(config, phase, link, what)
+
+
+def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> str:
+    if not isinstance(cause, MCPError) or phase != "negotiate":
+        return ""
+    if config.protocol != "auto":
+        return f"; if it does not support protocol={config.protocol!r}, use 'auto'"
+    return "; check that it is an MCP server" if cause.code == METHOD_NOT_FOUND else ""
+
+
+def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
+    obituary = link.obituary() if link is not None else Obituary()
+    silent = "; it wrote nothing to stderr; run its command in a terminal to see why"
+    words = indented(plain_text(obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:], lines=True))
+    noise = link.malformed_lines if link is not None else 0
+    return ConnectFailed(
+        f"server {config.name!r}: {what}"
+        + (f"; lines on stdout that are not MCP messages: {noise}" if noise else "")
+        + (f"; its stderr ends with: {words}" if words else "" if obituary.exit_code is None else silent)
+        + obituary.remark,
+        server=config.name,
+        phase=phase,
+        exit_code=obituary.exit_code,
+        stderr_tail=obituary.stderr_tail,
+    )
+
+
+def still_connecting(server: str, seconds: float, link: Link) -> str:
+    """Return the warning about a process that has not answered yet, with the last line of its stderr."""
+    words = link.obituary().last_line
+    why = f"; the last line of its stderr is: {words}" if words else "; it has written nothing to stderr"
+    if link.exited:
+        why = f"; its process has exited, and only a child of it can be the server{why}"
+    elif link.heard is False:
+        why = f"; its process has not read anything yet{why}"
+    return f"server {server!r}: is still connecting after {seconds:g} s{why}"
+
+
+def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
+    """Return the error for a server with ``static_tools`` that did not list its own tools in time."""
+    return RequestTimedOut(
+        f"server {server!r}: tools/list timed out after {seconds:g} s; static_tools are used instead",
+        server=server,
+        operation="tools/list",
+        seconds=seconds,
+        limit="request_timeout",
+    )
+
+
+# --- A connection that was lost ---------------------------------------------------------------------------------------
+
+
+def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
+    """Return the error that ends the incarnation when its link is lost."""
+    return link.failure if isinstance(link.failure, SignInRequired) else connection_lost(server, link)
+
+
+def connection_lost(server: str, link: Link) -> ConnectionLost:
+    """Return the error for a connection that was lost while it served."""
+    # With a failure noted, this side has ended the process, so how the process ended says nothing.
+    what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
+    because = f": {problem_of(link.failure)}" if link.failure is not None else ""
+    lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
+    return caused_by(lost, None if link.failure is None else _behind(link.failure))
+
+
+def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:
+    """Return the error for a connection that was closed because the server does not respond."""
+    why = f" (last: {problem_of(problem)})" if problem is not None else ""
+    what = f"server {server!r} does not respond: {failures} health checks in a row failed{why}"
+    return caused_by(ConnectionLost(what, server=server), problem)
+
+
+def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
+    """Return the error for a connection that a request has found unusable."""
+    return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
+
+
+def session_failed(server: str, exc: BaseException, masker: Masker) -> ConnectionLost:
+    """Return the error for a session that failed on this side of the link, while it served or closed."""
+    cause = collapse(exc)
+    what = f"server {server!r}: session failed: {_words(cause, masker)}"
+    return caused_by(ConnectionLost(what, server=server), masker.clean(cause))
+
+
+def _behind(cause: BaseException) -> BaseException | None:
+    """Return the exception to show as the cause of an error: never `ConnectionOver`, which is internal."""
+    return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
+
+
+def _ended(obituary: Obituary) -> str:
+    if obituary.exit_code is None:
+        return "its process closed its stdout"
+    if obituary.exit_code < 0:
+        return f"its process was killed by {_signal_name(-obituary.exit_code)}"
+    return f"its process exited with code {obituary.exit_code}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal: only two of them have names
+        return f"signal {number}"
+
+
+def _words(cause: BaseException, masker: Masker) -> str:
+    if isinstance(cause, MCPError) and is_unreadable(cause):
+        return cause.message
+    if isinstance(cause, MCPError):
+        return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
+    if isinstance(cause, ValidationError):
+        return _invalid_response(cause, masker)
+    return problem_of(cause)
+
+
+# --- A request that was sent ------------------------------------------------------------------------------------------
+
+
+_MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
+
+
+def request_lost(server: str, operation: str, reason: BaseException | None) -> ConnectionLost:
+    """Return the error for a sent request whose connection was lost."""
+    why = f" ({problem_of(reason)})" if reason is not None else ""
+    return ConnectionLost(
+        f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}", server=server
+    )
+
+
+def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
+    """Return the error for a sent request to a server that was stopped."""
+    message = f"server {server!r} was stopped during {operation}, {_MAY_HAVE_ACTED}"
+    return ServerUnavailable(message, server=server, state=life.state, last_error=life.error, outcome="unknown")
+
+
+def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
+    """Return the failure of a request: the end of a sign-in after an earlier round was sent leaves its outcome unknown.
+
+    Args:
+        operation: the request.
+        failure: why its last message failed.
+        begun: whether it may have had an effect.
+    """
+    if not begun or not isinstance(failure, SignInRequired):
+        return failure
+    said = f"{failure}; {operation} may have taken effect, because an earlier round of it was sent"
+    error = SignInRequired(said, server=failure.server, challenge=failure.challenge)
+    error.outcome = "unknown"
+    return error
+
+
+def too_many_rounds(server: str, operation: str) -> LimitExceeded:
+    """Return the error for a server that requests input again and again."""
+    return LimitExceeded(
+        f"server {server!r}: {operation} asked for input {MAX_ROUNDS} times without an answer, and may have taken "
+        "effect; fix the server",
+        server=server,
+    )
+
+
+def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
+    """Return the error for an invalid response; other requests and the session continue."""
+    return ConnectionLost(
+        f"server {server!r}: {operation}: {_invalid_response(exc, masker)}; the request may have taken effect; fix "
+        "the server",
+        server=server,
+    )
+
+
+def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLost:
+    """Return the error for a response that could not be read because of a defect on this side."""
+    return ConnectionLost(
+        f"server {server!r}: {operation}: reading the response failed with {type(exc).__name__}; the request may have "
+        "taken effect; this is a defect of mcp_actors, so report it with the traceback in the log",
+        server=server,
+    )
+
+
+def _invalid_response(exc: ValidationError, masker: Masker) -> str:
+    return f"invalid response ({first_problem(exc, masker)})"
+
+
+# --- A request that was not sent --------------------------------------------------------------------------------------
+
+
+def mailbox_full(config: ServerConfig) -> LimitExceeded:
+    """Return the error for a request that found the mailbox full."""
+    return LimitExceeded(
+        f"server {config.name!r}: mailbox full: {config.mailbox_size} requests are queued already (mailbox_size); "
+        "send fewer at a time, raise mailbox_size, or use overflow='wait'",
+        server=config.name,
+    )
+
+
+def would_deadlock(config: ServerConfig) -> LimitExceeded:
+    """Return the error for a request that would wait for itself."""
+    return LimitExceeded(
+        f"server {config.name!r}: this call would deadlock: all {config.max_in_flight} requests in flight "
+        "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
+        "call the server from there",
+        server=config.name,
+    )
+
+
+def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
+    """Return the error for a request to a server that is not serving."""
+    server, state, error, retry_at = config.name, life.state, life.error, life.retry_at
+    restart = f"await servers[{server!r}].restart()"
+    if state == "stopped" or life.wanted.mode in ("stop", "leave"):
+        problem = f"is {'stopped' if state == 'stopped' else 'being stopped'}; to connect it again, "
+        message = f"server {server!r} {problem}await servers[{server!r}].start()"
+        return ServerUnavailable(message, server=server, state=state, last_error=error)
+    if life.overdue is not None:
+        message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
+        return ServerUnavailable(message, server=server, state=state, last_error=error)
+    if life.signed_out:
+        return ServerUnavailable(str(error), server=server, state="needs_auth", last_error=error, retry_at=retry_at)
+    if error is not None and state not in ("pending", "connecting", "backoff"):
+        problem = f"{'has failed' if state == 'failed' else f'is {state}'}: {problem_of(error)}; "
+        if retry_at is None:
+            problem += f"fix that, then {restart}"
+        else:
+            seconds = max(0.0, (retry_at - datetime.now(UTC)).total_seconds())
+            problem += f"the next attempt is in {seconds:.0f} s; to retry now, {restart}"
+    elif error is not None and config.when_down == "fail":
+        problem = (
+            f"is down ({state}): {problem_of(error)}; it reconnects by itself; to wait for it, use when_down='wait'"
+        )
+    else:
+        problem = "was disconnected before it took the request, and connects again; send the request again"
+    message = f"server {server!r} {problem}"
+    return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)
+
+
+def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
+    """Return the error for the start of a server that was stopped before it was connected."""
+    message = (
+        f"server {config.name!r} was stopped meanwhile by another call of stop(); to connect it again, "
+        f"await servers[{config.name!r}].start()"
+    )
+    return ServerUnavailable(message, server=config.name, state=life.state, last_error=life.error)
