@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from ..._errors import ConfigError, ConnectFailed
-from ..._text import plain_text
-from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
-from ...config import ServerConfig, mask_url
-from ...transports import open_exchange
-from .._configuration import load
-from .._output import Output, until_signalled
+from .._errors import ConfigError, ConnectFailed
+from .._text import plain_text
+from ..auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
+from ..config import ServerConfig, mask_url
+from ..transports import open_exchange
+from ._configuration import load
+from ._output import Output, until_signalled
 
 T = TypeVar("T")
 

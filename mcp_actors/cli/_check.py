@@ -16,22 +16,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..._text import plain_text
-from ...config import LoadedConfig, ServerConfig
-from ...kernel import Event
-from ...servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
-from .._configuration import FollowedFile, load
-from .._output import (
-    MAX_SERVERS,
-    Output,
-    Signalled,
-    connecting,
-    describe,
-    hidden_of,
-    masker_of,
-    open_once,
-    until_signalled,
-)
+from .._text import plain_text
+from ..config import LoadedConfig, ServerConfig
+from ..kernel import Event
+from ..servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
+from ._configuration import FollowedFile, load
+from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
+from ._output import Output, Signalled, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 RESULTS: Final = ("ready", "degraded", "failed", "needs_auth")

@@ -12,12 +12,13 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourc
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..._text import plain_text
-from ...catalog import CatalogTool
-from ...config import ProgressCallback
-from ...kernel import TreeNode
-from .._configuration import load
-from .._output import Failure, Misuse, Output, masker_of, open_once, unknown
+from .._text import plain_text
+from ..catalog import CatalogTool
+from ..config import ProgressCallback
+from ..kernel import TreeNode
+from ._configuration import load
+from ._connect import masker_of, open_once
+from ._output import Failure, Misuse, Output, unknown
 
 # --- Convert ``key=value`` words to the arguments of a tool -----------------------------------------------------------
 
