@@ -1,4 +1,8 @@
-"""``mcp-actors call``: call a tool once."""
+"""``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
+
+Uses the configuration and the connected group of a command, and writes only through its `Output`. The text of servers
+is masked here before it is printed.
+"""
 
 from __future__ import annotations
 

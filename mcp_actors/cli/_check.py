@@ -1,4 +1,8 @@
-"""``mcp-actors check``: connect to every server and report the result."""
+"""``mcp-actors check`` and ``watch``: report the states of all servers.
+
+Uses the configuration and the connected group of a command, and the sign-ins for their state. `check` connects once;
+`watch` follows the file and the events of its group until a signal.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 import trio
@@ -197,7 +200,11 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_print_changes, changes, output)
-            forward = partial(_forward, send)
+
+            def forward(event: Event) -> None:
+                if isinstance(event, StateChanged | ConfigRejected):
+                    send.send_nowait(event)
+
             async with (
                 until_signalled(),
                 open_servers(followed, watch=True, max_servers=MAX_SERVERS, observers=[forward]),
@@ -208,11 +215,6 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
             while True:  # the changes while the group was closed
                 _print_change(changes.receive_nowait(), output)
     raise AssertionError("unreachable")
-
-
-def _forward(send: trio.MemorySendChannel[_Change], event: Event) -> None:
-    if isinstance(event, StateChanged | ConfigRejected):
-        send.send_nowait(event)
 
 
 async def _print_changes(changes: trio.MemoryReceiveChannel[_Change], output: Output) -> None:

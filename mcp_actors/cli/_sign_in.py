@@ -1,4 +1,8 @@
-"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth."""
+"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
+
+Uses the sign-in of ``auth`` over the exchange of a transport. It starts no server and opens no group, so it does not
+wait for that code to load.
+"""
 
 from __future__ import annotations
 

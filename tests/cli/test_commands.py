@@ -432,7 +432,7 @@ class TestWatch:
             asked.append(prompt)
             return "answer"
 
-        monkeypatch.setattr(_configuration, "_typed", reply)
+        monkeypatch.setattr(_configuration, "_answer", reply)
         entries = {"a": {"command": "${input:one}"}}
         inputs = [{"id": name, "type": "promptString"} for name in ("one", "two")]
         write(tmp_path, entries, inputs=inputs)
