@@ -1,4 +1,8 @@
-"""Record events, and wait for one."""
+"""Record events and messages, wait for one, and repeat a run by its seed.
+
+`EventRecorder` is an observer, and `Probe` takes the place of an actor; both work on Trio and on asyncio. This file
+uses the kernel, and the private scheduler of Trio for `run_seeded`.
+"""
 
 from __future__ import annotations
 

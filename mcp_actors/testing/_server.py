@@ -1,4 +1,8 @@
-"""A scripted server: what a test holds."""
+"""The scripted server that a test holds, and the ways to reach it.
+
+Its methods write the script, which all its connections read, in any thread. For pipes and sockets this file starts a
+thread with a Trio run, and signals the processes that pass the bytes on.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +20,10 @@ import anyio
 import trio
 from mcp.shared.message import SessionMessage
 
-from ...config import Http, InProcess, Sse, Stdio
-from ...transports import ElsewhereServer, Messages, MessageWriter
+from ..config import Http, InProcess, Sse, Stdio
+from ..transports import ElsewhereServer, Messages, MessageWriter
 from ._behavior import CONNECT, Answer, Era, Received, Script, ScriptedTool
-from ._connection import LineConnection, StreamConnection
-from ._http import Endpoint
+from ._connections import Endpoint, LineConnection, StreamConnection
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

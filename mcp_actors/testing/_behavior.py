@@ -1,4 +1,8 @@
-"""The SDK's server with a middleware that commits faults."""
+"""The script of a scripted server, and the SDK's server that carries it out.
+
+The test writes the script, from any thread; a middleware reads it at each request, and commits the fault that is
+planned. This file knows of connections only what `Connected` says.
+"""
 
 from __future__ import annotations
 
