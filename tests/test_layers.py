@@ -79,7 +79,7 @@ OFFERS: Final = {
 ORDER: Final = {
     "adapters": "_offer _mcp_client _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
-    "bridge": "_bridge _block _callbacks _view_rules _views _open",
+    "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _strict _validation _pins _snapshot",
     "cli": "_interrupt _output _configuration _connect _call _sign_in _check _app _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "

@@ -1,7 +1,7 @@
 """Functions and objects of an asyncio program that Trio's side uses.
 
 Middleware, observers, callbacks, value functions, extensions and in-process servers are written for asyncio, so they
-run on the event loop. This room wraps each of them for Trio's side, and knows nothing of views or blocks.
+run on the event loop. This file wraps each of them for Trio's side, and knows nothing of views or blocks.
 """
 
 from __future__ import annotations
