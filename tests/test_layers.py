@@ -69,7 +69,7 @@ For type checkers only, the bridge may import them anywhere.
 
 OFFERS: Final = {
     "bridge": "_views",
-    "catalog": "_names _pins _schemas _strict _tools _validation",
+    "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._file formats._load",
     "servers": "_sources",
 }
@@ -80,7 +80,7 @@ ORDER: Final = {
     "adapters": "_offer _mcp_client _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
     "bridge": "_bridge _block _callbacks _views _open",
-    "catalog": "_names _tools _schemas _strict _validation _pins _snapshot",
+    "catalog": "_names _tools _schemas _validation _pins _snapshot",
     "cli": "_interrupt _output _configuration _connect _call _sign_in _check _app _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
