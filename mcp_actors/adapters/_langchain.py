@@ -1,4 +1,8 @@
-"""Offer the tools of a group to LangChain."""
+"""Offer the tools of a group to LangChain.
+
+Needs ``langchain_core`` only; the middleware, which needs all of LangChain, is in a file of its own. It uses the offer,
+and knows nothing of connections.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +98,7 @@ class _GroupTool(StructuredTool):
         return _content(result), result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- Convert results into content of messages -------------------------------------------------------------------------
 
 
 def _content(result: CallToolResult) -> _Content:

@@ -1,4 +1,7 @@
-"""Offer a group to Pydantic AI as a toolset."""
+"""Offer a group to Pydantic AI as a toolset.
+
+It answers from the offer, and decides which failures a model is shown. It keeps nothing between steps.
+"""
 
 from __future__ import annotations
 
@@ -194,7 +197,7 @@ def _definition(tool: CatalogTool) -> ToolDefinition:
     )
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- Convert results into values of Pydantic AI -----------------------------------------------------------------------
 
 
 def _value(result: CallToolResult, *, prefer_structured: bool = False) -> Any:

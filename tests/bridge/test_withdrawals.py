@@ -24,7 +24,7 @@ def run(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
 
 
 @needs_linux
-@pytest.mark.parametrize("path", ["/mcp_actors/bridge/_bridge.py", "/_pending.py"])
+@pytest.mark.parametrize("path", ["/mcp_actors/bridge/_bridge.py", "/servers/ref/_caller.py"])
 def test_ctrl_c_in_a_withdrawal_leaves_and_doubles_nothing(path: str) -> None:
     """A-08: with a guest, whatever line it hits while callers leave a full pipe, or get their answers."""
     machines: list[Machine] = []
