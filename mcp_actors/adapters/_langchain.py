@@ -18,7 +18,7 @@ from .._errors import McpActorsError
 from ._offer import Offer, failure_text
 
 if TYPE_CHECKING:
-    from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
+    from mcp.types import CallToolResult, ContentBlock
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -118,16 +118,13 @@ def _block(part: ContentBlock) -> dict[str, Any]:
         case "image" | "audio":
             return _binary(part.data, part.mime_type)
         case "resource":
-            return _embedded(part.resource)
+            held = part.resource
+            if hasattr(held, "text"):
+                return {"type": "text", "text": held.text}
+            return _binary(held.blob, held.mime_type or "application/octet-stream")
         case _:
             # As text, because a provider cannot fetch a resource that only the server can read.
             return {"type": "text", "text": _json(part.model_dump(mode="json", by_alias=True, exclude_none=True))}
-
-
-def _embedded(held: TextResourceContents | BlobResourceContents) -> dict[str, Any]:
-    if hasattr(held, "text"):
-        return {"type": "text", "text": held.text}
-    return _binary(held.blob, held.mime_type or "application/octet-stream")
 
 
 def _binary(data: str, mime_type: str) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""The tools of all servers, as immutable data."""
+"""The tools of all servers, as immutable data.
+
+Everything here is computed from listings and calls; only the store of the pins touches the disk. The servers keep the
+snapshots and report what has changed. This folder knows nothing of them.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """All tools of a group of servers at one moment.
 
-The next snapshot reuses the parts of the servers whose tools have not changed.
+The next snapshot reuses the parts of the servers whose tools have not changed. A group makes one at each change of a
+listing or a state; nothing here waits, and only the variants of a `CatalogEntry` are ever filled in later.
 """
 
 from __future__ import annotations

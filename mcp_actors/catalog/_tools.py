@@ -1,4 +1,8 @@
-"""One tool of one server, immutable (`CatalogTool`)."""
+"""A tool of the catalogue, its immutable values and their hashes, and its results.
+
+The rest of the catalogue, the servers and their pins are built on it. It uses the errors of the package only, and
+changes nothing that it is given.
+"""
 
 from __future__ import annotations
 
