@@ -472,7 +472,6 @@ class _Bell:
             self._loop, self._heard = loop, True
 
     def close(self) -> None:
-        """Stop listening."""
         self._heard = False
         if self._loop is not None:
             self._loop.remove_reader(self._fd)

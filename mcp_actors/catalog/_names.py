@@ -240,7 +240,6 @@ class NameBook:
     _redrawn: bool = False
 
     def public_name(self, tool: ToolName) -> str:
-        """Return the public name of a tool."""
         return self.odd.get(tool.key, tool.base)
 
     @cached_property

@@ -295,7 +295,6 @@ class CatalogStore:
         return f"CatalogStore({str(self.directory)!r})"
 
     def path(self, fingerprint: str) -> Path:
-        """Return the path of the file of a server."""
         return self.directory / f"{fingerprint}.json"
 
     def size(self, fingerprint: str) -> int:

@@ -219,7 +219,6 @@ MISUSED: Final = 2
 
 
 def make_app() -> App:
-    """Make the parser of the command line."""
     app = App(
         name="mcp-actors",
         help="Check and use the MCP servers of a configuration file, as Claude, Cursor, VS Code and others write it.",

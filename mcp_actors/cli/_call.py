@@ -172,18 +172,14 @@ async def _progress_bar(output: Output) -> AsyncIterator[ProgressCallback]:
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
         if output.messages.is_terminal:
             bar.start()
-            bar.update(task, completed=progress, total=total, description=_short(message), refresh=True)
+            text = escape(plain_text(message or "", limit=60))  # else rich would take it as markup
+            bar.update(task, completed=progress, total=total, description=text, refresh=True)
 
     try:
         yield report
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-def _short(message: str | None) -> str:
-    """Return a server's progress message as a short plain text, not as markup for rich."""
-    return escape(plain_text(message or "", limit=60))
 
 
 def _text_of(result: CallToolResult) -> str:

@@ -218,7 +218,6 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
 
 
 async def _print_changes(changes: trio.MemoryReceiveChannel[_Change], output: Output) -> None:
-    """Print one line for each change."""
     async for event in changes:
         _print_change(event, output)
 

@@ -95,15 +95,12 @@ class Output:
         self.json({"error": str(error)})
 
     def note(self, text: str) -> None:
-        """Print a note on stderr."""
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        """Print a warning on stderr."""
         self._message("warning", "yellow", text)
 
     def progress(self, text: str) -> None:
-        """Print progress on stderr."""
         self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
 
     def _message(self, word: str, style: str, text: str) -> None:

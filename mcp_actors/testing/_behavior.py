@@ -52,7 +52,6 @@ class Signal:
 
     @property
     def is_set(self) -> bool:
-        """True once it was set."""
         return self._set
 
     def set(self) -> None:
@@ -64,7 +63,6 @@ class Signal:
             wake()
 
     async def wait(self) -> None:
-        """Wait until it is set."""
         event = anyio.Event()
         with self._lock:
             if self._set:
@@ -295,7 +293,6 @@ class Script:
             self._planned.append(_Planned(fault, method, name, times))
 
     def forget_faults(self) -> None:
-        """Let none of the planned faults happen."""
         with self._lock:
             self._planned.clear()
 
@@ -346,7 +343,6 @@ class Script:
             return self._connected
 
     def disconnect(self, connection: Connected) -> None:
-        """Note the end of a connection."""
         with self._lock:
             self.connections.remove(connection)
 

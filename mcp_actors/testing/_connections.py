@@ -314,7 +314,6 @@ class Endpoint:
         await self.process(*args)
 
     def reset(self) -> None:
-        """Reset all connections."""
         for stream in list(self._streams):
             with suppress(OSError):
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)

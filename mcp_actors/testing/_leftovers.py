@@ -92,7 +92,6 @@ def children() -> list[Child]:
 
 
 def descriptors() -> list[Descriptor]:
-    """List the open file descriptors of this process."""
     numbers = [int(name) for name in os.listdir("/dev/fd")]
     found = []
     for number in sorted(numbers):

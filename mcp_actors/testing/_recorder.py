@@ -42,7 +42,6 @@ class News:
             each.set()
 
     async def wait(self) -> None:
-        """Wait for the next note."""
         self._waiting.append(event := anyio.Event())
         await event.wait()
 
@@ -205,14 +204,13 @@ class Probe:
         self._news.wake()
         answers = self._answers.get(type(message))
         if not answers:
-            return _Answer(error=_no_answer(type(message)) if isinstance(message, Call) else None)
+            if not isinstance(message, Call):
+                return _Answer()
+            kind = type(message).__name__
+            return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
         # A value goes on answering, as a server would; a failure or a wait is for one message.
         keep = len(answers) == 1 and answers[0].lasts
         return answers[0] if keep else answers.popleft()
-
-
-def _no_answer(kind: type[Message]) -> LookupError:
-    return LookupError(f"probe: no answer for {kind.__name__}; call reply({kind.__name__}, …) or fail(…) before")
 
 
 @frozen(kw_only=True)

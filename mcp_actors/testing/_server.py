@@ -73,7 +73,6 @@ class Home:
         return sys.executable, ("-S", "-E", RELAY, str(self._relay_port), self._secret)
 
     def url(self, path: str) -> str:
-        """Return the URL of an endpoint."""
         return f"http://{HOST}:{self.endpoint.port}{path}"
 
     def set_down(self, down: bool) -> None:
