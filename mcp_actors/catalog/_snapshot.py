@@ -112,6 +112,9 @@ class Listing:
     deferred: bool = False
 
 
+# --- The parts of a snapshot, and how the next ones are made of them --------------------------------------------------
+
+
 @attrs.frozen(eq=False)
 class _Section:
     """The tools of one server in a snapshot.
@@ -242,6 +245,9 @@ def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameB
         odd = [(name, book.odd[entry.name.key]) for name, entry in entries.items() if entry.name.key in book.odd]
         tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in odd)
     return tools
+
+
+# --- The snapshot -----------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(repr=False)

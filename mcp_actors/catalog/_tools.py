@@ -103,6 +103,9 @@ class FrozenList(list[Any]):
     __slots__ = ()
 
 
+# --- A tool as its server lists it, and as the catalogue keeps it -----------------------------------------------------
+
+
 class ListedTool(Protocol):
     """A tool as a server lists it: the attributes of ``mcp.types.Tool`` that the catalogue keeps."""
 
