@@ -1,4 +1,4 @@
-"""Choose servers of a group, and use their tools, instructions, prompts and resources.
+"""Choose servers of a group, and offer what they have.
 
 All adapters are made with this, and one is here: `McpClient` needs no framework but the SDK. It uses the group of the
 bridge as a program does, owns no connection, and imports no framework.

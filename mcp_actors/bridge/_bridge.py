@@ -1,4 +1,4 @@
-"""Carry requests, answers and streams between an event loop and a Trio run.
+"""Carry requests, answers and streams between an event loop and Trio.
 
 The views and the block of this folder are built on it. It uses the kernel to send, and knows nothing of servers, views
 or how either side was started.

@@ -1,4 +1,4 @@
-"""Check values against JSON schemas of servers, in bounded time, and describe violations.
+"""Check values against JSON schemas in bounded time, and describe violations.
 
 The validation of calls uses it, and the servers its words for kinds and paths. A schema is a foreign program here: it
 is limited in time and never fetched, and of the catalogue this file uses only the canonical text of values.

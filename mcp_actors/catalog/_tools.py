@@ -1,4 +1,4 @@
-"""A tool of the catalogue, its immutable values and their hashes, and its results.
+"""A tool of the catalogue, its immutable values, hashes and results.
 
 The rest of the catalogue, the servers and their pins are built on it. It uses the errors of the package only, and
 changes nothing that it is given.

@@ -1,4 +1,4 @@
-"""Declare and run the commands of the command line, and report their errors.
+"""Declare and run the commands, and report their errors.
 
 The parser imports this file for every command line, also for ``--help``. A command imports the code behind it when it
 runs: with the types of the protocol that takes most of a second, too long for help or for the message about a typo.

@@ -1,4 +1,4 @@
-"""The script of a scripted server, and the SDK's server that carries it out.
+"""The script of a scripted server, and the SDK's server behind it.
 
 The test writes the script, from any thread; a middleware reads it at each request, and commits the fault that is
 planned. This file knows of connections only what `Connected` says.

@@ -1,4 +1,4 @@
-"""Record events and messages, wait for one, and repeat a run by its seed.
+"""Record events and messages, wait for one, and repeat seeded runs.
 
 `EventRecorder` is an observer, and `Probe` takes the place of an actor; both work on Trio and on asyncio. This file
 uses the kernel, and the private scheduler of Trio for `run_seeded`.

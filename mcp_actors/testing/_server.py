@@ -1,4 +1,4 @@
-"""The scripted server that a test holds, and the ways to reach it.
+"""The scripted server of a test, and the ways to reach it.
 
 Its methods write the script, which all its connections read, in any thread. For pipes and sockets this file starts a
 thread with a Trio run, and signals the processes that pass the bytes on.
