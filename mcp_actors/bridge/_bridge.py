@@ -1,7 +1,7 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
-The views and the block of this folder are built on it. It uses the kernel to send, and knows nothing of servers, views
-or how either side was started.
+The views and the block of this folder are built on it. Of servers it knows a prepared request and the error of a
+stopped one; it knows nothing of views, or of how either side was started.
 
 Ownership
 ---------
