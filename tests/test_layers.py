@@ -69,7 +69,7 @@ For type checkers only, the bridge may import them anywhere.
 
 OFFERS: Final = {
     "bridge": "_views",
-    "catalog": "_names _pins _schemas _strict _tools _validation",
+    "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._file formats._load",
     "servers": "_sources",
 }
@@ -77,12 +77,11 @@ OFFERS: Final = {
 
 
 ORDER: Final = {
-    "adapters": "_offer _mcp_client _langchain _langchain_middleware _openai_agents _pydantic_ai",
+    "adapters": "_offer _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
-    "bridge": "_bridge _block _callbacks _view_rules _views _open",
-    "catalog": "_names _tools _schemas _strict _validation _pins _snapshot",
-    "cli": "_interrupt _output _configuration commands _app _start",
-    "cli.commands": "_call _sign_in _check _signatures",
+    "bridge": "_bridge _block _callbacks _views _open",
+    "catalog": "_names _tools _schemas _validation _pins _snapshot",
+    "cli": "_interrupt _output _configuration _connect _call _sign_in _check _app _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
@@ -95,8 +94,7 @@ ORDER: Final = {
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",
     "servers.ref": "_lifecycle _caller _prompts _ref",
     "servers.requests": "_request _lists _upkeep _tools",
-    "testing": "_leftovers _recorder server",
-    "testing.server": "_relay _behavior _connection _http _server",
+    "testing": "_leftovers _recorder _relay _behavior _connections _server",
     "transports": "_credentials _request_table _exchange _messages _link _in_process stdio http _open",
     "transports.http": "_failures _bodies _client _link _session _sse _streamable",
     "transports.stdio": "_landlock _pipes _command _process _link",

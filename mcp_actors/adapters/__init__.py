@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
     from mcp_actors.adapters._langchain_middleware import LangChainMiddleware as LangChainMiddleware
-    from mcp_actors.adapters._mcp_client import McpClient as McpClient
     from mcp_actors.adapters._openai_agents import OpenAIAgentsServer as OpenAIAgentsServer
     from mcp_actors.adapters._pydantic_ai import PydanticAIToolset as PydanticAIToolset
 
-    from ._offer import server_instructions as server_instructions
+    from ._offer import McpClient as McpClient, server_instructions as server_instructions
 
 __all__ = [
     "LangChainMiddleware",
@@ -28,7 +27,7 @@ __all__ = [
 
 _HOMES: Final = {
     "LangChainMiddleware": ("_langchain_middleware", "langchain", "mcp-actors[langchain]"),
-    "McpClient": ("_mcp_client", "mcp", "mcp-actors"),
+    "McpClient": ("_offer", "mcp", "mcp-actors"),
     "OpenAIAgentsServer": ("_openai_agents", "agents", "mcp-actors[openai-agents]"),
     "PydanticAIToolset": ("_pydantic_ai", "pydantic_ai", "mcp-actors[pydantic-ai]"),
     "langchain_tools": ("_langchain", "langchain_core", "mcp-actors[langchain]"),

@@ -1,4 +1,8 @@
-"""Offer the tools of a group to LangChain."""
+"""Offer the tools of a group to LangChain.
+
+Needs ``langchain_core`` only; the middleware, which needs all of LangChain, is in a file of its own. It uses the offer,
+and knows nothing of connections.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from .._errors import McpActorsError
 from ._offer import Offer, failure_text
 
 if TYPE_CHECKING:
-    from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
+    from mcp.types import CallToolResult, ContentBlock
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -94,7 +98,7 @@ class _GroupTool(StructuredTool):
         return _content(result), result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- Convert results into content of messages -------------------------------------------------------------------------
 
 
 def _content(result: CallToolResult) -> _Content:
@@ -114,16 +118,13 @@ def _block(part: ContentBlock) -> dict[str, Any]:
         case "image" | "audio":
             return _binary(part.data, part.mime_type)
         case "resource":
-            return _embedded(part.resource)
+            held = part.resource
+            if hasattr(held, "text"):
+                return {"type": "text", "text": held.text}
+            return _binary(held.blob, held.mime_type or "application/octet-stream")
         case _:
             # As text, because a provider cannot fetch a resource that only the server can read.
             return {"type": "text", "text": _json(part.model_dump(mode="json", by_alias=True, exclude_none=True))}
-
-
-def _embedded(held: TextResourceContents | BlobResourceContents) -> dict[str, Any]:
-    if hasattr(held, "text"):
-        return {"type": "text", "text": held.text}
-    return _binary(held.blob, held.mime_type or "application/octet-stream")
 
 
 def _binary(data: str, mime_type: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Offer the tools of each turn to an agent of LangChain."""
+"""Offer the tools of each turn to an agent of LangChain.
+
+Makes the tools of ``_langchain`` at each turn, and keeps nothing between turns.
+"""
 
 from __future__ import annotations
 

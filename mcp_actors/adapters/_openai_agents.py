@@ -1,4 +1,7 @@
-"""Offer a group to the OpenAI Agents SDK as an MCP server."""
+"""Offer a group to the OpenAI Agents SDK as an MCP server.
+
+It answers from the offer, and keeps nothing between turns.
+"""
 
 from __future__ import annotations
 

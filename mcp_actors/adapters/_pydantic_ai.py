@@ -1,4 +1,7 @@
-"""Offer a group to Pydantic AI as a toolset."""
+"""Offer a group to Pydantic AI as a toolset.
+
+It answers from the offer, and decides which failures a model is shown. It keeps nothing between steps.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
 from ._offer import Offer, context_of
 
 if TYPE_CHECKING:
-    from mcp.types import BlobResourceContents, CallToolResult, ContentBlock, TextResourceContents
+    from mcp.types import CallToolResult, ContentBlock
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -194,7 +197,7 @@ def _definition(tool: CatalogTool) -> ToolDefinition:
     )
 
 
-# --- results --------------------------------------------------------------------------------------------------------
+# --- Convert results into values of Pydantic AI -----------------------------------------------------------------------
 
 
 def _value(result: CallToolResult, *, prefer_structured: bool = False) -> Any:
@@ -214,7 +217,10 @@ def _part(part: ContentBlock) -> Any:
         case "image" | "audio":
             return _binary(part.data, part.mime_type)
         case "resource":
-            return _embedded(part.resource)
+            held = part.resource
+            if hasattr(held, "text"):
+                return held.text
+            return _binary(held.blob, held.mime_type or "application/octet-stream")
         case _:
             return str(part.uri)
 
@@ -226,12 +232,6 @@ def _text(text: str) -> Any:
         except ValueError:
             pass
     return text
-
-
-def _embedded(held: TextResourceContents | BlobResourceContents) -> Any:
-    if hasattr(held, "text"):
-        return held.text
-    return _binary(held.blob, held.mime_type or "application/octet-stream")
 
 
 def _binary(data: str, media_type: str) -> BinaryContent:

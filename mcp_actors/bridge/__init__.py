@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from .._exports import publish
 from ._block import Host as Host
+from ._bridge import AsyncioStream as AsyncioStream
 from ._open import (
     AsyncioLoop as AsyncioLoop,
     open_asyncio_loop as open_asyncio_loop,
     open_servers as open_servers,
     open_supervisor as open_supervisor,
 )
-from ._view_rules import AsyncioStream as AsyncioStream
 from ._views import (
     AsyncioActorRef as AsyncioActorRef,
     AsyncioMonitor as AsyncioMonitor,

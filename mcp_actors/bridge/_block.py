@@ -2,7 +2,7 @@
 
 For `open_servers` and `open_supervisor`. The block ends in one of several ways (its own code, a cancellation, Ctrl-C, a
 failure on Trio's side, a closed event loop); in each of them the Trio run ends first, and with it everything that it
-opened. This room uses the two lanes of the bridge, and knows nothing of servers or views.
+opened. This file uses the two lanes of the bridge, writes its flags, and knows nothing of servers or views.
 """
 
 from __future__ import annotations
@@ -64,7 +64,6 @@ class InterruptGuard:
             self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
-        """Run a turn of the guest."""
         self._in_turn = True
         try:
             turn()
@@ -135,7 +134,6 @@ class TrioRun(ABC):
         """End the run, in the process that has started it."""
 
     def at_exit(self) -> None:
-        """End the run, because the program exits."""
         self.abandon()
 
     def report_end(self) -> None:
@@ -145,7 +143,6 @@ class TrioRun(ABC):
         del failure  # whose traceback may refer to this frame
 
     def finish(self) -> None:
-        """Clean up after the end of the run."""
         atexit.unregister(self.at_exit)
 
 
@@ -501,7 +498,6 @@ class Door(Block[V_co], Generic[T, V_co]):
         return self._view(self._bridge, self._opened.result())
 
     def _start(self) -> None:
-        """Start the Trio run, which opens the thing."""
         import asyncio
 
         self._task = _current_task()

@@ -1,7 +1,7 @@
 """Functions and objects of an asyncio program that Trio's side uses.
 
 Middleware, observers, callbacks, value functions, extensions and in-process servers are written for asyncio, so they
-run on the event loop. This room wraps each of them for Trio's side, and knows nothing of views or blocks.
+run on the event loop. This file wraps each of them for Trio's side, and knows nothing of views or blocks.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class _Callback(Reply[R], Generic[R]):
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
     def start(self, context: contextvars.Context) -> None:
-        """Start the task."""
         self._task = self._bridge.loop.create_task(self._run(), name=_name(self._fn), context=context)
         self._bridge.callbacks.add(self._task)
         self._task.add_done_callback(self._done)
@@ -302,7 +301,6 @@ class _Observer:
 
     @property
     def wants_requests(self) -> bool:
-        """Whether the observer wants the events of single requests."""
         return bool(getattr(self.observer, "wants_requests", True))
 
     def __call__(self, event: Event, /) -> None:

@@ -1,4 +1,8 @@
-"""Open servers and supervisors in asyncio programs."""
+"""Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
+
+The public functions of this folder. Each opens with the function of the Trio side, over a bridge, and gives the block a
+view; the arguments that hold functions of the program are wrapped first.
+"""
 
 from __future__ import annotations
 

@@ -1,14 +1,27 @@
 """The refs and groups that asyncio programs use.
 
-Each class mirrors one of the Trio side, method by method. This room uses the bridge and its callbacks. It does not
-know how either side was started.
+Each class mirrors one of the Trio side, and calls its methods through the bridge. This file knows nothing of how either
+side was started. One line makes a method from that of the Trio object, and keeps its arguments, documentation and
+types, for type checkers too:
+
+| method on Trio's side | rule | method of the view |
+|---|---|---|
+| async | `async_view` | async; called on Trio's side |
+| async, sends a request to a server | `request_view` | the same, without a task on Trio's side |
+| sync, acts | `step_view` | async; called on Trio's side, where nothing else acts at the same time |
+| sync, only reads | `sync_view` | sync; called in the thread of its caller |
+| ``async with`` of a stream | `stream_view` | the same, with an `AsyncioStream` |
+
+A ref can be read in any thread, because each of its reading methods reads one value or makes its copy in one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Self, TypeVar, cast, overload
 
 import trio
 from mcp import MCPError
@@ -21,8 +34,8 @@ from ..config import permitted
 from ..kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ..servers._sources import anchored
-from ._callbacks import ServerAsker, config_from_loop
-from ._view_rules import View, async_view, request_view, step_view, stream_view, sync_view
+from ._bridge import open_stream
+from ._callbacks import ServerAsker, config_from_loop, on_loop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,43 +45,155 @@ if TYPE_CHECKING:
     from ..catalog import CatalogSnapshot, CatalogTool
     from ..config import ServerConfig, ToolContext
     from ..kernel import Actor, ActorState, Call, CallFor, ChildSpec
-    from ..servers import ReloadSummary, ServerInfo, ServerState, ToolChanges
+    from ..servers import PendingRequest, ReloadSummary, ServerInfo, ServerState, ToolChanges
     from ..servers._sources import Configured
-    from ._bridge import Bridge
-
-
-# --- List the tools of servers again ----------------------------------------------------------------------------------
-
+    from ._bridge import AsyncioStream, Bridge
 
 logger = Log("mcp_actors.bridge")
 
-
-async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:
-    """List the tools of servers, concurrently. If one does not answer, that is logged, and its last list stays."""
-    import asyncio
-
-    async with asyncio.TaskGroup() as tasks:
-        for server in servers:
-            tasks.create_task(_list_tools(server), name=f"{server.name}:tools/list")
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
+R = TypeVar("R")
+Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 
 
-async def _list_tools(server: AsyncioServerRef) -> None:
-    try:
-        await server.list_tools()
-    except (McpActorsError, MCPError) as exc:
-        problem = problem_of(exc)
-        logger.warning("server %r: tools/list failed: %s; the catalogue keeps its last list", server.name, problem)
+# --- The rules by which methods are made ------------------------------------------------------------------------------
+
+
+class View(ABC, Generic[T_co]):
+    """The asyncio side of one object on Trio's side. Two views of the same object are equal."""
+
+    __slots__ = ("_bridge", "_target")
+
+    def __init__(self, bridge: Bridge, target: T_co) -> None:
+        self._bridge = bridge
+        self._target = target
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and other._target == self._target
+
+    def __hash__(self) -> int:
+        return hash(self._target)
+
+    # Frameworks copy agents, and with them the views that these hold.
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._who}: cannot be pickled, because it works only in its own process; open it in the other process"
+        )
+
+    @property
+    @abstractmethod
+    def _who(self) -> str:
+        """The subject of errors: ``"server 'github'"``."""
+
+    @abstractmethod
+    def _ended_error(self) -> Exception:
+        """Return a new error for a request that fails because Trio's side has ended."""
+
+
+def async_view(
+    method: Callable[Concatenate[T, P], Awaitable[R]], *, callbacks: tuple[str, ...] = ()
+) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
+    """Make a view's method from an async one.
+
+    Args:
+        method: the method of the object.
+        callbacks: as for `request_view`.
+    """
+
+    @wraps(method)
+    async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        _adapt_callbacks(view._bridge, callbacks, kwargs)
+        return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
+
+    return crossed
+
+
+def request_view(
+    method: Callable[Concatenate[T, P], Awaitable[R]],
+    send: Callable[Concatenate[T, P], PendingRequest[R]],
+    *,
+    callbacks: tuple[str, ...] = (),
+) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
+    """Make a view's method from an async one that sends a request to a server.
+
+    Args:
+        method: the method of the object.
+        send: prepares the same request, for callers that are not Trio tasks.
+        callbacks: the keyword arguments that are async functions of the program; they are called on the event loop.
+    """
+
+    @wraps(method)
+    async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        _adapt_callbacks(view._bridge, callbacks, kwargs)
+        return await view._bridge.ask(view, partial(send, view._target, *args, **kwargs))
+
+    return crossed
+
+
+def _adapt_callbacks(bridge: Bridge, names: tuple[str, ...], kwargs: dict[str, Any]) -> None:
+    for name in names:
+        if (callback := kwargs.get(name)) is not None:
+            kwargs[name] = on_loop(bridge, callback)
+
+
+def step_view(
+    method: Callable[Concatenate[T, P], R],
+) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
+    """Make an async method of a view from a sync one that changes something."""
+
+    @wraps(method)
+    async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def step() -> R:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            return method(view._target, *args, **kwargs)
+
+        return await view._bridge.call(view, step)
+
+    return crossed
+
+
+def sync_view(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[View[Any], P], R]:
+    """Make a sync method of a view from one that only reads."""
+
+    @wraps(method)
+    def read(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return method(view._target, *args, **kwargs)
+
+    return read
+
+
+def stream_view(
+    method: Callable[Concatenate[T, P], AbstractAsyncContextManager[AsyncIterator[R]]],
+) -> Callable[Concatenate[View[Any], P], AbstractAsyncContextManager[AsyncioStream[R]]]:
+    """Make a view's method from one that opens a stream in an ``async with``."""
+
+    @wraps(method)
+    def subscribe(
+        view: View[Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> AbstractAsyncContextManager[AsyncioStream[R]]:
+        return open_stream(view._bridge, view, partial(method, view._target, *args, **kwargs))
+
+    return subscribe
 
 
 # --- Refs of actors and servers, and groups of servers, for asyncio programs ------------------------------------------
 
 # Each object here is a *view* of an object on Trio's side, and calls its method of the same name through the bridge.
 # Methods that wait or change something are async here, even where they are synchronous on Trio; methods that only read
-# are synchronous. ``_rules`` has a function for each of these cases.
+# are synchronous.
 
-
-T = TypeVar("T")
-R = TypeVar("R", bound="AsyncioActorRef[Any]")
 
 _BEGIN: Final = step_view(Monitor.begin)
 
@@ -117,7 +242,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     async def tell(self, message: M_contra) -> None:
         """Send a message without waiting for an answer, like `mcp_actors.kernel.ActorRef.tell`."""
-        await self._tell(message)
+        await self._bridge.call(self, lambda: self._target.tell(message))
 
     async def tell_nowait(self, message: M_contra) -> None:
         """Send a message without waiting for room, like `mcp_actors.kernel.ActorRef.tell_nowait`."""
@@ -143,7 +268,6 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
             with suppress(RuntimeError):  # Trio's side has ended, and the monitor with it
                 self._bridge.to_trio(monitor.cancel)
 
-    _tell: Final = async_view(ActorRef[Any].tell)
     _tell_nowait: Final = step_view(ActorRef[Any].tell_nowait)
     wait_state: Final = async_view(ActorRef.wait_state)
     statistics: Final = sync_view(ActorRef.statistics)
@@ -180,7 +304,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     @overload
     def child(self, id: str) -> AsyncioActorRef: ...
     @overload
-    def child(self, id: str, kind: type[R]) -> R: ...
+    def child(self, id: str, kind: type[Ref]) -> Ref: ...
     @overload
     def child(self, id: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
     def child(self, id: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
@@ -194,7 +318,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     @overload
     def find(self, path: str) -> AsyncioActorRef: ...
     @overload
-    def find(self, path: str, kind: type[R]) -> R: ...
+    def find(self, path: str, kind: type[Ref]) -> Ref: ...
     @overload
     def find(self, path: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
     def find(self, path: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
@@ -212,7 +336,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     @overload
     async def restart_child(self, id: str) -> AsyncioActorRef: ...
     @overload
-    async def restart_child(self, id: str, kind: type[R]) -> R: ...
+    async def restart_child(self, id: str, kind: type[Ref]) -> Ref: ...
     @overload
     async def restart_child(self, id: str, kind: type[Actor[M]]) -> AsyncioActorRef[M]: ...
     async def restart_child(self, id: str, kind: type[Receives[Any]] = AsyncioActorRef) -> AsyncioActorRef:
@@ -445,3 +569,23 @@ def view_of(bridge: Bridge, thing: Any) -> Any:
             raise TypeError(
                 f"{thing!r} has no asyncio view; give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
             )
+
+
+# --- List the tools of servers again ----------------------------------------------------------------------------------
+
+
+async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:
+    """List the tools of servers, concurrently. If one does not answer, that is logged, and its last list stays."""
+    import asyncio
+
+    async with asyncio.TaskGroup() as tasks:
+        for server in servers:
+            tasks.create_task(_list_tools(server), name=f"{server.name}:tools/list")
+
+
+async def _list_tools(server: AsyncioServerRef) -> None:
+    try:
+        await server.list_tools()
+    except (McpActorsError, MCPError) as exc:
+        problem = problem_of(exc)
+        logger.warning("server %r: tools/list failed: %s; the catalogue keeps its last list", server.name, problem)

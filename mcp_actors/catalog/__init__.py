@@ -1,4 +1,8 @@
-"""The tools of all servers, as immutable data."""
+"""The tools of all servers, as immutable data.
+
+Everything here is computed from listings and calls; only the store of the pins touches the disk. The servers keep the
+snapshots and report what has changed. This folder knows nothing of them.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,13 @@ from ._pins import (
     pins_of as pins_of,
 )
 from ._snapshot import CatalogEntry as CatalogEntry, CatalogSnapshot as CatalogSnapshot, Listing as Listing
-from ._strict import StrictSchema as StrictSchema, strict_schema as strict_schema
 from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool, result_value as result_value
-from ._validation import ToolChecks as ToolChecks, Validation as Validation
+from ._validation import (
+    StrictSchema as StrictSchema,
+    ToolChecks as ToolChecks,
+    Validation as Validation,
+    strict_schema as strict_schema,
+)
 
 __all__ = [
     "CatalogEntry",

@@ -1,7 +1,7 @@
 """Public names of tools, and the book that keeps them.
 
-Imported by the snapshot, and for its default by the groups that take a template. This room uses nothing of the folder
-around it.
+The snapshot keeps a book; the groups take their default template from here. This file uses no other file of the
+catalogue: names are made from names alone.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
 
 # --- The public names of all tools, updated incrementally (`NameBook`) ------------------------------------------------
 
-# The rules are those of ``_public``. Tools with *similar* names form a group; only tools of one group can get the same
+# The rules are those above. Tools with *similar* names form a group; only tools of one group can get the same
 # name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the
 # change.
 #
@@ -240,7 +240,6 @@ class NameBook:
     _redrawn: bool = False
 
     def public_name(self, tool: ToolName) -> str:
-        """Return the public name of a tool."""
         return self.odd.get(tool.key, tool.base)
 
     @cached_property

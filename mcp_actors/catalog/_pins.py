@@ -1,4 +1,7 @@
-"""Detect tools that a server has changed, by hashes of accepted definitions.
+"""Detect changed tools by hashes of accepted definitions; keep listings between runs.
+
+The servers judge each listing with it, and keep their catalogues in its files; it knows nothing of connections. Only
+the store at the end touches the disk, and blocks while it does.
 
 A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
 model, a schema with one more argument, a hint that a tool is read-only. A pin is the hash of everything that the
@@ -292,7 +295,6 @@ class CatalogStore:
         return f"CatalogStore({str(self.directory)!r})"
 
     def path(self, fingerprint: str) -> Path:
-        """Return the path of the file of a server."""
         return self.directory / f"{fingerprint}.json"
 
     def size(self, fingerprint: str) -> int:

@@ -1,7 +1,7 @@
-"""Check values against JSON schemas of servers, and convert the schemas.
+"""Check values against JSON schemas in bounded time, and describe violations.
 
-Imported by the pins, by the servers (which check calls) and by programs (`strict_schema`). This room uses the canonical
-and frozen values of the folder around it, and the type of a listed tool.
+The validation of calls uses it, and the servers its words for kinds and paths. A schema is a foreign program here: it
+is limited in time and never fetched, and of the catalogue this file uses only the canonical text of values.
 """
 
 from __future__ import annotations

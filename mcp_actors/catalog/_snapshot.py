@@ -1,6 +1,7 @@
 """All tools of a group of servers at one moment.
 
-The next snapshot reuses the parts of the servers whose tools have not changed.
+The next snapshot reuses the parts of the servers whose tools have not changed. A group makes one at each change of a
+listing or a state; nothing here waits, and only the variants of a `CatalogEntry` are ever filled in later.
 """
 
 from __future__ import annotations
@@ -109,6 +110,9 @@ class Listing:
     tools: tuple[ListedTool | CatalogEntry, ...] = attrs.field(converter=_listed)
     available: bool = True
     deferred: bool = False
+
+
+# --- The parts of a snapshot, and how the next ones are made of them --------------------------------------------------
 
 
 @attrs.frozen(eq=False)
@@ -241,6 +245,9 @@ def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameB
         odd = [(name, book.odd[entry.name.key]) for name, entry in entries.items() if entry.name.key in book.odd]
         tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in odd)
     return tools
+
+
+# --- The snapshot -----------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(repr=False)

@@ -1,4 +1,8 @@
-"""One tool of one server, immutable (`CatalogTool`)."""
+"""A tool of the catalogue, its immutable values, hashes and results.
+
+The rest of the catalogue, the servers and their pins are built on it. It uses the errors of the package only, and
+changes nothing that it is given.
+"""
 
 from __future__ import annotations
 
@@ -97,6 +101,9 @@ class FrozenList(list[Any]):
     """A list that raises `TypeError` on every attempt to change it."""
 
     __slots__ = ()
+
+
+# --- A tool as its server lists it, and as the catalogue keeps it -----------------------------------------------------
 
 
 class ListedTool(Protocol):

@@ -1,4 +1,8 @@
-"""Find and load the configuration of a command."""
+"""Find and load the configuration of a command.
+
+Each command that connects to servers or signs in to them begins here. This file may read the terminal, to ask for
+inputs and for trust, and stores what was accepted in the user's folder for state. It starts no server.
+"""
 
 from __future__ import annotations
 
@@ -26,237 +30,6 @@ from ..config import Ask, Input, LoadedConfig, Rank, ServerConfig, check_overrid
 from ..config._sources import stamp_of
 from ..config.formats import Content, load_servers, name_of, read_bytes
 from ._output import Failure, Output, unknown
-
-# --- Use a configuration that was found only if it is trusted ---------------------------------------------------------
-
-# A configuration decides which programs run, so any user who can write it can run any program as the user of this
-# command. A file that is named with ``--config`` was chosen by the user. A file in the current folder may have come
-# with a foreign project, or the folder may belong to another user.
-#
-# The file is read once. The user accepts what these bytes say, and the command uses the same bytes, so the file cannot
-# be replaced between the question and the start.
-
-
-_TERMINAL: Final = "/dev/tty"
-_SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
-_COLUMNS: Final = 80  # of a terminal that does not say
-_KEPT: Final = 20  # contents of one file that stay accepted, for people who switch between branches
-
-
-def require_trust(found: Path, output: Output) -> Content:
-    """Print the name of a file that was found, and refuse it unless the user trusts it.
-
-    Only the user and root may be able to write the file, and the user must have accepted its content. If not, the user
-    is asked at the terminal.
-
-    Args:
-        found: the file.
-        output: prints its name.
-
-    Returns:
-        The content that was accepted. Use it, and do not read the file again.
-
-    Raises:
-        Failure: other users can write the file; or its content was not accepted, and the user rejects it or cannot be
-            asked.
-        ConfigError: the file cannot be read.
-    """
-    for kind, path, status in _paths_to_check(found):
-        if reason := _writable_by_others(status):
-            problem = f"{kind} {plain_text(str(path))} {reason}, so others could make it run any program as you"
-            raise Failure(f"{problem}; review the file, then name it: --config {found}")
-    content = read_bytes(str(found))
-    output.note(f"using {found}")
-    if not _is_accepted(found, content[0]) and (review := _Review.of(found, content)).servers:
-        _ask(found, review)
-        with suppress(OSError, RuntimeError):  # the question is asked again next time
-            accept(found, content[0])
-    return content
-
-
-# --- other users ---------------------------------------------------------------------------------------------------
-
-
-def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield the paths that decide on the content of a file: the file, a link to it, and the folders of both."""
-    real = Path(os.path.realpath(found))
-    yield "the file", found, os.lstat(found)
-    yield "the file", real, os.stat(real)
-    for folder in dict.fromkeys((Path.cwd(), Path(os.path.abspath(found)).parent, real.parent)):
-        yield "the folder", folder, os.stat(folder)
-
-
-def _writable_by_others(status: os.stat_result) -> str | None:
-    """Return why another user can write a file, or replace it in its folder; None if only the user and root can."""
-    if status.st_uid not in (os.geteuid(), 0):
-        return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
-    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-        return None  # a link has no mode; in a sticky folder such as /tmp only the owner of a file can replace it
-    if status.st_mode & stat.S_IWOTH:
-        return "can be written by everybody"
-    if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
-        return f"can be written by the group {_name_of(grp.getgrgid, status.st_gid)}"
-    return None
-
-
-def _is_alone_in(group: int) -> bool:
-    """Return True for the group of root, and for the private group that many systems create for each user."""
-    user = _name_of(pwd.getpwuid, os.geteuid())
-    return group == 0 or _name_of(grp.getgrgid, group) == user
-
-
-def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
-    try:
-        return str(entry(number)[0])
-    except KeyError:
-        return str(number)
-
-
-# --- the user ------------------------------------------------------------------------------------------------------
-
-
-@attrs.frozen
-class _Review:
-    """The servers of a file, for review.
-
-    Attributes:
-        servers: its servers, also those that are disabled or need an input.
-        inputs: the inputs that they need. Their defaults are used without an answer.
-    """
-
-    servers: tuple[ServerConfig, ...]
-    inputs: dict[str, Input]
-
-    @classmethod
-    def of(cls, found: Path, content: Content) -> _Review:
-        """Read the servers of a file, without any value that a person or the environment would give."""
-        inputs: dict[str, Input] = {}
-
-        def note(question: Input) -> str:
-            inputs[question.id] = question
-            return question.options[0] if question.options else "…"
-
-        servers = load_servers(str(found), note, content=content).servers
-        # Once more by their names: disabled servers have inputs too, and are used if they are named.
-        named = frozenset(server.name for server in servers)
-        return cls(load_servers(str(found), note, named, content=content).servers, inputs)
-
-    def __str__(self) -> str:
-        """Return all of it as JSON in ASCII, but long runs of spaces as their number.
-
-        So no text of the file can act on the terminal, forge a line, reorder or hide characters, look like another, or
-        fill the screen with blanks. The dots around a number are the only characters that are not ASCII.
-        """
-        document = dump_config(self.servers, literals=True)
-        if "inputs" in document:
-            document["inputs"] = [
-                attrs.asdict(self.inputs[each["id"]], filter=_is_set) if each["id"] in self.inputs else each
-                for each in document["inputs"]
-            ]
-        return _SPACES.sub(lambda run: f"…{len(run[0])} spaces…", json.dumps(document, indent=2))
-
-
-def _is_set(attribute: attrs.Attribute[object], value: object) -> bool:
-    return value != attribute.default
-
-
-def _ask(found: Path, review: _Review) -> None:
-    """Ask the user whether to use a file.
-
-    Raises:
-        Failure: the answer is no, or the user cannot be asked.
-    """
-    shown, number = str(review), len(review.servers)
-    path = plain_text(os.path.abspath(found))
-    with _terminal() as terminal:
-        if terminal is None:
-            problem = f"{found} was found and not named, and its content was never accepted at a terminal"
-            raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
-        size = f"{number} server{'' if number == 1 else 's'} in {_rows(shown, terminal)} rows of this terminal"
-        question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
-        reply = _reply(terminal, question)
-    if reply.strip().lower() not in ("y", "yes"):
-        raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
-
-
-@contextmanager
-def _terminal() -> Iterator[int | None]:
-    """Open the terminal of this command, whatever its standard streams are; None if the user cannot be asked there.
-
-    The command may have no terminal, or run in the background, where reading would suspend it. If none of its streams
-    is the terminal, another program runs it, and would wait for an answer that it does not expect.
-    """
-    if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
-        yield None
-        return
-    try:
-        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-    except OSError:
-        yield None
-        return
-    try:
-        yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
-    finally:
-        os.close(terminal)
-
-
-def _rows(text: str, terminal: int) -> int:
-    columns = os.get_terminal_size(terminal).columns or _COLUMNS
-    return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
-
-
-def _reply(terminal: int, question: str) -> str:
-    """Return the line that the user types; nothing at the end of the input."""
-    termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed or pasted before the question does not answer it
-    left = question.encode(errors="backslashreplace")
-    while left:
-        left = left[os.write(terminal, left) :]
-    line = b""
-    try:
-        while not line.endswith(b"\n") and (piece := os.read(terminal, 1024)):
-            line += piece
-    finally:
-        if not line.endswith(b"\n"):
-            os.write(terminal, b"\n")  # otherwise the next text would follow the question on its line
-    return line.decode(errors="replace")
-
-
-# --- what was accepted ---------------------------------------------------------------------------------------------
-
-
-def accept(found: Path, content: bytes) -> None:
-    """Store that the user accepts this content of a file.
-
-    Raises:
-        OSError: it cannot be stored.
-        RuntimeError: the user's home directory is not known.
-    """
-    accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
-    kept = [*(each for each in accepted.get(path, ()) if each != new), new][-_KEPT:]
-    replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
-
-
-def _is_accepted(found: Path, content: bytes) -> bool:
-    return _hash_of(content) in _accepted().get(os.path.abspath(found), ())
-
-
-def _accepted() -> dict[str, list[str]]:
-    """Return the accepted files: path → hashes of the contents."""
-    try:
-        stored = json.loads(_state_file().read_text())
-    except (OSError, ValueError, RuntimeError):
-        return {}
-    files = stored.items() if isinstance(stored, dict) else ()
-    return {path: hashes for path, hashes in files if isinstance(hashes, list)}
-
-
-def _hash_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _state_file() -> Path:
-    return user_directory("state") / "accepted.json"
-
 
 PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """The files that are tried, in this order, if none is named."""
@@ -407,17 +180,12 @@ def _name_here(name: str) -> str:
 
 
 def _ask_for_input(question: Input) -> str | None:
-    """Ask the user at the terminal for an input; return None for an empty answer."""
+    """Ask the user at the terminal for an input; return None for an empty answer, or at the end of the input."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may have come with a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
-    return _typed(prompt, hidden=question.password)
-
-
-def _typed(prompt: str, *, hidden: bool = False) -> str | None:
-    """Return the user's answer; None if it is empty, or at the end of the input."""
     try:
-        return _answer(prompt, hidden=hidden) or None
+        return _answer(prompt, hidden=question.password) or None
     except (EOFError, KeyboardInterrupt) as error:
         sys.stderr.write("\n")  # otherwise the next text would follow the question on its line
         if isinstance(error, KeyboardInterrupt):
@@ -434,3 +202,231 @@ def _answer(prompt: str, *, hidden: bool) -> str:
     if not line:
         raise EOFError
     return line.rstrip("\n")
+
+
+# --- Use a configuration that was found only if it is trusted ---------------------------------------------------------
+
+# A configuration decides which programs run, so any user who can write it can run any program as the user of this
+# command. A file that is named with ``--config`` was chosen by the user. A file in the current folder may have come
+# with a foreign project, or the folder may belong to another user.
+#
+# The file is read once. The user accepts what these bytes say, and the command uses the same bytes, so the file cannot
+# be replaced between the question and the start.
+
+
+_TERMINAL: Final = "/dev/tty"
+_SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
+_COLUMNS: Final = 80  # of a terminal that does not say
+_KEPT: Final = 20  # contents of one file that stay accepted, for people who switch between branches
+
+
+def require_trust(found: Path, output: Output) -> Content:
+    """Print the name of a file that was found, and refuse it unless the user trusts it.
+
+    Only the user and root may be able to write the file, and the user must have accepted its content. If not, the user
+    is asked at the terminal.
+
+    Args:
+        found: the file.
+        output: prints its name.
+
+    Returns:
+        The content that was accepted. Use it, and do not read the file again.
+
+    Raises:
+        Failure: other users can write the file; or its content was not accepted, and the user rejects it or cannot be
+            asked.
+        ConfigError: the file cannot be read.
+    """
+    for kind, path, status in _paths_to_check(found):
+        if reason := _writable_by_others(status):
+            problem = f"{kind} {plain_text(str(path))} {reason}, so others could make it run any program as you"
+            raise Failure(f"{problem}; review the file, then name it: --config {found}")
+    content = read_bytes(str(found))
+    output.note(f"using {found}")
+    if not _is_accepted(found, content[0]) and (review := _Review.of(found, content)).servers:
+        _ask(found, review)
+        with suppress(OSError, RuntimeError):  # the question is asked again next time
+            accept(found, content[0])
+    return content
+
+
+# --- other users ---------------------------------------------------------------------------------------------------
+
+
+def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
+    """Yield the paths that decide on the content of a file: the file, a link to it, and the folders of both."""
+    real = Path(os.path.realpath(found))
+    yield "the file", found, os.lstat(found)
+    yield "the file", real, os.stat(real)
+    for folder in dict.fromkeys((Path.cwd(), Path(os.path.abspath(found)).parent, real.parent)):
+        yield "the folder", folder, os.stat(folder)
+
+
+def _writable_by_others(status: os.stat_result) -> str | None:
+    """Return why another user can write a file, or replace it in its folder; None if only the user and root can."""
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
+    if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+        return None  # a link has no mode; in a sticky folder such as /tmp only the owner of a file can replace it
+    if status.st_mode & stat.S_IWOTH:
+        return "can be written by everybody"
+    if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
+        return f"can be written by the group {_name_of(grp.getgrgid, status.st_gid)}"
+    return None
+
+
+def _is_alone_in(group: int) -> bool:
+    """Return True for the group of root, and for the private group that many systems create for each user."""
+    return group == 0 or _name_of(grp.getgrgid, group) == _name_of(pwd.getpwuid, os.geteuid())
+
+
+def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
+    try:
+        return str(entry(number)[0])
+    except KeyError:
+        return str(number)
+
+
+# --- the user ------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Review:
+    """The servers of a file, for review.
+
+    Attributes:
+        servers: its servers, also those that are disabled or need an input.
+        inputs: the inputs that they need. Their defaults are used without an answer.
+    """
+
+    servers: tuple[ServerConfig, ...]
+    inputs: dict[str, Input]
+
+    @classmethod
+    def of(cls, found: Path, content: Content) -> _Review:
+        """Read the servers of a file, without any value that a person or the environment would give."""
+        inputs: dict[str, Input] = {}
+
+        def note(question: Input) -> str:
+            inputs[question.id] = question
+            return question.options[0] if question.options else "…"
+
+        servers = load_servers(str(found), note, content=content).servers
+        # Once more by their names: disabled servers have inputs too, and are used if they are named.
+        named = frozenset(server.name for server in servers)
+        return cls(load_servers(str(found), note, named, content=content).servers, inputs)
+
+    def __str__(self) -> str:
+        """Return all of it as JSON in ASCII, but long runs of spaces as their number.
+
+        So no text of the file can act on the terminal, forge a line, reorder or hide characters, look like another, or
+        fill the screen with blanks. The dots around a number are the only characters that are not ASCII.
+        """
+        document = dump_config(self.servers, literals=True)
+        if "inputs" in document:
+            document["inputs"] = [
+                attrs.asdict(self.inputs[each["id"]], filter=lambda field, value: value != field.default)
+                if each["id"] in self.inputs
+                else each
+                for each in document["inputs"]
+            ]
+        return _SPACES.sub(lambda run: f"…{len(run[0])} spaces…", json.dumps(document, indent=2))
+
+
+def _ask(found: Path, review: _Review) -> None:
+    """Ask the user whether to use a file.
+
+    Raises:
+        Failure: the answer is no, or the user cannot be asked.
+    """
+    shown, number = str(review), len(review.servers)
+    path = plain_text(os.path.abspath(found))
+    with _terminal() as terminal:
+        if terminal is None:
+            problem = f"{found} was found and not named, and its content was never accepted at a terminal"
+            raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
+        size = f"{number} server{'' if number == 1 else 's'} in {_rows(shown, terminal)} rows of this terminal"
+        question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "
+        reply = _reply(terminal, question)
+    if reply.strip().lower() not in ("y", "yes"):
+        raise Failure(f"{found} was not accepted and nothing was started; answer y, or name it: --config {found}")
+
+
+@contextmanager
+def _terminal() -> Iterator[int | None]:
+    """Open the terminal of this command, whatever its standard streams are; None if the user cannot be asked there.
+
+    The command may have no terminal, or run in the background, where reading would suspend it. If none of its streams
+    is the terminal, another program runs it, and would wait for an answer that it does not expect.
+    """
+    if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        yield None
+        return
+    try:
+        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        yield None
+        return
+    try:
+        yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
+    finally:
+        os.close(terminal)
+
+
+def _rows(text: str, terminal: int) -> int:
+    columns = os.get_terminal_size(terminal).columns or _COLUMNS
+    return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
+
+
+def _reply(terminal: int, question: str) -> str:
+    """Return the line that the user types; nothing at the end of the input."""
+    termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed or pasted before the question does not answer it
+    left = question.encode(errors="backslashreplace")
+    while left:
+        left = left[os.write(terminal, left) :]
+    line = b""
+    try:
+        while not line.endswith(b"\n") and (piece := os.read(terminal, 1024)):
+            line += piece
+    finally:
+        if not line.endswith(b"\n"):
+            os.write(terminal, b"\n")  # otherwise the next text would follow the question on its line
+    return line.decode(errors="replace")
+
+
+# --- what was accepted ---------------------------------------------------------------------------------------------
+
+
+def accept(found: Path, content: bytes) -> None:
+    """Store that the user accepts this content of a file.
+
+    Raises:
+        OSError: it cannot be stored.
+        RuntimeError: the user's home directory is not known.
+    """
+    accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
+    kept = [*(each for each in accepted.get(path, ()) if each != new), new][-_KEPT:]
+    replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
+
+
+def _is_accepted(found: Path, content: bytes) -> bool:
+    return _hash_of(content) in _accepted().get(os.path.abspath(found), ())
+
+
+def _accepted() -> dict[str, list[str]]:
+    """Return the accepted files: path → hashes of the contents."""
+    try:
+        stored = json.loads(_state_file().read_text())
+    except (OSError, ValueError, RuntimeError):
+        return {}
+    files = stored.items() if isinstance(stored, dict) else ()
+    return {path: hashes for path, hashes in files if isinstance(hashes, list)}
+
+
+def _hash_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _state_file() -> Path:
+    return user_directory("state") / "accepted.json"

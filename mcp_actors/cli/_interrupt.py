@@ -1,4 +1,8 @@
-"""Exit on Ctrl-C during imports."""
+"""Exit on Ctrl-C during imports.
+
+Used around each slow import of the command line. It imports no other file of the package, because it has to be ready
+before they load.
+"""
 
 from __future__ import annotations
 

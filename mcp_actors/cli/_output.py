@@ -1,15 +1,17 @@
-"""Print results on stdout, and errors and progress on stderr."""
+"""Print results on stdout, and errors and progress on stderr.
+
+Every command prints through an `Output`, and raises the errors and obeys the signals at the end of this file. It is
+imported for ``--help`` too, so it knows nothing of servers and of the SDK.
+"""
 
 from __future__ import annotations
 
 import json
 import signal
-import sys
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final
 
-import attrs
 import trio
 from rich.console import Console
 from rich.live import Live
@@ -17,10 +19,6 @@ from rich.text import Text
 
 from .._misuse import nearest
 from .._text import indented, plain_text
-from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
-from ..config._values import mask_args
-from ..servers import ServerGroup, ServerRef, open_servers
-from ..transports import Masker
 
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""
@@ -97,15 +95,12 @@ class Output:
         self.json({"error": str(error)})
 
     def note(self, text: str) -> None:
-        """Print a note on stderr."""
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def warning(self, text: str) -> None:
-        """Print a warning on stderr."""
         self._message("warning", "yellow", text)
 
     def progress(self, text: str) -> None:
-        """Print progress on stderr."""
         self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
 
     def _message(self, word: str, style: str, text: str) -> None:
@@ -155,97 +150,6 @@ async def until_signalled() -> AsyncIterator[None]:
             nursery.cancel_scope.cancel("the command is done")
     if received:
         raise Signalled(received[0])
-
-
-# --- Connect the servers of a command, all at the same time -----------------------------------------------------------
-
-
-_ONCE: Final = RestartPolicy(max_restarts=0)
-
-MAX_SERVERS: Final = sys.maxsize
-"""No limit: a command has no option for one, and its file says how many servers the user wants."""
-
-REPORT_EVERY: Final = 5.0
-"""Seconds between two progress lines about a server that is slow to start."""
-
-
-@asynccontextmanager
-async def open_once(
-    loaded: LoadedConfig, output: Output, *, strict: bool = False, **options: Any
-) -> AsyncIterator[ServerGroup]:
-    """Open a group, and try once to connect each server before the block begins.
-
-    Slow servers may take their whole timeouts, and their progress is printed. SIGTERM and SIGHUP cancel the block and
-    stop the servers.
-
-    Raises:
-        ConnectFailed: a server failed to connect, and `strict` is True.
-    """
-    servers = [
-        attrs.evolve(server, restart=_ONCE, connect="lazy", required=False, on_failure="park")
-        for server in loaded.servers
-        if server.enabled
-    ]
-    async with until_signalled(), AsyncExitStack() as stack:
-        with output.waiting(connecting(servers)):
-            group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
-            await _connect(group, output)
-        if strict:
-            for error in group.errors.values():
-                raise error
-        yield group
-
-
-async def _connect(group: ServerGroup, output: Output) -> None:
-    """Connect all servers, and print the status of those that are still starting every `REPORT_EVERY` seconds."""
-    async with trio.open_nursery() as reporting:
-        reporting.start_soon(_report_slow_starts, group, output)
-        async with trio.open_nursery() as nursery:
-            for ref in group.configured:
-                nursery.start_soon(_connect_one, ref)
-        reporting.cancel_scope.cancel("every server is connected, or has failed")
-
-
-async def _connect_one(ref: ServerRef) -> None:
-    await ref.start()
-    await ref.wait_state("ready", "degraded", "failed", "needs_auth", "stopped")
-
-
-async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
-    began = trio.current_time()
-    while True:
-        await trio.sleep(REPORT_EVERY)
-        for name, status in group.status().items():
-            if status.state == "connecting":
-                output.progress(f"{name}: still starting after {trio.current_time() - began:.0f} s: {status.reason}")
-
-
-def connecting(servers: Iterable[ServerConfig]) -> str:
-    """Return a line that names the servers that are being connected; a first connect may take long."""
-    names = [server.name for server in servers if server.enabled]
-    return f"connecting to {', '.join(names)} …" if names else ""
-
-
-def masker_of(ref: ServerRef) -> Masker:
-    """Return the masker of a connected server, for text that the server sent."""
-    return ref._record.session.masker
-
-
-def hidden_of(ref: ServerRef) -> tuple[int, str | None]:
-    """Return how many tools of a server its filter hides, and the names in the filter that no tool has."""
-    admission = ref._record.catalog.admission
-    return admission.filtered_out, admission.misnamed()
-
-
-def describe(transport: Transport) -> str:
-    """Return the command line or URL of a server, without credentials."""
-    if isinstance(transport, Stdio):
-        return " ".join((transport.command, *mask_args(transport.args)))
-    if isinstance(transport, TransportTemplate):
-        shown = transport.display_options
-        words = [shown.get("url") or shown.get("command"), *(shown.get("args") or ())]  # type: ignore[misc]  # a tuple
-        return " ".join(map(str, words))
-    return getattr(transport, "display_url", type(transport).__name__)
 
 
 # --- The errors of commands, besides those of the package -------------------------------------------------------------

@@ -1,4 +1,8 @@
-"""Prepare the process for a command: streams, extras, logs."""
+"""Prepare the process for a command: streams, extras, logs.
+
+Called once, before the parser is imported. It writes to the standard streams directly, because the libraries that
+`Output` needs may be missing.
+"""
 
 from __future__ import annotations
 

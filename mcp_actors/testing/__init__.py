@@ -3,6 +3,10 @@
 pytest loads the fixtures by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``, ``nothing_left``); they
 import this package when a test names one. The scripted server needs the SDK's server, and is imported at its first use,
 so tests of actors alone do without.
+
+A test holds a `ScriptedServer` (``_server``), which writes its script. ``_behavior`` is the SDK's server with a
+middleware that carries the script out; ``_connections`` are the ways to it, which run in a thread of their own for
+pipes and sockets.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from ._recorder import EventRecorder as EventRecorder, Probe as Probe, run_seede
 from ._leftovers import children as children  # isort: skip
 
 if TYPE_CHECKING:
-    from .server import (
+    from ._behavior import (
         Ask as Ask,
         Crash as Crash,
         Delay as Delay,
@@ -31,8 +35,8 @@ if TYPE_CHECKING:
         HttpError as HttpError,
         Noise as Noise,
         Received as Received,
-        ScriptedServer as ScriptedServer,
     )
+    from ._server import ScriptedServer as ScriptedServer
 
 __all__ = [
     "Ask",
@@ -64,10 +68,12 @@ if not TYPE_CHECKING:
         """Fetch a name of the scripted server from its module, and keep it (PEP 562)."""
         if name not in _OF_SERVER:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from . import server
+        from . import _behavior, _server
 
-        globals()[name] = thing = getattr(server, name)
-        return thing
+        for each in _OF_SERVER:
+            globals()[each] = getattr(_server if each == "ScriptedServer" else _behavior, each)
+        publish(__name__, globals())
+        return globals()[name]
 
 
 publish(__name__, globals())

@@ -1,4 +1,8 @@
-"""Find processes, descriptors, threads and tasks that a test has left behind."""
+"""Find processes, descriptors, threads and tasks that a test has left behind.
+
+It reads ``/proc`` (or asks ``ps``), the collector and the list of threads, and kills the processes that it reports. It
+uses nothing else of the package.
+"""
 
 from __future__ import annotations
 
@@ -74,11 +78,11 @@ class Snapshot(NamedTuple):
             *(f"child process {child.pid}: {child.description}" for child in strays),
             *(f"file descriptor {number}: {target}" for number, target in _stay(descriptors, self.descriptors)),
             *(f"thread {thread.name!r}" for thread in _stay(busy_threads, self.threads)),
-            *(f"asyncio task {task.get_name()!r}" for task in self._new_tasks()),
+            *(
+                f"asyncio task {task.get_name()!r}"
+                for task in ([] if self.tasks is None else _stay(asyncio_tasks, self.tasks))
+            ),
         ]
-
-    def _new_tasks(self) -> list[Any]:
-        return [] if self.tasks is None else _stay(asyncio_tasks, self.tasks)
 
 
 def children() -> list[Child]:
@@ -88,7 +92,6 @@ def children() -> list[Child]:
 
 
 def descriptors() -> list[Descriptor]:
-    """List the open file descriptors of this process."""
     numbers = [int(name) for name in os.listdir("/dev/fd")]
     found = []
     for number in sorted(numbers):

@@ -1,4 +1,8 @@
-"""Record events, and wait for one."""
+"""Record events and messages, wait for one, and repeat seeded runs.
+
+`EventRecorder` is an observer, and `Probe` takes the place of an actor; both work on Trio and on asyncio. This file
+uses the kernel, and the private scheduler of Trio for `run_seeded`.
+"""
 
 from __future__ import annotations
 
@@ -18,41 +22,10 @@ from ..kernel import Actor, Call, Event, Message
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-
-# --- Wait for what a recorder or a probe notes next -------------------------------------------------------------------
-
-
 T = TypeVar("T")
-
-
-class News:
-    """Wakes the tasks, of any event loop, that wait for the next note."""
-
-    def __init__(self) -> None:
-        self._waiting: list[anyio.Event] = []
-
-    def wake(self) -> None:
-        """Wake all tasks that wait; each looks again for what it waits for."""
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.set()
-
-    async def wait(self) -> None:
-        """Wait for the next note."""
-        self._waiting.append(event := anyio.Event())
-        await event.wait()
-
-
-def fits(note: object, kind: type[T], fields: Mapping[str, object]) -> TypeGuard[T]:
-    """Return True for an object of a class whose attributes have these values.
-
-    Raises:
-        AttributeError: it has no attribute of such a name.
-    """
-    return isinstance(note, kind) and all(getattr(note, name) == value for name, value in fields.items())
-
-
+Ts = TypeVarTuple("Ts")
 E = TypeVar("E", bound=Event)
+M = TypeVar("M", bound=Message)
 
 
 class EventRecorder(list[Event]):
@@ -117,9 +90,6 @@ class EventRecorder(list[Event]):
 
 
 # --- An actor that answers as a test says and records its messages ----------------------------------------------------
-
-
-M = TypeVar("M", bound=Message)
 
 
 class Probe:
@@ -201,14 +171,13 @@ class Probe:
         self._news.wake()
         answers = self._answers.get(type(message))
         if not answers:
-            return _Answer(error=_no_answer(type(message)) if isinstance(message, Call) else None)
+            if not isinstance(message, Call):
+                return _Answer()
+            kind = type(message).__name__
+            return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
         # A value goes on answering, as a server would; a failure or a wait is for one message.
         keep = len(answers) == 1 and answers[0].lasts
         return answers[0] if keep else answers.popleft()
-
-
-def _no_answer(kind: type[Message]) -> LookupError:
-    return LookupError(f"probe: no answer for {kind.__name__}; call reply({kind.__name__}, …) or fail(…) before")
 
 
 @frozen(kw_only=True)
@@ -262,9 +231,6 @@ class _ProbeActor(Actor):
 # time (a mock clock), the jitter of back-offs (`random`), and the moments of garbage collections, which run finalizers.
 
 
-Ts = TypeVarTuple("Ts")
-
-
 def run_seeded(
     async_fn: Callable[[*Ts], Awaitable[T]],
     *args: *Ts,
@@ -307,3 +273,32 @@ def run_seeded(
         random.setstate(before[2])
         if collects:
             gc.enable()
+
+
+# --- Wait for what a recorder or a probe notes next -------------------------------------------------------------------
+
+
+class News:
+    """Wakes the tasks, of any event loop, that wait for the next note."""
+
+    def __init__(self) -> None:
+        self._waiting: list[anyio.Event] = []
+
+    def wake(self) -> None:
+        """Wake all tasks that wait; each looks again for what it waits for."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            each.set()
+
+    async def wait(self) -> None:
+        self._waiting.append(event := anyio.Event())
+        await event.wait()
+
+
+def fits(note: object, kind: type[T], fields: Mapping[str, object]) -> TypeGuard[T]:
+    """Return True for an object of a class whose attributes have these values.
+
+    Raises:
+        AttributeError: it has no attribute of such a name.
+    """
+    return isinstance(note, kind) and all(getattr(note, name) == value for name, value in fields.items())

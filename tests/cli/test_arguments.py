@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from mcp_actors.cli._call import parse_arguments
 from mcp_actors.cli._output import Misuse
-from mcp_actors.cli.commands._call import parse_arguments
 from tests.messages import Said
 
 SCHEMA = {

@@ -117,7 +117,7 @@ class TestCheck:
                 go.touch()
 
         monkeypatch.setattr(Output, "progress", noted)
-        monkeypatch.setattr("mcp_actors.cli._output.REPORT_EVERY", 0.2)
+        monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", 0.2)
         words = " ".join((scripted()["command"], *scripted()["args"]))
         script = f"echo unpacking >&2; while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"
         settings = {"connect_timeout": 0.5, "startup_timeout": PATIENCE}
@@ -211,7 +211,7 @@ class TestCheck:
                 raise KeyboardInterrupt  # a and gone have their results
             reported.append(text)
 
-        monkeypatch.setattr("mcp_actors.cli._output.REPORT_EVERY", 0.2)
+        monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", 0.2)
         monkeypatch.setattr(Output, "progress", report)
         mute = {"command": "sleep", "args": ["3600"], "mcp_actors": {"stop_timeout": 0.2}}
         write(tmp_path, {"a": scripted(), "gone": {"command": "no-such-program"}, "mute": mute, "typo": {}})
@@ -432,7 +432,7 @@ class TestWatch:
             asked.append(prompt)
             return "answer"
 
-        monkeypatch.setattr(_configuration, "_typed", reply)
+        monkeypatch.setattr(_configuration, "_answer", reply)
         entries = {"a": {"command": "${input:one}"}}
         inputs = [{"id": name, "type": "promptString"} for name in ("one", "two")]
         write(tmp_path, entries, inputs=inputs)

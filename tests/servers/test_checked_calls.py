@@ -22,18 +22,17 @@ from mcp_actors import (
     InvalidResult,
     RestartPolicy,
     ServerConfig,
-    Stdio,
     open_servers,
     result_value,
 )
 from mcp_actors.config import CallNext, ToolRequest
+from mcp_actors.testing import ScriptedServer
 
 from ..messages import Said
 from .fleet import Outcome
 from .groups import server
 from .links import text_of
 from .processes import eventually
-from .scripted_server import command
 
 ASKS: dict[str, Any] = {
     "type": "object",
@@ -107,12 +106,16 @@ async def test_arguments_that_middleware_has_changed_are_checked() -> None:
 
 
 async def test_a_process_hears_nothing_of_a_call_without_a_required_argument() -> None:
-    """S1-20: over pipes; the server itself would have said something else."""
-    program, args = command()
-    async with open_servers(ServerConfig("scripted", Stdio(program, args))) as servers:
-        with pytest.raises(InvalidArguments, match=r"arguments\.b is missing \(the tool requires 'a', 'b'\)"):
-            await servers["scripted"].call_tool("add", {"a": 1})
-        assert result_value(await servers["scripted"].call_tool("add", {"a": 1, "b": 2})) == "3"
+    """S1-20: over pipes."""
+    numbers = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+    schema = {"type": "object", "properties": numbers, "required": ["a", "b"]}
+    with ScriptedServer() as scripted:
+        scripted.add_tool("add", lambda given: str(given["a"] + given["b"]), input_schema=schema)
+        async with open_servers(ServerConfig("scripted", scripted.stdio())) as servers:
+            with pytest.raises(InvalidArguments, match=r"arguments\.b is missing \(the tool requires 'a', 'b'\)"):
+                await servers["scripted"].call_tool("add", {"a": 1})
+            assert result_value(await servers["scripted"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        assert [call.arguments for call in scripted.calls] == [{"a": 1, "b": 2}]
 
 
 async def test_with_schema_the_offending_argument_is_named_and_nothing_is_sent() -> None:

@@ -18,7 +18,7 @@ from mcp.types import INTERNAL_ERROR, ListRootsResult
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors import BreakerPolicy, Callbacks, ConnectionLost, RetryPolicy, ServerUnavailable, bridge
-from mcp_actors.cli.commands._check import _row
+from mcp_actors.cli._check import _row
 from mcp_actors.kernel import Event, SupervisorRef
 from mcp_actors.servers import (
     ReplicaChanged,

@@ -11,7 +11,7 @@ from mcp import MCPError
 
 from mcp_actors import Http, InProcess, ServerConfig, Stdio
 from mcp_actors.testing import Duplicate, ScriptedServer
-from mcp_actors.testing.server._behavior import CONNECTION
+from mcp_actors.testing._behavior import CONNECTION
 
 from .http import HttpMachine
 from .pipes import PipeMachine

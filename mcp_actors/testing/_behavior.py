@@ -1,4 +1,8 @@
-"""The SDK's server with a middleware that commits faults."""
+"""The script of a scripted server, and the SDK's server behind it.
+
+The test writes the script, from any thread; a middleware reads it at each request, and commits the fault that is
+planned. This file knows of connections only what `Connected` says.
+"""
 
 from __future__ import annotations
 
@@ -33,65 +37,6 @@ from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
-
-
-# --- Wake tasks of any event loop from any thread ---------------------------------------------------------------------
-
-
-class Signal:
-    """An event that any thread may set, and that tasks of any event loop may wait for."""
-
-    def __init__(self) -> None:
-        self._set = False
-        self._wakers: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
-
-    @property
-    def is_set(self) -> bool:
-        """True once it was set."""
-        return self._set
-
-    def set(self) -> None:
-        """Wake all tasks that wait, in the order in which they began."""
-        with self._lock:
-            self._set = True
-            wakers, self._wakers = self._wakers, []
-        for wake in wakers:
-            wake()
-
-    async def wait(self) -> None:
-        """Wait until it is set."""
-        event = anyio.Event()
-        with self._lock:
-            if self._set:
-                event.set()
-            else:
-                self._wakers.append(_waker(event.set))
-        await event.wait()
-
-
-def _waker(fn: Callable[[], object]) -> Callable[[], object]:
-    """Return a function for any thread that calls `fn` on the event loop of the current task."""
-    if sniffio.current_async_library() == "trio":
-        token = trio.lowlevel.current_trio_token()
-        return lambda: post(token, fn)
-    loop = sys.modules["asyncio"].get_running_loop()
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(fn)
-
-    return wake
-
-
-def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
-    """Call a function in a run of Trio: at once if this is that run, and soon if it is another one."""
-    if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
-        # Not by way of the token, which wakes the run through a socket: a seeded run would not be repeatable.
-        fn()
-    else:
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(fn)
 
 
 # --- The faults of a scripted server ----------------------------------------------------------------------------------
@@ -291,7 +236,6 @@ class Script:
             self._planned.append(_Planned(fault, method, name, times))
 
     def forget_faults(self) -> None:
-        """Let none of the planned faults happen."""
         with self._lock:
             self._planned.clear()
 
@@ -342,9 +286,11 @@ class Script:
             return self._connected
 
     def disconnect(self, connection: Connected) -> None:
-        """Note the end of a connection."""
         with self._lock:
             self.connections.remove(connection)
+
+
+# --- The SDK's server, with a middleware that commits the faults ------------------------------------------------------
 
 
 CONNECTION: Final[ContextVar[Connected]] = ContextVar("CONNECTION")
@@ -472,3 +418,60 @@ async def _before(fault: Fault | None, ctx: Any) -> None:
         case Flood(number):
             for count in range(number):
                 await ctx.session.send_progress_notification("unknown token", count)
+
+
+# --- Wake tasks of any event loop from any thread ---------------------------------------------------------------------
+
+
+class Signal:
+    """An event that any thread may set, and that tasks of any event loop may wait for."""
+
+    def __init__(self) -> None:
+        self._set = False
+        self._wakers: list[Callable[[], object]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def is_set(self) -> bool:
+        return self._set
+
+    def set(self) -> None:
+        """Wake all tasks that wait, in the order in which they began."""
+        with self._lock:
+            self._set = True
+            wakers, self._wakers = self._wakers, []
+        for wake in wakers:
+            wake()
+
+    async def wait(self) -> None:
+        event = anyio.Event()
+        with self._lock:
+            if self._set:
+                event.set()
+            else:
+                self._wakers.append(_waker(event.set))
+        await event.wait()
+
+
+def _waker(fn: Callable[[], object]) -> Callable[[], object]:
+    """Return a function for any thread that calls `fn` on the event loop of the current task."""
+    if sniffio.current_async_library() == "trio":
+        token = trio.lowlevel.current_trio_token()
+        return lambda: post(token, fn)
+    loop = sys.modules["asyncio"].get_running_loop()
+
+    def wake() -> None:
+        with suppress(RuntimeError):  # the event loop is closed
+            loop.call_soon_threadsafe(fn)
+
+    return wake
+
+
+def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
+    """Call a function in a run of Trio: at once if this is that run, and soon if it is another one."""
+    if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
+        # Not by way of the token, which wakes the run through a socket: a seeded run would not be repeatable.
+        fn()
+    else:
+        with suppress(trio.RunFinishedError):
+            token.run_sync_soon(fn)

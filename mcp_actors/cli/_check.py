@@ -1,4 +1,8 @@
-"""``mcp-actors check``: connect to every server and report the result."""
+"""``mcp-actors check`` and ``watch``: report the states of all servers.
+
+Uses the configuration and the connected group of a command, and the sign-ins for their state. `check` connects once;
+`watch` follows the file and the events of its group until a signal.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import math
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, NoReturn, TypeAlias
 
 import trio
@@ -16,22 +19,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..._text import plain_text
-from ...config import LoadedConfig, ServerConfig
-from ...kernel import Event
-from ...servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
-from .._configuration import FollowedFile, load
-from .._output import (
-    MAX_SERVERS,
-    Output,
-    Signalled,
-    connecting,
-    describe,
-    hidden_of,
-    masker_of,
-    open_once,
-    until_signalled,
-)
+from .._text import plain_text
+from ..config import LoadedConfig, ServerConfig
+from ..kernel import Event
+from ..servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
+from ._configuration import FollowedFile, load
+from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
+from ._output import Output, Signalled, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 RESULTS: Final = ("ready", "degraded", "failed", "needs_auth")
@@ -206,7 +200,11 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_print_changes, changes, output)
-            forward = partial(_forward, send)
+
+            def forward(event: Event) -> None:
+                if isinstance(event, StateChanged | ConfigRejected):
+                    send.send_nowait(event)
+
             async with (
                 until_signalled(),
                 open_servers(followed, watch=True, max_servers=MAX_SERVERS, observers=[forward]),
@@ -219,13 +217,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
     raise AssertionError("unreachable")
 
 
-def _forward(send: trio.MemorySendChannel[_Change], event: Event) -> None:
-    if isinstance(event, StateChanged | ConfigRejected):
-        send.send_nowait(event)
-
-
 async def _print_changes(changes: trio.MemoryReceiveChannel[_Change], output: Output) -> None:
-    """Print one line for each change."""
     async for event in changes:
         _print_change(event, output)
 

@@ -1,4 +1,8 @@
-"""``mcp-actors call``: call a tool once."""
+"""``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
+
+Uses the configuration and the connected group of a command, and writes only through its `Output`. The text of servers
+is masked here before it is printed.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +16,13 @@ from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourc
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
-from ..._text import plain_text
-from ...catalog import CatalogTool
-from ...config import ProgressCallback
-from ...kernel import TreeNode
-from .._configuration import load
-from .._output import Failure, Misuse, Output, masker_of, open_once, unknown
+from .._text import plain_text
+from ..catalog import CatalogTool
+from ..config import ProgressCallback
+from ..kernel import TreeNode
+from ._configuration import load
+from ._connect import masker_of, open_once
+from ._output import Failure, Misuse, Output, unknown
 
 # --- Convert ``key=value`` words to the arguments of a tool -----------------------------------------------------------
 
@@ -167,18 +172,14 @@ async def _progress_bar(output: Output) -> AsyncIterator[ProgressCallback]:
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
         if output.messages.is_terminal:
             bar.start()
-            bar.update(task, completed=progress, total=total, description=_short(message), refresh=True)
+            text = escape(plain_text(message or "", limit=60))  # else rich would take it as markup
+            bar.update(task, completed=progress, total=total, description=text, refresh=True)
 
     try:
         yield report
     finally:
         if bar.live.is_started:
             bar.stop()
-
-
-def _short(message: str | None) -> str:
-    """Return a server's progress message as a short plain text, not as markup for rich."""
-    return escape(plain_text(message or "", limit=60))
 
 
 def _text_of(result: CallToolResult) -> str:

@@ -1,4 +1,8 @@
-"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth."""
+"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
+
+Uses the sign-in of ``auth`` over the exchange of a transport. It starts no server and opens no group, so it does not
+wait for that code to load.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,13 @@ from typing import Any, Final, TypeVar
 
 import trio
 
-from ..._errors import ConfigError, ConnectFailed
-from ..._text import plain_text
-from ...auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
-from ...config import ServerConfig, mask_url
-from ...transports import open_exchange
-from .._configuration import load
-from .._output import Output, until_signalled
+from .._errors import ConfigError, ConnectFailed
+from .._text import plain_text
+from ..auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
+from ..config import ServerConfig, mask_url
+from ..transports import open_exchange
+from ._configuration import load
+from ._output import Output, until_signalled
 
 T = TypeVar("T")
 

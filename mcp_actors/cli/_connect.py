@@ -1,0 +1,108 @@
+"""Connect the servers of a command, and describe them.
+
+`check`, `tools`, `call` and `graph` connect each server once; `watch` opens its group itself, and shares the words.
+This file loads the SDK, and reads the record of a server for what its ref does not show.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, Final
+
+import attrs
+import trio
+
+from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
+from ..config._values import mask_args
+from ..servers import ServerGroup, ServerRef, open_servers
+from ..transports import Masker
+from ._output import Output, until_signalled
+
+_ONCE: Final = RestartPolicy(max_restarts=0)
+
+MAX_SERVERS: Final = sys.maxsize
+"""No limit: a command has no option for one, and its file says how many servers the user wants."""
+
+REPORT_EVERY: Final = 5.0
+"""Seconds between two progress lines about a server that is slow to start."""
+
+
+@asynccontextmanager
+async def open_once(
+    loaded: LoadedConfig, output: Output, *, strict: bool = False, **options: Any
+) -> AsyncIterator[ServerGroup]:
+    """Open a group, and try once to connect each server before the block begins.
+
+    Slow servers may take their whole timeouts, and their progress is printed. SIGTERM and SIGHUP cancel the block and
+    stop the servers.
+
+    Raises:
+        ConnectFailed: a server failed to connect, and `strict` is True.
+    """
+    servers = [
+        attrs.evolve(server, restart=_ONCE, connect="lazy", required=False, on_failure="park")
+        for server in loaded.servers
+        if server.enabled
+    ]
+    async with until_signalled(), AsyncExitStack() as stack:
+        with output.waiting(connecting(servers)):
+            group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
+            await _connect(group, output)
+        if strict:
+            for error in group.errors.values():
+                raise error
+        yield group
+
+
+async def _connect(group: ServerGroup, output: Output) -> None:
+    """Connect all servers, and print the status of those that are still starting every `REPORT_EVERY` seconds."""
+    async with trio.open_nursery() as reporting:
+        reporting.start_soon(_report_slow_starts, group, output)
+        async with trio.open_nursery() as nursery:
+            for ref in group.configured:
+                nursery.start_soon(_connect_one, ref)
+        reporting.cancel_scope.cancel("every server is connected, or has failed")
+
+
+async def _connect_one(ref: ServerRef) -> None:
+    await ref.start()
+    await ref.wait_state("ready", "degraded", "failed", "needs_auth", "stopped")
+
+
+async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
+    began = trio.current_time()
+    while True:
+        await trio.sleep(REPORT_EVERY)
+        for name, status in group.status().items():
+            if status.state == "connecting":
+                output.progress(f"{name}: still starting after {trio.current_time() - began:.0f} s: {status.reason}")
+
+
+def connecting(servers: Iterable[ServerConfig]) -> str:
+    """Return a line that names the servers that are being connected; a first connect may take long."""
+    names = [server.name for server in servers if server.enabled]
+    return f"connecting to {', '.join(names)} …" if names else ""
+
+
+def masker_of(ref: ServerRef) -> Masker:
+    """Return the masker of a connected server, for text that the server sent."""
+    return ref._record.session.masker
+
+
+def hidden_of(ref: ServerRef) -> tuple[int, str | None]:
+    """Return how many tools of a server its filter hides, and the names in the filter that no tool has."""
+    admission = ref._record.catalog.admission
+    return admission.filtered_out, admission.misnamed()
+
+
+def describe(transport: Transport) -> str:
+    """Return the command line or URL of a server, without credentials."""
+    if isinstance(transport, Stdio):
+        return " ".join((transport.command, *mask_args(transport.args)))
+    if isinstance(transport, TransportTemplate):
+        shown = transport.display_options
+        words = [shown.get("url") or shown.get("command"), *(shown.get("args") or ())]  # type: ignore[misc]  # a tuple
+        return " ".join(map(str, words))
+    return getattr(transport, "display_url", type(transport).__name__)
