@@ -288,6 +288,20 @@ def is_whole(value: object, lowest: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
+def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bool) -> None:
+    """Raise a `ValueError` unless an argument is valid.
+
+    Args:
+        owner: the subject of the error: ``"Supervisor"``.
+        name: the argument.
+        given: its value.
+        wanted: what is valid, after the words *must be*.
+        valid: whether the value is.
+    """
+    if not valid:
+        raise ValueError(f"{owner}: {name} must be {wanted}, not {given!r}")
+
+
 # --- Check the names of states to wait for ----------------------------------------------------------------------------
 
 

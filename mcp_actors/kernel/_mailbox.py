@@ -19,7 +19,7 @@ from attrs import define, field
 
 from .._errors import ActorError, MailboxFull
 from .._foreign import Log, shown
-from .._misuse import is_whole
+from .._misuse import check_option, is_whole
 from ._circles import Node, Sender, places
 
 if TYPE_CHECKING:
@@ -657,10 +657,8 @@ class Mailbox(Home):
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:
     """Raise a `ValueError` if a mailbox cannot have this size or policy."""
-    if not is_whole(size, 1):
-        raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
-    if policy not in ("wait", "fail"):
-        raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
+    check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
+    check_option(owner, "overflow", policy, "'wait' or 'fail'", valid=policy in ("wait", "fail"))
 
 
 def _no_message(name: str, given: object) -> str:

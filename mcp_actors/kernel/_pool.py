@@ -18,7 +18,7 @@ import trio
 from attrs import evolve
 
 from .._errors import ActorError, ActorStopped
-from .._misuse import is_seconds, is_whole
+from .._misuse import check_option, is_seconds, is_whole
 from . import _events as events
 from ._actor import Actor
 from ._mailbox import M_contra, Mailbox
@@ -313,19 +313,20 @@ class Pool(Supervisor[M_contra]):
         shutdown: Shutdown | None = None,
     ) -> None:
         self._least, self._most = _bounds(size)
-        if key is not None and not callable(key):
-            raise ValueError(f"Pool: key must be a function from a message to its key, not {key!r}")
+        valid = key is None or callable(key)
+        check_option("Pool", "key", key, "a function from a message to its key", valid=valid)
         if key is not None and self._least < self._most:
             raise ValueError(
                 f"Pool: size={size} and key contradict each other, because a key belongs to one member as long as the "
                 f"pool runs; set size={self._most}, or remove key"
             )
-        if not is_seconds(shrink_after):
-            raise ValueError(f"Pool: shrink_after must be positive seconds, not {shrink_after!r}")
+        check_option("Pool", "shrink_after", shrink_after, "positive seconds", valid=is_seconds(shrink_after))
+        check_option(
+            "Pool", "budget_per_member", budget_per_member, "True or False", valid=isinstance(budget_per_member, bool)
+        )
+        check_option("Pool", "separator", separator, "a str", valid=isinstance(separator, str))
         self._key = key
         self._shrink_after = shrink_after
-        _check_kind("budget_per_member", budget_per_member, bool, "True or False")
-        _check_kind("separator", separator, str, "a str")
         self._budget_per_child, self._separator = budget_per_member, separator
         self._factory = factory
         self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
@@ -561,8 +562,3 @@ def _bounds(size: object) -> tuple[int, int]:
     raise ValueError(
         f"Pool: size must be an int of at least 1, or the smallest and the greatest number, as in (1, 8), not {size!r}"
     )
-
-
-def _check_kind(name: str, given: object, kind: type, shown: str) -> None:
-    if not isinstance(given, kind):
-        raise ValueError(f"Pool: {name} must be {shown}, not {given!r}")
