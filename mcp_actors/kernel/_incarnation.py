@@ -409,7 +409,8 @@ class Incarnation(Sender):
         if end is None:  # a start, for which `end` was not called
             end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
         if end.crashed and end.error is None:
-            failure = self._without_reason() if late is None else late
+            what = f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()"
+            failure = ActorError(what, actor=self.record.name) if late is None else late
             end = End("crashed", failure, self._is_hopeless(failure))
         if late is not None and late is not end.error:
             if is_exit(late):
@@ -423,11 +424,6 @@ class Incarnation(Sender):
         if end.crashed and not self.started:
             self.record.note(events.StartFailed, error=end.error)
         return end
-
-    def _without_reason(self) -> ActorError:
-        name = self.record.name
-        what = f"actor {name!r}: running() ended without a reason; call self.stop() or self.fail()"
-        return ActorError(what, actor=name)
 
     def _is_hopeless(self, exc: BaseException | None) -> bool:
         if exc is None or self.actor is None:

@@ -459,7 +459,9 @@ class Mailbox(Home):
     def check(self, message: object) -> None:
         """Raise a `TypeError` if this is not a message, or not one that the actor handles, as far as that is known."""
         if not isinstance(message, Message):
-            raise TypeError(_no_message(self.name, message))
+            of_class = isinstance(message, type)
+            remedy = "send an instance of it" if of_class else "derive its class from Message or Call[...]"
+            raise TypeError(f"actor {self.name!r}: {shown(message)} is not a message; {remedy}")
         if self.accepts is not None:
             self.accepts(self.name, type(message))
 
@@ -659,11 +661,6 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
     """Raise a `ValueError` if a mailbox cannot have this size or policy."""
     check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
     check_option(owner, "overflow", policy, "'wait' or 'fail'", valid=policy in ("wait", "fail"))
-
-
-def _no_message(name: str, given: object) -> str:
-    remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
-    return f"actor {name!r}: {shown(given)} is not a message; {remedy}"
 
 
 def _arrival(queued: tuple[Envelope, float]) -> int:

@@ -377,7 +377,9 @@ class Taken(Answers):
         """Answer with the result of a handler, unless that is a `Later`."""
         if result is None:
             if envelope.later is not None:
-                raise TypeError(_no_later(self.name, envelope))
+                kind = type(envelope.message).__name__
+                what = f"actor {self.name!r}: handling {kind} called defer() and returned None"
+                raise TypeError(f"{what}; return the Later that defer() returned")
             self._actor._check_handled(envelope.message)
         if isinstance(result, Later):
             self._keep(envelope, result)
@@ -475,11 +477,6 @@ def _has_slot(envelope: Envelope) -> bool:
 def _elsewhere(name: str) -> str:
     call = "trio.from_thread.run_sync(later.reply, value)"
     return f"actor {name!r}: a Later was settled outside its Trio run; in a thread call {call}"
-
-
-def _no_later(name: str, envelope: Envelope) -> str:
-    kind = type(envelope.message).__name__
-    return f"actor {name!r}: handling {kind} called defer() and returned None; return the Later that defer() returned"
 
 
 def _unanswered(name: str, envelope: Envelope) -> ActorError:
