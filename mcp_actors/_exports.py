@@ -2,6 +2,8 @@
 
 Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code (`publish`). A program that
 reads no files, signs in nowhere or has no server over HTTP does not wait for the import of that code (`fetch_later`).
+The ``__init__`` of each folder uses it. It imports nothing of the package, reads the façade's table of names, and
+writes ``__module__`` of the things that it is given and the namespace of their folder.
 """
 
 from __future__ import annotations

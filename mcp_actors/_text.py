@@ -1,9 +1,7 @@
-"""Make foreign text safe for logs and terminals.
+"""Show foreign text, measure and repair foreign JSON, and describe errors.
 
-The text of a server reaches people through logs and terminals, where some characters have effects. Escape sequences
-move the cursor or rewrite the screen or the clipboard; a line break forges a log line; bidirectional marks reorder
-words; zero-width characters hide words or make two names look alike. None of them is needed for reading. Programs
-get such text unchanged: this is only for text that is shown.
+Every file that shows, limits or parses what a server has sent uses this one. It imports only the errors of the package,
+does no I/O, and keeps no state except in an `ItemReader`.
 """
 
 from __future__ import annotations
@@ -20,6 +18,14 @@ from attrs import define, field, frozen
 from pydantic_core import from_json
 
 from ._errors import ConfigError, ServerError
+
+# --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
+
+# The text of a server reaches people through logs and terminals, where some characters have effects. Escape sequences
+# move the cursor or rewrite the screen or the clipboard; a line break forges a log line; bidirectional marks reorder
+# words; zero-width characters hide words or make two names look alike. None of them is needed for reading. Programs
+# get such text unchanged: this is only for text that is shown.
+
 
 DEFAULT_LIMIT: Final = 1000
 """Characters: a dozen lines of a terminal."""

@@ -1,6 +1,7 @@
-"""One actor: its class and its runs.
+"""The base class of actors, and the handlers that a class declares.
 
-Imports the mailbox, the events and the references; knows nothing of how a supervisor works.
+An actor sees its incarnation as a `Life` and its requests as `Defers`; this file knows nothing of how these work, or a
+supervisor. It writes only the tables of handlers, which belong to the classes. Incarnations and ``_requests`` call it.
 """
 
 from __future__ import annotations

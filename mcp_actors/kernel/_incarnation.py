@@ -1,4 +1,7 @@
-"""One run of an actor: owner task, loop, requests, end.
+"""One run of an actor: its owner task, its start and its end.
+
+An incarnation makes the actor, attaches its requests to the mailbox, and writes the record. ``_children`` and ``_open``
+derive from it, and are known here by four abstract methods only: whether the actor comes back is decided there.
 
 Theory of operation
 -------------------

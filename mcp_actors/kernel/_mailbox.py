@@ -1,6 +1,8 @@
-"""Messages on their way: mailbox, envelope, and reply.
+"""Messages on their way: reply slots, envelopes and mailboxes.
 
-Imports nothing of the kernel but the detection of deadlocks. The other rooms send with it and take from it.
+References put envelopes into a mailbox; an incarnation or a pool takes them out, and is known here as its `Taker` only.
+Nothing here runs a task, starts an actor or calls a handler. Of the kernel, this file imports the detection of
+deadlocks.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ else:
     from typing import TypeVar
 
 
-# --- A one-shot slot through which one task answers another -----------------------------------------------------------
+# --- Reply slots ------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -157,7 +159,7 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
             _log.exception("the function %s that on_answer() got raised; the actor is not affected", shown(fn))
 
 
-# --- A message on its way, and the reply slot of its sender -----------------------------------------------------------
+# --- Envelopes, and their holders -------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False, init=False)
@@ -395,7 +397,7 @@ class Taker(Protocol):
 
 @define(eq=False, repr=False)
 class Mailbox(Home):
-    """Lanes of envelopes, and the incarnation that takes from them. See the top of the file.
+    """Lanes of envelopes, and the incarnation that takes from them. See the comment above.
 
     Attributes:
         name: the name of the actor.

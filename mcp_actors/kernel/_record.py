@@ -1,4 +1,9 @@
-"""The name, mailbox and state of an actor, across its incarnations."""
+"""The record of an actor, which outlives its incarnations.
+
+Its supervisor and its incarnations write a record; references and drawings of the tree only read it. A record emits
+events and closes its mailbox, but starts and stops nothing. How an incarnation has ended (`End`), the errors that
+report it, and the frozen data that callers get are here too, as they need no more than a record.
+"""
 
 from __future__ import annotations
 
@@ -117,6 +122,9 @@ def failure_of(end: End, name: str) -> BaseException | None:
         return end.error
     what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
     return caused_by(ActorCrashed(what, actor=name), end.error)
+
+
+# --- The record, and the tasks that wait for its changes --------------------------------------------------------------
 
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]

@@ -1,6 +1,7 @@
-"""References to actors, and the record of an actor that they read.
+"""References to actors and supervisors, pending calls, and monitors.
 
-Imports the mailbox and the events; knows neither the class of an actor nor its runs.
+A reference reads the record of its actor, puts envelopes into its mailbox, and lets monitors watch it. It changes
+nothing else, and knows neither the class nor the incarnations of the actor. Programs and actors send messages with it.
 """
 
 from __future__ import annotations
@@ -432,7 +433,9 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
     return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)
 
 
-# --- supervisors: all messages take the control lane, because a supervisor has no other work than its children --------
+# --- Supervisors ------------------------------------------------------------------------------------------------------
+
+# All messages take the control lane, because a supervisor has no other work than its children.
 
 
 @frozen(eq=False)

@@ -1,4 +1,8 @@
-"""Child specs, and decisions about restarts as pure functions."""
+"""Child specs, the options of supervisors, and decisions about restarts.
+
+Nothing here runs a task, reads a clock or knows an actor that runs: it is data that is checked, and pure functions of
+such data. ``_children``, ``_supervisor`` and ``_pool`` carry out the decisions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
 # --- The options of a supervisor: their types, defaults and checks ----------------------------------------------------
 
 # `Supervisor` and the functions that open one take them as ``**options``, which type checkers check by
-# `SupervisorOptions`. `shows_options` adds them, with their defaults, to the signature for `help` and the reference.
+# `SupervisorOptions`; `SupervisorPolicy` has their defaults and checks. `shows_options` adds them, with their defaults,
+# to the signature for `help` and the reference.
 
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
@@ -183,6 +188,9 @@ class ChildSpec(Spec[M_contra]):
                 f"{child}: a permanent child cannot be significant, because it never ends for good; "
                 "make it transient or temporary"
             )
+
+
+# --- Decide about restarts --------------------------------------------------------------------------------------------
 
 
 def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:
