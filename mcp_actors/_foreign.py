@@ -1,4 +1,4 @@
-"""Show, log and call what users give, without failing because of their code.
+"""Show, log and call what users give, whatever their code does.
 
 All layers use this file, which imports only `_collapse` of the package and keeps no state.
 

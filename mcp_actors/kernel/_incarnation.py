@@ -1,4 +1,4 @@
-"""One run of an actor: its owner task, its start and its end.
+"""One run of an actor: owner task, start and end.
 
 An incarnation makes the actor, attaches its requests to the mailbox, and writes the record. ``_children`` and ``_open``
 derive from it, and are known here by four abstract methods only: whether the actor comes back is decided there.
@@ -210,7 +210,6 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
-        """Begin to serve."""
         # The caller has just checked for a pending cancellation, and no checkpoint lies between. With one, a deadline
         # could fire there: the incarnation would have started, shielded, while its opener has already left.
         nursery.cancel_scope.shield = True

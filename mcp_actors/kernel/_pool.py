@@ -553,7 +553,6 @@ class Pool(Supervisor[M_contra]):
 
 
 def _bounds(size: object) -> tuple[int, int]:
-    """Return the smallest and the greatest number of members."""
     match size:
         case least, most if is_whole(least, 1) and is_whole(most, least):
             return least, most

@@ -146,7 +146,6 @@ class Monitor:
         self._change()
 
     def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
-        """Take the report of the actor's record."""
         if self.canceled:  # by code that the report to another monitor has run
             return
         number = self.ref._record.incarnation
@@ -542,7 +541,6 @@ class SupervisorRef(ActorRef[Any]):
         )
 
     def _no_child(self, id: str) -> ChildError | TypeError:
-        """Return the error for a child that is not in the table."""
         record = self._record
         if record.children is None and record.actor_class is not None:
             return TypeError(f"actor {self.name!r}: is not a supervisor, it runs {_class_of(record)}; check its id")

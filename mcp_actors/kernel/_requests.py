@@ -162,7 +162,6 @@ class Plain(Taken):
             self._run(*self._due.popleft())
 
     def _return_due(self) -> None:
-        """Return the messages that are due to the mailbox, because the incarnation ends."""
         while self._due:
             envelope, _ = self._due.pop()  # the last one first, so that each becomes the first of the queue
             self._return(envelope)
@@ -199,7 +198,6 @@ class Plain(Taken):
                 self._handler_ended(envelope)
 
     def _call_noted(self, handler: Handler, message: Message) -> object:
-        """Call a plain handler, with an event before and after."""
         with self._noted(message) as note:
             return note(_call(handler, message))
 
@@ -369,7 +367,6 @@ class Requests(Plain):
             self._handler_ended(envelope)
 
     async def _handle_observed(self, message: Message) -> object:
-        """Run the handler, with an event before and after."""
         with self._noted(message) as note:
             return note(await self._handle(message))
 

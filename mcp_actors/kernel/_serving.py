@@ -476,7 +476,6 @@ class Taken(Answers):
 
 
 def _has_slot(envelope: Envelope) -> bool:
-    """Return True if an envelope in flight has one of the slots."""
     scope = envelope.scope
     return not envelope.message.control and (not isinstance(scope, Later) or scope.keep_slot)
 

@@ -536,7 +536,6 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _pass_on_a_kill(self, plan: list[tuple[Child, Fate]]) -> None:
-        """Kill all running children once the supervisor is killed."""
         await self._life.wait_killed()
         for child, fate in plan:
             if child.run is not None:

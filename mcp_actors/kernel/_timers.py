@@ -170,7 +170,6 @@ class Timers:
 
 
 def _check(name: str, seconds: object, *, repeats: bool) -> None:
-    """Raise an error if there is no such timer."""
     if repeats and not (is_seconds(seconds) and seconds >= SHORTEST):
         raise ValueError(
             f"actor {name!r}: every() takes a period of at least {SHORTEST} s, not {seconds!r}; to send a message "
