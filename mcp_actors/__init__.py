@@ -25,149 +25,113 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from mcp_actors._backoff import Backoff as Backoff
+    from mcp_actors._backoff import Backoff
     from mcp_actors._errors import (
-        ConfigError as ConfigError,
-        ConnectFailed as ConnectFailed,
-        ConnectionLost as ConnectionLost,
-        HttpStatusError as HttpStatusError,
-        InvalidArguments as InvalidArguments,
-        InvalidResult as InvalidResult,
-        LimitExceeded as LimitExceeded,
-        McpActorsError as McpActorsError,
-        RequestTimedOut as RequestTimedOut,
-        ServerError as ServerError,
-        ServerUnavailable as ServerUnavailable,
-        ToolFailed as ToolFailed,
-        ToolNotFound as ToolNotFound,
+        ConfigError,
+        ConnectFailed,
+        ConnectionLost,
+        HttpStatusError,
+        InvalidArguments,
+        InvalidResult,
+        LimitExceeded,
+        McpActorsError,
+        RequestTimedOut,
+        ServerError,
+        ServerUnavailable,
+        ToolFailed,
+        ToolNotFound,
     )
-    from mcp_actors.catalog import (
-        CatalogSnapshot as CatalogSnapshot,
-        CatalogTool as CatalogTool,
-        result_value as result_value,
-    )
+    from mcp_actors.catalog import CatalogSnapshot, CatalogTool, result_value
     from mcp_actors.config import (
-        BreakerPolicy as BreakerPolicy,
-        Callbacks as Callbacks,
-        HealthPolicy as HealthPolicy,
-        Http as Http,
-        InProcess as InProcess,
-        Limits as Limits,
-        LoadedConfig as LoadedConfig,
-        RestartPolicy as RestartPolicy,
-        RetryPolicy as RetryPolicy,
-        Secret as Secret,
-        ServerConfig as ServerConfig,
-        Sse as Sse,
-        Stdio as Stdio,
-        ToolFilter as ToolFilter,
-        ToolRequest as ToolRequest,
-        load_config as load_config,
+        BreakerPolicy,
+        Callbacks,
+        HealthPolicy,
+        Http,
+        InProcess,
+        Limits,
+        LoadedConfig,
+        RestartPolicy,
+        RetryPolicy,
+        Secret,
+        ServerConfig,
+        Sse,
+        Stdio,
+        ToolFilter,
+        ToolRequest,
+        load_config,
     )
     from mcp_actors.servers import (
-        ServerGroup as ServerGroup,
-        ServerRef as ServerRef,
-        ServerState as ServerState,
-        ServerStatus as ServerStatus,
-        StateChanged as StateChanged,
-        ToolsChanged as ToolsChanged,
-        open_servers as open_servers,
+        ServerGroup,
+        ServerRef,
+        ServerState,
+        ServerStatus,
+        StateChanged,
+        ToolsChanged,
+        open_servers,
     )
 
 if sys.platform == "win32":
     raise ImportError("mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL")
 
-__all__ = [
-    "Backoff",
-    "BreakerPolicy",
-    "Callbacks",
-    "CatalogSnapshot",
-    "CatalogTool",
+__version__: Final = "0.1.0"
+
+_HOMES: Final[dict[str, str]] = {}
+"""Public name → the module that it is fetched from when it is first asked for."""
+
+
+def _fetched_from(module: str) -> None:
+    """Note the home of the names that `__all__` has got since the last call."""
+    for name in __all__:
+        _HOMES.setdefault(name, module)
+
+
+# Type checkers read no table, but they add up lists. So each name is written twice: in an import above, and here.
+__all__: list[str] = []
+__all__ += ["Backoff"]
+_fetched_from("mcp_actors._backoff")
+__all__ += [
     "ConfigError",
     "ConnectFailed",
     "ConnectionLost",
-    "HealthPolicy",
-    "Http",
     "HttpStatusError",
-    "InProcess",
     "InvalidArguments",
     "InvalidResult",
     "LimitExceeded",
-    "Limits",
-    "LoadedConfig",
     "McpActorsError",
     "RequestTimedOut",
+    "ServerError",
+    "ServerUnavailable",
+    "ToolFailed",
+    "ToolNotFound",
+]
+_fetched_from("mcp_actors._errors")
+__all__ += ["CatalogSnapshot", "CatalogTool", "result_value"]
+_fetched_from("mcp_actors.catalog")
+__all__ += [
+    "BreakerPolicy",
+    "Callbacks",
+    "HealthPolicy",
+    "Http",
+    "InProcess",
+    "Limits",
+    "LoadedConfig",
     "RestartPolicy",
     "RetryPolicy",
     "Secret",
     "ServerConfig",
-    "ServerError",
-    "ServerGroup",
-    "ServerRef",
-    "ServerState",
-    "ServerStatus",
-    "ServerUnavailable",
     "Sse",
-    "StateChanged",
     "Stdio",
-    "ToolFailed",
     "ToolFilter",
-    "ToolNotFound",
     "ToolRequest",
-    "ToolsChanged",
     "load_config",
-    "open_servers",
-    "result_value",
 ]
+_fetched_from("mcp_actors.config")
+__all__ += ["ServerGroup", "ServerRef", "ServerState", "ServerStatus", "StateChanged", "ToolsChanged", "open_servers"]
+_fetched_from("mcp_actors.servers")
 
-__version__: Final = "0.1.0"
-
-_HOMES: Final = {
-    "Backoff": "mcp_actors._backoff",
-    "BreakerPolicy": "mcp_actors.config",
-    "Callbacks": "mcp_actors.config",
-    "CatalogSnapshot": "mcp_actors.catalog",
-    "CatalogTool": "mcp_actors.catalog",
-    "ConfigError": "mcp_actors._errors",
-    "ConnectFailed": "mcp_actors._errors",
-    "ConnectionLost": "mcp_actors._errors",
-    "HealthPolicy": "mcp_actors.config",
-    "Http": "mcp_actors.config",
-    "HttpStatusError": "mcp_actors._errors",
-    "InProcess": "mcp_actors.config",
-    "InvalidArguments": "mcp_actors._errors",
-    "InvalidResult": "mcp_actors._errors",
-    "LimitExceeded": "mcp_actors._errors",
-    "Limits": "mcp_actors.config",
-    "LoadedConfig": "mcp_actors.config",
-    "McpActorsError": "mcp_actors._errors",
-    "RequestTimedOut": "mcp_actors._errors",
-    "RestartPolicy": "mcp_actors.config",
-    "RetryPolicy": "mcp_actors.config",
-    "Secret": "mcp_actors.config",
-    "ServerConfig": "mcp_actors.config",
-    "ServerError": "mcp_actors._errors",
-    "ServerGroup": "mcp_actors.servers",
-    "ServerRef": "mcp_actors.servers",
-    "ServerState": "mcp_actors.servers",
-    "ServerStatus": "mcp_actors.servers",
-    "ServerUnavailable": "mcp_actors._errors",
-    "Sse": "mcp_actors.config",
-    "StateChanged": "mcp_actors.servers",
-    "Stdio": "mcp_actors.config",
-    "ToolFailed": "mcp_actors._errors",
-    "ToolFilter": "mcp_actors.config",
-    "ToolNotFound": "mcp_actors._errors",
-    "ToolRequest": "mcp_actors.config",
-    "ToolsChanged": "mcp_actors.servers",
-    "load_config": "mcp_actors.config",
-    "open_servers": "mcp_actors.servers",
-    "result_value": "mcp_actors.catalog",
-}
-"""Public name → the module that it is fetched from when it is first asked for."""
-
-# Hidden from type checkers, which would otherwise accept every misspelled name.
+# Hidden from type checkers: they cannot read a list that is sorted, and would accept every misspelled name.
 if not TYPE_CHECKING:
+    __all__.sort()
 
     def __getattr__(name: str) -> object:
         """Fetch a public name from its module, and keep it (PEP 562)."""

@@ -1,7 +1,8 @@
-"""Compute how long to wait before the next attempt.
+"""Compute delays between attempts, and sleep through a suspended machine.
 
-The rule is arithmetic on the number of the attempt. It reads no clock and no random source of its own, so that every
-delay can be computed in advance, printed and tested.
+Used wherever something is tried again; knows nothing of what that is. The rule is arithmetic on the number of the
+attempt. It reads no clock and no random source of its own, so that every delay can be computed in advance, printed and
+tested. Only `sleep_through_suspend` reads clocks: that of Trio and the wall clock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Reduce the exception groups of nurseries to one exception.
 
-Users should see the failure itself, not the groups that nurseries wrap around it.
+Users should see the failure itself, not the groups that nurseries wrap around it. All layers use this file, which
+imports nothing of the package.
 
 Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here calls itself, and
 nothing calls ``split`` or ``derive`` of a group, which do, and which a class may override.

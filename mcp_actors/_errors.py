@@ -1,8 +1,10 @@
 """The error tree of the package.
 
 Every message says who failed, what happened and what to do about it. Errors of the kernel speak of actors, errors of
-the MCP layer of servers; a `ServerRef` never raises the former. An error that a server answers (`mcp.MCPError`)
-is not in this tree and passes through unchanged.
+the MCP layer of servers; a `ServerRef` never raises the former. An error that a server answers (`mcp.MCPError`) is not
+in this tree and passes through unchanged.
+
+Of the package, this file imports the pickling and the naming of errors only, so every other file may raise them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code (`publish`). A program that
 reads no files, signs in nowhere or has no server over HTTP does not wait for the import of that code (`fetch_later`).
+The ``__init__`` of each folder uses it. It imports nothing of the package, reads the façade's table of names, and
+writes ``__module__`` of the things that it is given and the namespace of their folder.
 """
 
 from __future__ import annotations
@@ -36,17 +38,12 @@ def publish(module: str, namespace: Mapping[str, object]) -> None:
     for name, thing in namespace.items():
         if name.startswith("_") or not isinstance(thing, (type, FunctionType)):
             continue
-        if _is_private(thing.__module__):
+        package, *rest = thing.__module__.split(".")
+        if package == _PACKAGE and any(part.startswith("_") for part in rest):
             # The façade may offer another thing under this name: `open_servers` exists for Trio and for asyncio.
             home = homes.get(name)
             offered = home is not None and f"{thing.__module__}.".startswith(f"{home}.")
             thing.__module__ = _PACKAGE if offered else module
-
-
-def _is_private(module: str) -> bool:
-    """Return True if a dotted name belongs to this package and has a part that begins with an underscore."""
-    package, *rest = module.split(".")
-    return package == _PACKAGE and any(part.startswith("_") for part in rest)
 
 
 def fetch_later(

@@ -1,4 +1,6 @@
-"""Log and show objects of users, without failing because of their code.
+"""Show, log and call what users give, whatever their code does.
+
+All layers use this file, which imports only `_collapse` of the package and keeps no state.
 
 A line of log runs the handlers, filters and formatters of the program, and a text in it runs the ``__repr__`` of an
 exception or an observer. Any of them may raise, in the midst of a step: an actor would never report its end then, and

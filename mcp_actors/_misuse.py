@@ -2,7 +2,8 @@
 
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. An
 error is explained after the call has failed, so that correct calls are not checked twice. For type checkers the things
-keep their types.
+keep their types. The kernel, the servers, the bridge and the configuration use this file, which imports nothing of the
+package and changes only what its decorators wrap.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _COMPARED: Final = 500  # names
 _COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 
-# --- unknown arguments ----------------------------------------------------------------------------------------------
+# --- Unknown arguments ------------------------------------------------------------------------------------------------
 
 
 def explained(thing: C) -> C:
@@ -137,7 +138,7 @@ def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
     return difflib.get_close_matches(word[:_COMPARED_LENGTH], [*names], n=count)
 
 
-# --- blocks ---------------------------------------------------------------------------------------------------------
+# --- Blocks that are used without `async with` ------------------------------------------------------------------------
 
 
 class Block(AbstractAsyncContextManager[T_co]):
@@ -219,7 +220,7 @@ class _Opened(Block[T_co]):
         return await self._opening.__aexit__(kind, exc, traceback)
 
 
-# --- Refuse what is used on the wrong kind of event loop --------------------------------------------------------------
+# --- The wrong kind of event loop -------------------------------------------------------------------------------------
 
 # Trio's own check is not enough: trio-asyncio runs asyncio code inside a Trio task, and a nursery that is opened there
 # corrupts the run. sniffio, on which Trio depends, distinguishes the two.
@@ -267,7 +268,7 @@ def outside_trio(subject: str) -> RuntimeError:
     )
 
 
-# --- Check numbers that users pass; a bool is never a number ----------------------------------------------------------
+# --- Check numbers and other options; a bool is never a number --------------------------------------------------------
 
 # Python counts ``True`` as an int, but ``connect_timeout=True`` is a mistake and does not mean one second.
 
@@ -288,7 +289,21 @@ def is_whole(value: object, lowest: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
-# --- Check the names of states to wait for ----------------------------------------------------------------------------
+def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bool) -> None:
+    """Raise a `ValueError` unless an argument is valid.
+
+    Args:
+        owner: the subject of the error: ``"Supervisor"``.
+        name: the argument.
+        given: its value.
+        wanted: what is valid, after the words *must be*.
+        valid: whether the value is.
+    """
+    if not valid:
+        raise ValueError(f"{owner}: {name} must be {wanted}, not {given!r}")
+
+
+# --- Names of states to wait for --------------------------------------------------------------------------------------
 
 
 def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> None:

@@ -1,8 +1,8 @@
 """Refuse an SDK that is too old at its first import.
 
 Otherwise the first name that an old SDK lacks would be the error, which does not say that a newer version has it. The
-folders that import `mcp` first import this module first. Reading the version takes less than a millisecond, because the
-SDK itself imports `importlib.metadata`.
+folders that import `mcp` first import this module first; it imports nothing of the package. Reading the version takes
+less than a millisecond, because the SDK itself imports `importlib.metadata`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Helpers without knowledge of servers: tasks, feeds, time slices, traces, texts.
+"""Tools for tasks: background, closing order, fan-out, feeds, signals, time slices, upkeep.
 
-Every room may come in. This one imports nothing of `servers`.
+The servers, the transports and the bridge use them. This file knows nothing of those: a server is a name here, and its
+work a function. All state is in the objects that a group or a connection makes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# --- Background tasks that serve a block until its clean-up is over ---------------------------------------------------
+# --- Background tasks, which serve a block until its clean-up is over -------------------------------------------------
 
 # A plain nursery would cancel them too early: a cancellation reaches the block and the tasks at the same moment, while
 # the clean-up still needs its pipes read. It would also wrap every exception of the block in a group.

@@ -1,7 +1,7 @@
 """Find the directories of this user, and replace private files in them.
 
 A file is replaced as a whole, so a reader never sees half of it, and a writer that is killed leaves the old content.
-All functions block.
+All functions block. Stored tokens and pins and the command line use them; this file knows nothing of their content.
 """
 
 from __future__ import annotations

@@ -46,13 +46,23 @@ def test_every_public_name_resolves(name: str) -> None:
 
 def test_type_checkers_and_programs_see_the_same_names_from_the_same_modules() -> None:
     seen = {
-        alias.asname: node.module
+        alias.name: node.module
         for node in ast.walk(parse(PACKAGE / "__init__.py"))
         if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith("mcp_actors")
         for alias in node.names
     }
     assert seen == mcp_actors._HOMES
-    assert list(mcp_actors._HOMES) == mcp_actors.__all__
+    assert sorted(mcp_actors._HOMES) == mcp_actors.__all__
+
+
+def test_type_checkers_can_read_all_public_names() -> None:
+    added = [
+        name
+        for node in parse(PACKAGE / "__init__.py").body  # not in a block that may be hidden from them
+        if isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__"
+        for name in ast.literal_eval(node.value)
+    ]
+    assert sorted(added) == mcp_actors.__all__
 
 
 def test_dir_lists_public_names_before_they_are_fetched() -> None:

@@ -1,6 +1,6 @@
 """Actors on Trio, without MCP: mailboxes, incarnations, supervision.
 
-Usable alone::
+It knows nothing of servers, tools or configuration; the servers of this package are built on it. Usable alone::
 
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 """

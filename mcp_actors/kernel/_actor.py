@@ -1,6 +1,7 @@
-"""One actor: its class and its runs.
+"""The base class of actors, and the handlers that a class declares.
 
-Imports the mailbox, the events and the references; knows nothing of how a supervisor works.
+An actor sees its incarnation as a `Life` and its requests as `Defers`; this file knows nothing of how these work, or a
+supervisor. It writes only the tables of handlers, which belong to the classes. Incarnations and ``_requests`` call it.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ._ref import ActorRef
 from ._timers import Later, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import AsyncIterator, Mapping
 
     from ._mailbox import Accepts
     from ._record import EndReason, Record
@@ -146,11 +147,6 @@ def handlers_of(cls: type) -> dict[type[Message], str]:
     return table
 
 
-def plain_among(cls: type, methods: Iterable[str]) -> frozenset[str]:
-    """Return the names of those methods of a class that are a plain ``def``."""
-    return frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
-
-
 def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
     """Return the name of the method that handles messages of a class; None if there is none."""
     return next((table[each] for each in kind.__mro__ if each in table), None)
@@ -217,12 +213,6 @@ def _members(declared: Any) -> list[type[Message]] | None:
 
 def _shown(members: list[type[Message]]) -> str:
     return " | ".join(each.__name__ for each in members) or "Never"
-
-
-def no_handler(actor: str, cls: type, kind: type[Message]) -> TypeError:
-    """Return the error for messages that a class with handlers has none for."""
-    remedy = f"send another message, or add a method with @handles({kind.__name__})"
-    return TypeError(f"actor {actor!r}: {cls.__name__} has no handler for {kind.__name__}; {remedy}")
 
 
 def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
@@ -416,7 +406,8 @@ class Actor(Receives[M_contra]):
         cls._handlers, cls._found, cls._silent = handlers_of(cls), {}, {}
         if cls.handle is Actor.handle and cls.take is Actor.take:
             check_declared(cls, Actor, cls._handlers)
-        cls._plain = plain_among(cls, ["handle"] if cls.handle is not Actor.handle else cls._handlers.values())
+        methods = ["handle"] if cls.handle is not Actor.handle else cls._handlers.values()
+        cls._plain = frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -640,7 +631,8 @@ class Actor(Receives[M_contra]):
         """Return the name of the method that handles messages of a class. Raise a `TypeError` if there is none."""
         name = cls._found.get(kind) or handler_for(cls._handlers, kind)
         if name is None:
-            raise no_handler(actor, cls, kind)
+            remedy = f"send another message, or add a method with @handles({kind.__name__})"
+            raise TypeError(f"actor {actor!r}: {cls.__name__} has no handler for {kind.__name__}; {remedy}")
         cls._found[kind] = name
         return name
 

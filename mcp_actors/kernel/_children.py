@@ -1,5 +1,10 @@
 """Run the children of a supervisor, and change their table.
 
+Writes the table, and the records of the children. What becomes of a child that has failed is decided in
+``_supervisor``, by `Recovery`, a subclass of `Children`; nothing here knows the messages of a supervisor.
+
+Theory of operation
+-------------------
 These tasks run in the supervisor's nursery:
 
 - one *owner* per running child (`Run.run`), from its start to its end. It decides nothing; it puts the end into the job
@@ -21,7 +26,7 @@ waits only for the stops of a group that is restarted, each within its child's `
 start handles its result. A child may be stopped, or restarted with its group, while it is starting: after its wait,
 that task must check the state of the child again.
 
-``_table`` has the states of a child and their transitions; `Recovery` decides about failures.
+The states of a child and their transitions are drawn above `Child`.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec, SupervisorPolicy
 
 
-# --- The child table of a supervisor: only data, no task runs here ----------------------------------------------------
+# --- The child table: only data, no task runs here --------------------------------------------------------------------
 
 # A *group* here is a failed child and the children that are restarted with it.
 #
@@ -165,7 +170,7 @@ class Group:
 
 @define(eq=False)
 class Child:
-    """One row of the child table. See the top of the file.
+    """One row of the child table. See the drawing above.
 
     Attributes:
         spec: how to run it.
@@ -287,6 +292,9 @@ def count_children(children: Iterable[Child]) -> ChildrenCount:
         workers=len(rows) - supervisors,
         supervisors=supervisors,
     )
+
+
+# --- Start and stop children, one job after another -------------------------------------------------------------------
 
 
 Job = Callable[[], Awaitable[None]]
@@ -591,7 +599,7 @@ class Children(Node, ABC):
         return True
 
 
-# --- A supervisor that has nothing to run yet -------------------------------------------------------------------------
+# --- A supervisor that sleeps -----------------------------------------------------------------------------------------
 
 
 class DormantSupervisor(Actor):

@@ -1,5 +1,9 @@
 """Detect a call that would deadlock.
 
+Mailboxes, envelopes, incarnations and supervisors are nodes here (`Node`), and nothing more is known of them. The file
+writes the calls of a sender and two context variables, which say for whom a task works. References ask it before a
+sender waits.
+
 Theory of operation
 -------------------
 The nodes of a wait-for graph are

@@ -2,6 +2,9 @@
 
 Events report; they control nothing. An observer is a synchronous callable that runs in the same step as the event, so
 it sees every event in order. A subscriber reads from a bounded stream at its own pace and may miss the oldest events.
+
+Imports nothing of the kernel. Records emit the events of their actors through the hub of their tree. The only way back
+is an exit that an observer or a log handler raises: it ends the tree (`EventHub.on_exit`).
 """
 
 from __future__ import annotations

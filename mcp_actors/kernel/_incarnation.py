@@ -1,4 +1,7 @@
-"""One run of an actor: owner task, loop, requests, end.
+"""One run of an actor: owner task, start and end.
+
+An incarnation makes the actor, attaches its requests to the mailbox, and writes the record. ``_children`` and ``_open``
+derive from it, and are known here by four abstract methods only: whether the actor comes back is decided there.
 
 Theory of operation
 -------------------
@@ -207,7 +210,6 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
-        """Begin to serve."""
         # The caller has just checked for a pending cancellation, and no checkpoint lies between. With one, a deadline
         # could fire there: the incarnation would have started, shielded, while its opener has already left.
         nursery.cancel_scope.shield = True
@@ -409,7 +411,8 @@ class Incarnation(Sender):
         if end is None:  # a start, for which `end` was not called
             end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
         if end.crashed and end.error is None:
-            failure = self._without_reason() if late is None else late
+            what = f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()"
+            failure = ActorError(what, actor=self.record.name) if late is None else late
             end = End("crashed", failure, self._is_hopeless(failure))
         if late is not None and late is not end.error:
             if is_exit(late):
@@ -423,11 +426,6 @@ class Incarnation(Sender):
         if end.crashed and not self.started:
             self.record.note(events.StartFailed, error=end.error)
         return end
-
-    def _without_reason(self) -> ActorError:
-        name = self.record.name
-        what = f"actor {name!r}: running() ended without a reason; call self.stop() or self.fail()"
-        return ActorError(what, actor=name)
 
     def _is_hopeless(self, exc: BaseException | None) -> bool:
         if exc is None or self.actor is None:

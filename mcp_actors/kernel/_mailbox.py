@@ -1,6 +1,8 @@
-"""Messages on their way: mailbox, envelope, and reply.
+"""Messages on their way: reply slots, envelopes and mailboxes.
 
-Imports nothing of the kernel but the detection of deadlocks. The other rooms send with it and take from it.
+References put envelopes into a mailbox; an incarnation or a pool takes them out, and is known here as its `Taker` only.
+Nothing here runs a task, starts an actor or calls a handler. Of the kernel, this file imports the detection of
+deadlocks.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from attrs import define, field
 
 from .._errors import ActorError, MailboxFull
 from .._foreign import Log, shown
-from .._misuse import is_whole
+from .._misuse import check_option, is_whole
 from ._circles import Node, Sender, places
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ else:
     from typing import TypeVar
 
 
-# --- A one-shot slot through which one task answers another -----------------------------------------------------------
+# --- Reply slots ------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -157,7 +159,7 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
             _log.exception("the function %s that on_answer() got raised; the actor is not affected", shown(fn))
 
 
-# --- A message on its way, and the reply slot of its sender -----------------------------------------------------------
+# --- Envelopes, and their holders -------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False, init=False)
@@ -395,7 +397,7 @@ class Taker(Protocol):
 
 @define(eq=False, repr=False)
 class Mailbox(Home):
-    """Lanes of envelopes, and the incarnation that takes from them. See the top of the file.
+    """Lanes of envelopes, and the incarnation that takes from them. See the comment above.
 
     Attributes:
         name: the name of the actor.
@@ -459,7 +461,9 @@ class Mailbox(Home):
     def check(self, message: object) -> None:
         """Raise a `TypeError` if this is not a message, or not one that the actor handles, as far as that is known."""
         if not isinstance(message, Message):
-            raise TypeError(_no_message(self.name, message))
+            of_class = isinstance(message, type)
+            remedy = "send an instance of it" if of_class else "derive its class from Message or Call[...]"
+            raise TypeError(f"actor {self.name!r}: {shown(message)} is not a message; {remedy}")
         if self.accepts is not None:
             self.accepts(self.name, type(message))
 
@@ -657,15 +661,8 @@ class Mailbox(Home):
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:
     """Raise a `ValueError` if a mailbox cannot have this size or policy."""
-    if not is_whole(size, 1):
-        raise ValueError(f"{owner}: mailbox_size must be an int of at least 1, not {size!r}")
-    if policy not in ("wait", "fail"):
-        raise ValueError(f"{owner}: overflow must be 'wait' or 'fail', not {policy!r}")
-
-
-def _no_message(name: str, given: object) -> str:
-    remedy = "send an instance of it" if isinstance(given, type) else "derive its class from Message or Call[...]"
-    return f"actor {name!r}: {shown(given)} is not a message; {remedy}"
+    check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
+    check_option(owner, "overflow", policy, "'wait' or 'fail'", valid=policy in ("wait", "fail"))
 
 
 def _arrival(queued: tuple[Envelope, float]) -> int:

@@ -1,9 +1,14 @@
 """Open an actor or a supervisor around a block of code.
 
-The nursery in `_run` belongs to the user's task. Two tasks run in it: the owner of the root actor, which shields itself
-once it has started; and a task, shielded too, that waits for the end of the user's block or of the root, and then stops
-the root. So the block ends first, clean-up calls in it are still answered, and no cancellation of the user's task can
-cut the stop short.
+The top of the kernel: it makes the first record of a tree, its event hub and its sweeper, and runs the root. Only the
+``__init__`` of the kernel imports this file.
+
+Theory of operation
+-------------------
+The nursery in `_run` belongs to the user's task. Besides the sweeper, two tasks run in it: the owner of the root actor,
+which shields itself once it has started; and a task, shielded too, that waits for the end of the user's block or of the
+root, and then stops the root. So the block ends first, clean-up calls in it are still answered, and no cancellation of
+the user's task can cut the stop short.
 """
 
 from __future__ import annotations

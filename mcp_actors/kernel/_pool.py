@@ -1,6 +1,8 @@
 """Pools: equal actors behind one reference.
 
-Only the face of the kernel imports this room.
+A pool is a `Supervisor` whose mailbox has its members (`Crew`) as the taker, and whose members have a mailbox of
+another kind (`Lane`). It writes the table of its children, and knows nothing of what its members do. Only the
+``__init__`` of the kernel imports this file.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import trio
 from attrs import evolve
 
 from .._errors import ActorError, ActorStopped
-from .._misuse import is_seconds, is_whole
+from .._misuse import check_option, is_seconds, is_whole
 from . import _events as events
 from ._actor import Actor
 from ._mailbox import M_contra, Mailbox
@@ -54,11 +56,11 @@ if TYPE_CHECKING:
 # messages that do not pass through here, as those of its own lane: it has the wrong rank then, too, until it is next.
 #
 # Within a rank the last one is next. So a pool with little to do leaves its other members idle until they are stopped
-# (see ``_pool``), and the idle members are in the order in which they became idle.
+# (see `Pool`), and the idle members are in the order in which they became idle.
 
 
 class Lane(Mailbox):
-    """The mailbox of one member, which also takes from the mailbox of the pool. See the top of the file.
+    """The mailbox of one member, which also takes from the mailbox of the pool. See the comment above.
 
     Attributes:
         crew: the members that it is one of.
@@ -116,7 +118,7 @@ class Lane(Mailbox):
 
 
 class Crew:
-    """The members of a pool, as the one taker of its mailbox. See the top of the file.
+    """The members of a pool, as the one taker of its mailbox. See the comment above.
 
     Attributes:
         name: the pool's.
@@ -240,13 +242,13 @@ def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
         accepts(name, kind)
 
 
-# --- The pool: a supervisor of equal actors, which share its work -----------------------------------------------------
+# --- The pool, a supervisor of equal actors ---------------------------------------------------------------------------
 
 # Who owns what:
 #
 # - The pool is a `Supervisor`: its owner task enters and leaves `Pool.running`, and in it the children, as for any
 #   other. Its members are its children; each has an owner task, restarts and a place in the child table.
-# - Messages to the pool belong to its mailbox until a member takes them (see ``_crew``). With a key they belong to the
+# - Messages to the pool belong to its mailbox until a member takes them (see `Crew`). With a key they belong to the
 #   mailbox of the member that has the key. That mailbox outlives the incarnations of its member: messages wait while
 #   the member restarts, and are refused when it is parked.
 # - One task, `Pool._adjust`, adds members and stops them. It ends before the members are asked to stop. With a fixed
@@ -313,19 +315,18 @@ class Pool(Supervisor[M_contra]):
         shutdown: Shutdown | None = None,
     ) -> None:
         self._least, self._most = _bounds(size)
-        if key is not None and not callable(key):
-            raise ValueError(f"Pool: key must be a function from a message to its key, not {key!r}")
+        check_option("Pool", "key", key, "a function from a message to its key", valid=key is None or callable(key))
         if key is not None and self._least < self._most:
             raise ValueError(
                 f"Pool: size={size} and key contradict each other, because a key belongs to one member as long as the "
                 f"pool runs; set size={self._most}, or remove key"
             )
-        if not is_seconds(shrink_after):
-            raise ValueError(f"Pool: shrink_after must be positive seconds, not {shrink_after!r}")
+        check_option("Pool", "shrink_after", shrink_after, "positive seconds", valid=is_seconds(shrink_after))
+        valid = isinstance(budget_per_member, bool)
+        check_option("Pool", "budget_per_member", budget_per_member, "True or False", valid=valid)
+        check_option("Pool", "separator", separator, "a str", valid=isinstance(separator, str))
         self._key = key
         self._shrink_after = shrink_after
-        _check_kind("budget_per_member", budget_per_member, bool, "True or False")
-        _check_kind("separator", separator, str, "a str")
         self._budget_per_child, self._separator = budget_per_member, separator
         self._factory = factory
         self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
@@ -552,7 +553,6 @@ class Pool(Supervisor[M_contra]):
 
 
 def _bounds(size: object) -> tuple[int, int]:
-    """Return the smallest and the greatest number of members."""
     match size:
         case least, most if is_whole(least, 1) and is_whole(most, least):
             return least, most
@@ -561,8 +561,3 @@ def _bounds(size: object) -> tuple[int, int]:
     raise ValueError(
         f"Pool: size must be an int of at least 1, or the smallest and the greatest number, as in (1, 8), not {size!r}"
     )
-
-
-def _check_kind(name: str, given: object, kind: type, shown: str) -> None:
-    if not isinstance(given, kind):
-        raise ValueError(f"Pool: {name} must be {shown}, not {given!r}")

@@ -1,4 +1,9 @@
-"""The name, mailbox and state of an actor, across its incarnations."""
+"""The record of an actor, which outlives its incarnations.
+
+Its supervisor and its incarnations write a record; references and drawings of the tree only read it. A record emits
+events and closes its mailbox, but starts and stops nothing. How an incarnation has ended (`End`), the errors that
+report it, and the frozen data that callers get are here too, as they need no more than a record.
+"""
 
 from __future__ import annotations
 
@@ -64,12 +69,6 @@ def failure_text(failure: BaseException | None) -> str:
     return shown(failure if failure is None else flattened(failure))
 
 
-def failure_summary(failure: BaseException) -> str:
-    """Return the text of a failure as one short line, to be kept."""
-    text = words_of(failure) if is_a(failure, McpActorsError) else shown(flattened(failure))
-    return plain_text(text, limit=SUMMARY)
-
-
 CUT_SHORT: Final = End("shutdown")
 """The outcome of a start attempt that was interrupted by a stop; the caller of that stop does the rest."""
 
@@ -123,6 +122,9 @@ def failure_of(end: End, name: str) -> BaseException | None:
         return end.error
     what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
     return caused_by(ActorCrashed(what, actor=name), end.error)
+
+
+# --- The record, and the tasks that wait for its changes --------------------------------------------------------------
 
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
@@ -305,7 +307,9 @@ class Record:
     def end_run(self, end: End, *, comes_back: bool) -> None:
         """Report to all watchers that an incarnation has ended and released everything."""
         if end.error is not None:
-            self.last_error = failure_summary(end.error)
+            known = is_a(end.error, McpActorsError)
+            text = words_of(end.error) if known else shown(flattened(end.error))
+            self.last_error = plain_text(text, limit=SUMMARY)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
         # The supervisor may have decided already, if the end was overdue.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
@@ -323,14 +327,10 @@ class Record:
         self.actor_class = actor_class
         self.mailbox.accepts = accepts
         self.is_pool = False
-        if self.children is not None and not has_children:
-            self._end_children(f"{self.name!r} was started again without it")
-
-    def _end_children(self, why: str) -> None:
-        """Forget the actors that an earlier incarnation, a supervisor, expected to start again."""
-        children, self.children = self.children or {}, None
-        for child in children.values():
-            child.forget(why)
+        if self.children is not None and not has_children:  # one that was a supervisor expected to start them again
+            children, self.children = self.children, None
+            for child in children.values():
+                child.forget(f"{self.name!r} was started again without it")
 
     def forget(self, why: str) -> None:
         """End an actor that was expected to start again, and those below it, for good."""

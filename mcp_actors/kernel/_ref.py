@@ -1,6 +1,7 @@
-"""References to actors, and the record of an actor that they read.
+"""References to actors and supervisors, pending calls, and monitors.
 
-Imports the mailbox and the events; knows neither the class of an actor nor its runs.
+A reference reads the record of its actor, puts envelopes into its mailbox, and lets monitors watch it. It changes
+nothing else, and knows neither the class nor the incarnations of the actor. Programs and actors send messages with it.
 """
 
 from __future__ import annotations
@@ -145,7 +146,6 @@ class Monitor:
         self._change()
 
     def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
-        """Take the report of the actor's record."""
         if self.canceled:  # by code that the report to another monitor has run
             return
         number = self.ref._record.incarnation
@@ -432,7 +432,9 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
     return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)
 
 
-# --- supervisors: all messages take the control lane, because a supervisor has no other work than its children --------
+# --- Supervisors ------------------------------------------------------------------------------------------------------
+
+# All messages take the control lane, because a supervisor has no other work than its children.
 
 
 @frozen(eq=False)
@@ -539,7 +541,6 @@ class SupervisorRef(ActorRef[Any]):
         )
 
     def _no_child(self, id: str) -> ChildError | TypeError:
-        """Return the error for a child that is not in the table."""
         record = self._record
         if record.children is None and record.actor_class is not None:
             return TypeError(f"actor {self.name!r}: is not a supervisor, it runs {_class_of(record)}; check its id")

@@ -1,9 +1,12 @@
 """Run the handlers of one incarnation in a limited number of slots.
 
+`Requests` is the taker of a mailbox: it takes envelopes from it, and runs their handlers in the nursery of the
+incarnation or in the running step. The incarnation makes and closes it. ``_open`` runs the `Sweeper`.
+
 Theory of operation
 -------------------
 A request must be cancellable by itself, and must run in its sender's context variables, so each gets its own task,
-unless its handler is a plain ``def`` (see ``_plain``). It gets no cancel scope of its own, because that would add half
+unless its handler is a plain ``def`` (see `Plain`). It gets no cancel scope of its own, because that would add half
 of the cost of a call. Instead every *slot* is a nursery, kept open by a task that sleeps; requests run in it one after
 the other, each as its only child. Cancelling a request cancels its slot: both end together, and the next request opens
 a new slot. As nearly all requests end by themselves, an actor opens as many slots as it ever had requests at the same
@@ -15,7 +18,7 @@ incarnation ends by then. Until that step an envelope can go back to the mailbox
 One task per tree, the `Sweeper`, closes slots that are not needed any more. After a burst of requests an actor keeps
 one idle slot, and after a minute without requests none, because a slot is half of the memory of an actor.
 
-``_taken`` and ``_plain`` serve messages without a task, and ``_answers`` decides how each message ends.
+`Plain` and, in ``_serving``, `Taken` serve messages without a task; `Answers` decides how each message ends.
 """
 
 from __future__ import annotations
@@ -75,7 +78,7 @@ HERE: Final = object()
 
 
 class Steps:
-    """The plain handlers of one Trio run. See the top of the file.
+    """The plain handlers of one Trio run. See the comment above.
 
     Attributes:
         busy: True while a plain handler runs.
@@ -124,7 +127,7 @@ def steps_of_run() -> Steps:
 
 
 class Plain(Taken):
-    """Messages in flight, some of them in plain handlers. See the top of the file."""
+    """Messages in flight, some of them in plain handlers. See the comment above."""
 
     __slots__ = ("_due", "_nursery", "_running", "_steps")
 
@@ -159,7 +162,6 @@ class Plain(Taken):
             self._run(*self._due.popleft())
 
     def _return_due(self) -> None:
-        """Return the messages that are due to the mailbox, because the incarnation ends."""
         while self._due:
             envelope, _ = self._due.pop()  # the last one first, so that each becomes the first of the queue
             self._return(envelope)
@@ -196,7 +198,6 @@ class Plain(Taken):
                 self._handler_ended(envelope)
 
     def _call_noted(self, handler: Handler, message: Message) -> object:
-        """Call a plain handler, with an event before and after."""
         with self._noted(message) as note:
             return note(_call(handler, message))
 
@@ -220,6 +221,9 @@ def _call(handler: Handler, message: Message) -> object:
             "it with `async def`"
         )
     return result
+
+
+# --- Run ``async def`` handlers in slots, and close the slots that are idle -------------------------------------------
 
 
 SWEEP_PERIOD: Final = 30.0
@@ -363,7 +367,6 @@ class Requests(Plain):
             self._handler_ended(envelope)
 
     async def _handle_observed(self, message: Message) -> object:
-        """Run the handler, with an event before and after."""
         with self._noted(message) as note:
             return note(await self._handle(message))
 

@@ -1,4 +1,8 @@
-"""Child specs, and decisions about restarts as pure functions."""
+"""Child specs, the options of supervisors, and decisions about restarts.
+
+Nothing here runs a task, reads a clock or knows an actor that runs: it is data that is checked, and pure functions of
+such data. ``_children``, ``_supervisor`` and ``_pool`` carry out the decisions.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,13 @@ import math
 from collections import deque
 from collections.abc import Callable
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, TypeVar, get_args
 
 from attrs import define, field, fields, frozen
 
 from .._backoff import Backoff
 from .._foreign import plain_name
-from .._misuse import is_seconds, is_whole
+from .._misuse import check_option, is_seconds, is_whole
 from ._incarnation import Shutdown
 from ._mailbox import MAILBOX_SIZE, M_contra, OverflowPolicy, check_mailbox
 from ._record import RestartType, Spec
@@ -27,7 +31,8 @@ if TYPE_CHECKING:
 # --- The options of a supervisor: their types, defaults and checks ----------------------------------------------------
 
 # `Supervisor` and the functions that open one take them as ``**options``, which type checkers check by
-# `SupervisorOptions`. `shows_options` adds them, with their defaults, to the signature for `help` and the reference.
+# `SupervisorOptions`; `SupervisorPolicy` has their defaults and checks. `shows_options` adds them, with their defaults,
+# to the signature for `help` and the reference.
 
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
@@ -72,6 +77,15 @@ def _default_if_none(given: Backoff | None) -> Backoff:
     return Backoff() if given is None else given
 
 
+_CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "strategy": get_args(Strategy),
+    "on_limit": ("end", "park"),
+    "auto_shutdown": get_args(AutoShutdown),
+    "start_order": ("sequential", "parallel"),
+    "stop_order": ("sequential", "concurrent"),
+}
+
+
 @frozen(kw_only=True)
 class SupervisorPolicy:
     """The options of one supervisor, checked; see `Supervisor`."""
@@ -91,21 +105,18 @@ class SupervisorPolicy:
 
     def __attrs_post_init__(self) -> None:
         """Raise a `ValueError` that names the invalid argument."""
-        if not is_whole(self.max_restarts, 0):
-            raise ValueError(f"Supervisor: max_restarts must be an int of at least 0, not {self.max_restarts!r}")
-        if self.window != math.inf and not is_seconds(self.window):
-            raise ValueError(f"Supervisor: window must be positive seconds or math.inf, not {self.window!r}")
-        if self.reset_after is not None and not is_seconds(self.reset_after):
-            raise ValueError(f"Supervisor: reset_after must be positive seconds or None, not {self.reset_after!r}")
-        if not isinstance(self.backoff, Backoff):
-            raise ValueError(f"Supervisor: backoff must be a Backoff, not {self.backoff!r}")
-        _check_choice("strategy", self.strategy, get_args(Strategy))
-        _check_choice("on_limit", self.on_limit, ("end", "park"))
-        _check_choice("auto_shutdown", self.auto_shutdown, get_args(AutoShutdown))
-        _check_choice("start_order", self.start_order, ("sequential", "parallel"))
-        _check_choice("stop_order", self.stop_order, ("sequential", "concurrent"))
-        _check_flag("strict", self.strict)
-        _check_flag("await_start", self.await_start)
+
+        def check(name: str, wanted: str, *, valid: bool) -> None:
+            check_option("Supervisor", name, getattr(self, name), wanted, valid=valid)
+
+        check("max_restarts", "an int of at least 0", valid=is_whole(self.max_restarts, 0))
+        check("window", "positive seconds or math.inf", valid=self.window == math.inf or is_seconds(self.window))
+        check("reset_after", "positive seconds or None", valid=self.reset_after is None or is_seconds(self.reset_after))
+        check("backoff", "a Backoff", valid=isinstance(self.backoff, Backoff))
+        for name, allowed in _CHOICES.items():
+            check(name, " or ".join(map(repr, allowed)), valid=getattr(self, name) in allowed)
+        for name in ("strict", "await_start"):
+            check(name, "True or False", valid=isinstance(getattr(self, name), bool))
         if self.strict and not self.await_start:
             raise ValueError(
                 "Supervisor: strict=True and await_start=False contradict each other, because a start that is not "
@@ -122,16 +133,6 @@ class SupervisorPolicy:
                 f"Supervisor: max_restarts={self.max_restarts} within window={self.window} can never be reached, "
                 f"because the back-offs alone take {needed:g} s; widen the window or shorten the back-off"
             )
-
-
-def _check_flag(name: str, given: object) -> None:
-    if not isinstance(given, bool):
-        raise ValueError(f"Supervisor: {name} must be True or False, not {given!r}")
-
-
-def _check_choice(name: str, given: object, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise ValueError(f"Supervisor: {name} must be {' or '.join(map(repr, allowed))}, not {given!r}")
 
 
 @frozen
@@ -174,23 +175,22 @@ class ChildSpec(Spec[M_contra]):
                 f"{child}: factory must be a callable that makes a new actor for every start, not {self.factory!r}; "
                 "give the class itself, or a lambda"
             )
-        if self.restart not in get_args(RestartType):
-            known = ", ".join(get_args(RestartType))
-            raise ValueError(f"{child}: restart must be one of {known}, not {self.restart!r}")
-        if self.start_timeout is not None and not is_seconds(self.start_timeout):
-            raise ValueError(f"{child}: start_timeout must be positive seconds or None, not {self.start_timeout!r}")
-        if self.shutdown not in (None, "brutal_kill", "infinity") and not is_seconds(self.shutdown):
-            raise ValueError(
-                f"{child}: shutdown must be positive seconds, 'brutal_kill' or 'infinity', not {self.shutdown!r}"
-            )
-        if not isinstance(self.significant, bool):
-            raise ValueError(f"{child}: significant must be True or False, not {self.significant!r}")
+        known = get_args(RestartType)
+        check_option(child, "restart", self.restart, f"one of {', '.join(known)}", valid=self.restart in known)
+        valid = self.start_timeout is None or is_seconds(self.start_timeout)
+        check_option(child, "start_timeout", self.start_timeout, "positive seconds or None", valid=valid)
+        valid = self.shutdown in (None, "brutal_kill", "infinity") or is_seconds(self.shutdown)
+        check_option(child, "shutdown", self.shutdown, "positive seconds, 'brutal_kill' or 'infinity'", valid=valid)
+        check_option(child, "significant", self.significant, "True or False", valid=isinstance(self.significant, bool))
         check_mailbox(child, self.mailbox_size, self.overflow)
         if self.significant and self.restart == "permanent":
             raise ValueError(
                 f"{child}: a permanent child cannot be significant, because it never ends for good; "
                 "make it transient or temporary"
             )
+
+
+# --- Decide about restarts --------------------------------------------------------------------------------------------
 
 
 def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:

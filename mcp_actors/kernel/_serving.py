@@ -1,4 +1,8 @@
-"""Serve messages without a task: `Actor.take`, and handlers that return a `Later`.
+"""Decide how each message ends, and serve messages without a task.
+
+Works for one incarnation, known as a `Life`: it answers envelopes, returns them to their mailbox, counts the free
+slots, calls `Actor.take`, and may end the incarnation. It runs no handler and starts no task: `Requests` in
+``_requests``, the only user of this file, does.
 
 Theory of operation
 -------------------
@@ -50,10 +54,10 @@ if TYPE_CHECKING:
     from ._mailbox import Envelope, Message
 
 
-# --- Decide how each message ends that was taken from the mailbox -----------------------------------------------------
+# --- Decide how each message ends -------------------------------------------------------------------------------------
 
 # A message is answered exactly once, whatever its handler raises, and even if its caller leaves at the same time. Only
-# this file makes answers of exceptions: a `trio.Cancelled` must not leave its task, and an exit must not end the
+# this class makes answers of exceptions: a `trio.Cancelled` must not leave its task, and an exit must not end the
 # caller.
 
 
@@ -63,7 +67,7 @@ notices its loss within milliseconds of the handler that writes to it."""
 
 
 class Answers(Holder):
-    """The messages that one incarnation has taken from its mailbox. See the top of the file."""
+    """The messages that one incarnation has taken from its mailbox."""
 
     __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
 
@@ -181,6 +185,9 @@ class Answers(Holder):
     def _observed(self) -> bool:
         hub = self._record.hub
         return bool(hub.observers) and hub.wants_requests
+
+
+# --- Serve messages without a task: `Actor.take`, and handlers that return a `Later` ----------------------------------
 
 
 T = TypeVar("T")
@@ -377,7 +384,9 @@ class Taken(Answers):
         """Answer with the result of a handler, unless that is a `Later`."""
         if result is None:
             if envelope.later is not None:
-                raise TypeError(_no_later(self.name, envelope))
+                kind = type(envelope.message).__name__
+                what = f"actor {self.name!r}: handling {kind} called defer() and returned None"
+                raise TypeError(f"{what}; return the Later that defer() returned")
             self._actor._check_handled(envelope.message)
         if isinstance(result, Later):
             self._keep(envelope, result)
@@ -467,7 +476,6 @@ class Taken(Answers):
 
 
 def _has_slot(envelope: Envelope) -> bool:
-    """Return True if an envelope in flight has one of the slots."""
     scope = envelope.scope
     return not envelope.message.control and (not isinstance(scope, Later) or scope.keep_slot)
 
@@ -475,11 +483,6 @@ def _has_slot(envelope: Envelope) -> bool:
 def _elsewhere(name: str) -> str:
     call = "trio.from_thread.run_sync(later.reply, value)"
     return f"actor {name!r}: a Later was settled outside its Trio run; in a thread call {call}"
-
-
-def _no_later(name: str, envelope: Envelope) -> str:
-    kind = type(envelope.message).__name__
-    return f"actor {name!r}: handling {kind} called defer() and returned None; return the Later that defer() returned"
 
 
 def _unanswered(name: str, envelope: Envelope) -> ActorError:

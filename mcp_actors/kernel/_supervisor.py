@@ -1,6 +1,7 @@
-"""Supervise actors: the child table, restarts, and changes of both.
+"""Supervisors: restart failed children, and change the table on request.
 
-Only the face of the kernel, its doors and the pool import this room.
+``_children`` starts and stops the children, ``_restart`` decides; this file passes the decisions the table and the
+clock, and counts failures. ``_open`` and ``_pool`` use it.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ if TYPE_CHECKING:
 # is the exception: it is decided at once and stops no other child; see `start_first`.)
 #
 # 1. *Decide*: is the child restarted, is there an attempt left, how long is the delay, which children are restarted
-# with it. These are pure functions in ``_restart`` and `Backoff`; this file passes them the child table and the clock.
-# 2. *Stop the group*, newest first. Its members are due again with the child that failed (`Child.group`). 3. *Start the
-# due children*, in child-table order, after the delay. A start that fails is a failure like any other, of the child
-# that did not start: it becomes a job behind the waiting ones, and the rest is due with that child.
+#    with it. These are pure functions in ``_restart`` and `Backoff`.
+# 2. *Stop the group*, newest first. Its members are due again with the child that failed (`Child.group`).
+# 3. *Start the due children*, in child-table order, after the delay. A start that fails is a failure like any other, of
+#    the child that did not start: it becomes a job behind the waiting ones, and the rest is due with that child.
 
 
 class Recovery(Children):
-    """Brings failed children back, as long as the budget lasts. See the top of the file."""
+    """Brings failed children back, as long as the budget lasts. See the comment above."""
 
     def __init__(
         self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery, *, budget_per_child: bool
@@ -535,7 +536,6 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _pass_on_a_kill(self, plan: list[tuple[Child, Fate]]) -> None:
-        """Kill all running children once the supervisor is killed."""
         await self._life.wait_killed()
         for child, fate in plan:
             if child.run is not None:

@@ -1,5 +1,11 @@
-"""Timers: messages that an actor sends itself later.
+"""Timers, late answers, and other messages of an actor to itself.
 
+An `Actor` sets timers, watches actors and defers answers; its incarnation owns what comes of that, and ends it. This
+file knows neither: it puts envelopes into the mailbox of a record, and starts the task of the timers in a nursery that
+it is given.
+
+Theory of operation
+-------------------
 One task of the incarnation serves all of its timers. It runs while there are any, sleeps until the first of them is
 due, and sends their messages. The heap may hold canceled timers: removing one at once would cost a walk through all, so
 they are dropped when they are due, or when they are more than half of the heap.
@@ -97,7 +103,7 @@ class Timer:
 
 @define(eq=False, repr=False)
 class Timers:
-    """The timers of one incarnation. See the top of the file.
+    """The timers of one incarnation, in a heap. See the top of the file.
 
     Attributes:
         own: sends their messages.
@@ -164,7 +170,6 @@ class Timers:
 
 
 def _check(name: str, seconds: object, *, repeats: bool) -> None:
-    """Raise an error if there is no such timer."""
     if repeats and not (is_seconds(seconds) and seconds >= SHORTEST):
         raise ValueError(
             f"actor {name!r}: every() takes a period of at least {SHORTEST} s, not {seconds!r}; to send a message "
@@ -174,7 +179,7 @@ def _check(name: str, seconds: object, *, repeats: bool) -> None:
         raise ValueError(f"actor {name!r}: after() takes a delay of 0 s or more, not {seconds!r}; give finite seconds")
 
 
-# --- Answer a message after its handler has returned, or without a handler --------------------------------------------
+# --- Late answers -----------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
