@@ -1,4 +1,9 @@
-"""Send requests to the authorization server of one MCP server."""
+"""Talk to an authorization server: requests, challenges, and failures of a sign-in.
+
+`Exchange` sends through the client that it is given, checks each URL before, and masks every credential that it sees.
+It keeps its last answer and nothing else. The failures are those of the whole folder, whose other files use this one.
+It knows nothing of stores or connections.
+"""
 
 from __future__ import annotations
 
@@ -157,6 +162,9 @@ def problem_of_tokens(response: httpx2.Response) -> str:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
     return ""
+
+
+# --- Send requests ----------------------------------------------------------------------------------------------------
 
 
 TIMEOUT: Final = 30.0

@@ -5,6 +5,9 @@ wait for the other, forget when a stored token expires, and open a browser in th
 a request of the session. A new provider gets a refusal that was received before, its requests are sent, and when it has
 the tokens it is dropped. The discovery, the registration and the exchange are the SDK's; what it has discovered is
 checked here before anything else is sent.
+
+It sends through an `Exchange`, returns a `SignedIn`, and stores nothing: the tokens of a connection and the sign-in,
+which call it, do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Stores of tokens: the user's files, or the system's keyring."""
+"""Stores of tokens: the user's files, or the system's keyring.
+
+A store keeps texts by key, and `SignedIn` is the sign-in in such a text. It writes files of its user, and calls the
+disk or the keyring in a thread of its own, which may outlive a run of Trio. The tokens of a connection and the sign-in
+use it. It sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -300,6 +305,9 @@ def busy_file(path: Path, done: str, error: OSError) -> StoreBusy | None:
     if remedy is None:
         return None
     return StoreBusy(f"token store: {path} cannot be {done} ({error.strerror}); {remedy}", source="TokenStore")
+
+
+# --- The stores: files of the user (`FileTokenStore`), and the keyring (`KeyringTokenStore`) --------------------------
 
 
 MAX_BYTES: Final = 1024 * 1024

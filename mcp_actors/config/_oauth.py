@@ -1,4 +1,9 @@
-"""Sign-in by OAuth, as configured."""
+"""Sign-in by OAuth, as configured, and the judgment of hosts.
+
+Nothing here sends a request or resolves a name; `mcp_actors.auth` signs in, by this data. `Http` and `Sse` have an
+`OAuth` as their ``auth``. The functions about hosts are for all code that sends credentials. It uses the validators and
+the values.
+"""
 
 from __future__ import annotations
 
@@ -55,6 +60,9 @@ def is_not_public(host: str) -> bool:
             return address not in _GLOBAL_UNICAST or not address.is_global
         address = within
     return address.is_multicast or not address.is_global
+
+
+# --- Sign-in by OAuth (`OAuth`, `TokenStore`) -------------------------------------------------------------------------
 
 
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"

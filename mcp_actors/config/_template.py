@@ -1,7 +1,10 @@
-"""A transport with variables in its strings (`TransportTemplate`).
+"""A transport with variables in its strings, and any transport's secrets.
 
 Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. The
 variables are expanded for every connect, like the values of ``env`` and ``headers``, and the result is not kept.
+
+The readers of files make templates; `mcp_actors.transports` expands them, and asks here for what it must mask. The only
+look at the file system is whether a script needs an interpreter.
 """
 
 from __future__ import annotations

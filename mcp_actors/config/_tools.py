@@ -1,7 +1,8 @@
 """Filter the tools of a server, and declare tools for it.
 
-Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators of the folder
-around it and nothing else of it.
+`ServerConfig` has both as fields, and the readers of files make them. A filter is frozen data; `permitted` alone calls
+the user's predicate, and logs its failures. It uses the validators and knows nothing of the catalogue: a tool is any
+object with a server and a name.
 """
 
 from __future__ import annotations

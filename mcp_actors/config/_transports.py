@@ -1,7 +1,8 @@
-"""Transports: how a server is reached, and what must be masked.
+"""Transports as configured: HTTP, child processes, objects in this process.
 
-Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators and the values of
-the folder around it.
+Frozen data whose ``repr`` shows no credential. Nothing is looked up, resolved or connected here;
+`mcp_actors.transports` does that. It uses the validators, the values and `OAuth`. `ServerConfig` and the readers of
+files use it.
 """
 
 from __future__ import annotations

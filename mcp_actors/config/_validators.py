@@ -1,6 +1,7 @@
 """Validators for configuration classes, and the form of their errors.
 
-An error names the class (or the server, if the instance has a name), the field, the value and a remedy.
+An error names the class (or the server, if the instance has a name), the field, the value and a remedy; `problem_of`
+takes that form apart again. All other files of `config` use these functions, which know none of the classes.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
-For all transports. It uses `basics`, and nothing else of `transports`.
+For all transports; it uses `mcp_actors.config`, and no other file of `transports`. A `Masker` is the only object that
+keeps resolved values. Besides, `install_filters` adds filters to the loggers of this package, the SDK and httpx2.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""A request that a task sends and whose answer it waits for."""
+"""Requests in both directions: exchange, pipe, and the server's own requests.
+
+For all transports. An `Exchange` is a request of ours and the place for its answer; `ServerRequests` counts and limits
+those of the server. It uses the table of requests and no other file of `transports`. It writes nothing itself: a link
+or a `Pipe` does.
+"""
 
 from __future__ import annotations
 
@@ -187,6 +192,9 @@ class ServerRequests:
         finally:
             self._count -= 1
             self._bytes -= size
+
+
+# --- A request that a task sends and whose answer it waits for --------------------------------------------------------
 
 
 NOTICE_WAIT: Final = 5.0

@@ -1,7 +1,8 @@
 """The links to a server object in this process.
 
-A modern server is called (see ``_called_server``), a legacy one gets messages (see ``_memory_pipe``), and one that runs
-elsewhere has two streams (see ``_streams_link``). Their tasks belong to the link.
+A modern server is called (`CalledServerLink`), a legacy one gets messages (`LegacyServerLink`), and one that runs on
+another event loop has two streams (`StreamsLink`). Their tasks belong to the link. It uses the link, the exchange and
+the table of requests; without bytes, there are no limits and no credentials.
 """
 
 from __future__ import annotations
@@ -494,6 +495,9 @@ class ElsewhereServer(ABC):
         Args:
             on_lost: called synchronously if the server ends the connection before the block does.
         """
+
+
+# --- Open the link that fits a server object ---------------------------------------------------------------------------
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:

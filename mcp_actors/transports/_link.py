@@ -3,6 +3,9 @@
 The owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order. No other
 task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an HTTP client open)
 is done by background tasks that belong to the link and end with it.
+
+Each transport implements `Link`, and `mcp_actors.servers` knows a transport only as one. The tasks of a link share its
+state through the `Lifeline`. It uses the masker, the exchange and the table of requests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Open a link with the configured transport."""
+"""Open a link with the configured transport, within the group's capacity.
+
+`mcp_actors.servers` calls it for each connect. It alone knows all transports; those over HTTP are imported with the
+first of their servers. It reads the environment for variables, and counts the starts and processes of the group.
+"""
 
 from __future__ import annotations
 
@@ -129,6 +133,9 @@ class Turn:
         if self._capacity is not None:
             capacity, self._capacity = self._capacity, None
             capacity.end(self)
+
+
+# --- Open a link, or the way to an authorization server ---------------------------------------------------------------
 
 
 def open_link(

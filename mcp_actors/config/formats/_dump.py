@@ -1,4 +1,8 @@
-"""Write servers as a configuration that `load_config` reads."""
+"""Write servers as a configuration that `load_config` reads (`dump_config`).
+
+It returns data and writes no file, resolves no variable, and refuses credentials that are written out. Programs and the
+command line call it.
+"""
 
 from __future__ import annotations
 

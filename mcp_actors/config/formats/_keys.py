@@ -1,4 +1,8 @@
-"""The known keys of an entry, by what becomes of them."""
+"""The known keys of an entry, and readers for the larger ones.
+
+A reader puts what it finds into `Fields`, which know the key of each value for messages, and warns through
+`Surroundings`; it has no other effect. ``_entry`` uses this for one entry; loading and dumping use the tables of keys.
+"""
 
 from __future__ import annotations
 

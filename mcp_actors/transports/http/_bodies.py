@@ -1,4 +1,8 @@
-"""Watch the bodies of HTTP requests and responses, and limit their size."""
+"""Watch and limit the bodies of HTTP, and parse event streams.
+
+A body wraps one of httpx2 and notes what passes: whether a request was sent, when the server was heard. The client, the
+link and both transports over HTTP use it. It uses the limits and the pace of messages, and knows nothing of sessions.
+"""
 
 from __future__ import annotations
 
@@ -353,8 +357,7 @@ def media_type(response: httpx2.Response) -> str:
 # --- Parse server-sent events, and enforce limits while an event is still arriving ------------------------------------
 
 # httpx2 and the SDK parse event streams too, but one step of theirs may take any time: with chunks of a few bytes each,
-# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces. For the SDK
-# the events are serialized again, each of them complete and within the limits.
+# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces.
 
 
 MAX_FIELD: Final = 16 * 1024
@@ -538,7 +541,7 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines without an event, such as comments, slow the reading down (see ``_pace``). So does a long unsolicited event
+    Lines without an event, such as comments, slow the reading down (see `ReadingPace`). So does a long unsolicited event
     while it arrives.
 
     Args:

@@ -1,7 +1,8 @@
-"""Build the errors for failed HTTP requests.
+"""Judge redirects and answers over HTTP, and build errors for failures.
 
 Pure functions of data. An error names the server and its URL, what happened, and what to do. Text from the server and
-from the HTTP library is masked first; see `_masker`.
+from the HTTP library is masked first (`HttpFailures.masker`). All other files of the folder use it, and it uses none of
+them.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
         return False
     upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", None, "https", None)
     return upgraded or (one.scheme, one.port) == (other.scheme, other.port)
+
+
+# --- Judge answers, and build the errors for failures -----------------------------------------------------------------
 
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)

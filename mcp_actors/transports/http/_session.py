@@ -2,6 +2,9 @@
 
 The server names the session in its answer to ``initialize``, and each later HTTP request has that name. Since
 2026-07-28 there are no sessions, and no streams that a client opens by a GET.
+
+`HttpSession` keeps that name and the protocol version, and sends messages without an answer; `NotificationStream` reads
+what a server sends unasked. Only streamable HTTP uses it.
 """
 
 from __future__ import annotations

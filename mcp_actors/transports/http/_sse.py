@@ -5,6 +5,8 @@ posted. The SDK's own client waits for ever if a message cannot be posted or the
 message after the other. So this is an implementation of its own, based on the SDK's messages.
 
 A message that cannot be posted fails alone. The connection ends when the event stream ends.
+
+It uses the base of links over HTTP, and nothing of streamable HTTP.
 """
 
 from __future__ import annotations

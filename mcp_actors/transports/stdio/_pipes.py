@@ -1,7 +1,11 @@
-"""Read messages from the pipe of a process.
+"""Read and write the messages of a process through its pipes.
 
-There is no task or channel in between: the task that reads also settles requests and passes messages on. This saves a
-quarter to a third of the cost of a small request. In return a reader that always finds data must let other tasks run.
+There is no task or channel in between: the task that reads also settles requests and passes messages on, and
+`PipeWriter` writes in the step that sends. This saves a quarter to a third of the cost of a small request. In return a
+reader that always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in
+the pipe.
+
+The link owns both. They write its `Lifeline`, and know nothing of the process but a function that awaits its exit.
 """
 
 from __future__ import annotations
@@ -174,7 +178,7 @@ class PipeReader:
 
         It ends when the server closes its stdout, when it exceeds a limit with a message that is not a response, or
         when this side closes. After many unsolicited messages, and after long work on malformed lines, the reader
-        pauses (see ``_pace``). It has a checkpoint at least every `BURST` messages.
+        pauses (see `ReadingPace`). It has a checkpoint at least every `BURST` messages.
 
         **Cancellation:** no message is lost.
         """
@@ -308,9 +312,7 @@ class PipeReader:
 
 # --- Write messages to the pipe of a process --------------------------------------------------------------------------
 
-# There is no task or channel in between: `PipeWriter` writes in the step that sends. This saves a quarter to a third of
-# the cost of a small request. In return a writer that is cancelled must never leave half a line in the pipe. The bytes
-# that the pipe does not take at once are written by one background task.
+# The bytes that the pipe does not take at once are written by one background task.
 #
 # Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
 # several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the
