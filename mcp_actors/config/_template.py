@@ -24,7 +24,7 @@ import attrs
 
 from .._errors import ConfigError
 from ._transports import Http, InProcess, Sse, Stdio
-from ._validators import refused
+from ._validators import problem_of, refused
 from ._values import (
     FROM_FILE,
     MASK,
@@ -192,8 +192,7 @@ class TransportTemplate:
         try:
             return make_transport(self.kind, options)
         except ConfigError as error:
-            problem = str(error).removeprefix(f"{error.source}: ")
-            raise ConfigError(f"{where}: {problem}", path=f"{where}.{error.path}") from None
+            raise ConfigError(f"{where}: {problem_of(error)}", path=f"{where}.{error.path}") from None
 
     def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
         """Return the options with every string replaced by ``filled(field, text)``."""

@@ -109,10 +109,6 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
 
 
-def _hides(pattern: str, name: str) -> bool:
-    return pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:])
-
-
 @explained
 @attrs.frozen(kw_only=True)
 class ToolFilter:
@@ -155,7 +151,8 @@ class ToolFilter:
             if name in self.deny:
                 raise _contradiction(f"{name!r} is both in allow and in deny", "remove it from one of them")
             if self._hidden is not None and self._hidden.fullmatch(name):
-                pattern = next(each for each in self.patterns or () if _hides(each, name))
+                negative = (each for each in self.patterns or () if each.startswith("!"))
+                pattern = next(each for each in negative if fnmatch.fnmatchcase(name, each[1:]))
                 raise _contradiction(
                     f"{name!r} is in allow, and the pattern {pattern!r} hides it", "remove one of them"
                 )

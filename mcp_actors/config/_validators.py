@@ -53,6 +53,22 @@ def refused(owner: str, field: str, problem: str) -> ConfigError:
     return ConfigError(f"{owner}: {problem}", source=owner, path=field)
 
 
+def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
+    """Return the error for a value of another type, of which it shows nothing else."""
+    return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
+
+
+def problem_of(error: ConfigError, *owners: str) -> str:
+    """Return the text of an error without the names in front of it: its source, and `owners`, in this order.
+
+    A reader of files puts the file and the place there instead.
+    """
+    problem = str(error)
+    for owner in (error.source, *owners):
+        problem = problem.removeprefix(f"{owner}: ")
+    return problem
+
+
 def refused_value(instance: Any, field: str, value: object, remedy: str) -> ConfigError:
     """Return the error for ``field=value``; it names the server if the instance has a name."""
     return refused_text(instance, field, shown(value), remedy)

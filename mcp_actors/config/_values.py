@@ -18,7 +18,7 @@ import attrs
 from .._errors import ConfigError
 from .._foreign import answer_of
 from .._misuse import explained
-from ._validators import a_type, refused
+from ._validators import a_type, refused, refused_type
 
 # --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
 
@@ -461,8 +461,7 @@ def check_value(owner: str, field: str, name: str, value: object) -> str | None:
 
 def check_mapping(owner: str, field: str, value: object) -> None:
     if not isinstance(value, Mapping):
-        problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
-        raise refused(owner, field, problem)
+        raise refused_type(owner, field, value, f'write {field}={{"NAME": "value"}}')
 
 
 # --- Resolve values at each connect: expand strings, reveal secrets, call functions -----------------------------------

@@ -497,7 +497,7 @@ class ElsewhereServer(ABC):
         """
 
 
-# --- Open the link that fits a server object ---------------------------------------------------------------------------
+# --- Open the link that fits a server object --------------------------------------------------------------------------
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:

@@ -541,8 +541,8 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines without an event, such as comments, slow the reading down (see `ReadingPace`). So does a long unsolicited event
-    while it arrives.
+    Lines without an event, such as comments, slow the reading down (see `ReadingPace`). So does a long unsolicited
+    event while it arrives.
 
     Args:
         response: the response to read.

@@ -375,8 +375,8 @@ def _may_be_other_era(error: Exception) -> bool:
 
 # --- The link over streamable HTTP ------------------------------------------------------------------------------------
 
-# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `Reach`), or no
-# longer knows the session (see `Refusals`).
+# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `Reach`), or
+# no longer knows the session (see `Refusals`).
 
 
 class StreamableHttpLink(HttpLink[Http]):
