@@ -599,7 +599,7 @@ class SignedIn:
 
     def to_text(self, key: str | None = None) -> str:
         """Return it as JSON, with the key that it is stored under."""
-        models = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
+        models: dict[str, Any] = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
         content: dict[str, Any] = {
             "version": VERSION,
             "key": key,
@@ -608,7 +608,7 @@ class SignedIn:
             "since": self.since,
             "challenge": self.challenge,
             "asked": self.asked,
-            **{name: _plain(model) for name, model in models.items()},
+            **{name: model and model.model_dump(mode="json", exclude_none=True) for name, model in models.items()},
             "metadata": self.metadata and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT),
         }
         return json.dumps(content)
@@ -642,7 +642,3 @@ _MODELS: Final[dict[str, Any]] = {
     "protected": ProtectedResourceMetadata,
     "metadata": OAuthMetadata,
 }
-
-
-def _plain(model: Any) -> Any:
-    return model and model.model_dump(mode="json", exclude_none=True)

@@ -212,6 +212,10 @@ Receive: TypeAlias = Callable[[Unasked], Coroutine[Any, Any, None]]
 """Takes a message that the server sends unasked. It has no checkpoint and never raises."""
 
 
+def ignore() -> None:
+    """Do nothing: the default of a function that is called without arguments."""
+
+
 @define(eq=False, slots=True)
 class Exchange:
     """A request on its way, and the place for its answer. One task waits for it.

@@ -24,15 +24,11 @@ from attrs import define, field, frozen
 
 from .._text import plain_text
 from ._credentials import Masker
-from ._exchange import Exchange, Json, Pipe, Receive, Unanswered
+from ._exchange import Exchange, Json, Pipe, Receive, Unanswered, ignore
 from ._request_table import RequestTable
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
 """Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
-
-
-def _ignore() -> None:
-    pass
 
 
 @define(eq=False)
@@ -51,7 +47,7 @@ class Lifeline:
     """
 
     on_lost: Callable[[], None]
-    on_exit: Callable[[], None] = _ignore
+    on_exit: Callable[[], None] = ignore
     on_gap: list[Callable[[], None]] = field(factory=list, init=False)
     heard_at: float = field(factory=trio.current_time, init=False)
     exited: bool = field(default=False, init=False)

@@ -48,9 +48,6 @@ PIECE: Final = 64 * 1024
 ENCODED_PIECE: Final = 8 * 1024
 """Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
 
-OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that describe a body as it was sent, not the decoded one."""
-
 QUIET: Final = 300.0
 """Seconds without a byte after which a stream of notifications counts as broken, as in the SDK's own HTTP client."""
 
@@ -133,28 +130,6 @@ class _ResponseBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-@define(eq=False, repr=False)
-class WatchedResponseBody(_ResponseBody):
-    """The body of a response, whose end is reported.
-
-    Args:
-        inner: the body.
-        on_end: called when the body ends by itself, with the exception if it broke.
-    """
-
-    _on_end: Callable[[Exception | None], None] = field(kw_only=True)
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await super().__anext__()
-        except StopAsyncIteration:
-            self._on_end(None)
-            raise
-        except Exception as error:
-            self._on_end(error)
-            raise
 
 
 @define(eq=False, repr=False)
@@ -411,13 +386,6 @@ class Event:
     retry: bytes | None = None
     skipped: LongLine | None = None
     unpaced: int = field(default=0, eq=False)
-
-    def written(self) -> bytes:
-        """Serialize the event as a server does."""
-        fields = [(b"id", self.id), (b"retry", self.retry), (b"event", self.name)]
-        lines = [b"%s: %s\n" % (name, value) for name, value in fields if value is not None]
-        data = [DATA + b" " + line + b"\n" for line in self.data.split(b"\n")]
-        return b"".join([*lines, *data, b"\n"])
 
 
 class EventParser:

@@ -305,11 +305,20 @@ class Reach:
                 self._refused.discard(request)
                 return response
 
-    async def follow(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+    async def send_apart(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request that does not count as in flight, and is not retried."""
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
 
         The further requests are finished once they have a response; the first one still counts as in flight.
+
+        Args:
+            request: the request.
+            send: sends each of them; `send_apart` by default.
         """
+        send = send or self.send_apart
         response = await send(request)
         for _ in range(MAX_REDIRECTS):
             if (following := next_request_within_origin(response)) is None:

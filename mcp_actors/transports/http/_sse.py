@@ -23,7 +23,6 @@ import httpx2
 import trio
 from mcp import MCPError
 from mcp.types import (
-    CONNECTION_CLOSED,
     INTERNAL_ERROR,
     ErrorData,
     JSONRPCError,
@@ -155,7 +154,7 @@ class SseLink(HttpLink[Sse]):
     async def _listen(self) -> None:
         """Read the event stream to its end."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-        response = await self._sent(self._client.build_request("GET", self._url, headers=headers), self._open)
+        response = await self._sent(self._client.build_request("GET", self._url, headers=headers))
         try:
             if media_type(response) != "text/event-stream":
                 raise self._failures.no_stream(media_type(response))
@@ -322,12 +321,9 @@ class SseLink(HttpLink[Sse]):
 
     def _check_open(self) -> None:
         if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
+            raise MCPError.from_error_data(CLOSED)
 
-    async def _open(self, request: httpx2.Request) -> httpx2.Response:
-        return await self._client.send(request, stream=True, follow_redirects=False)
-
-    async def _sent(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+    async def _sent(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin.
 
         Raises:

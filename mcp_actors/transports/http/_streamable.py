@@ -167,7 +167,7 @@ class HttpExchange:
         """
         session = self._session
         session.requests.sent()
-        response = await session.follow(self._http, session.reach.send)
+        response = await session.reach.follow(self._http, session.reach.send)
         if response.next_request is not None:
             await response.aclose()
             raise session.failures.redirected(response)

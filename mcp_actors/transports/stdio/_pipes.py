@@ -25,14 +25,14 @@ import anyio
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from pydantic_core import from_json
 
 from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
-from .._exchange import CLOSED, CancelLine, Receive, ServerRequests, Unasked
+from .._exchange import CLOSED, CancelLine, Receive, ServerRequests, Unasked, ignore
 from .._link import ConnectionOver
 from .._messages import (
     BYTE_ORDER_MARK,
@@ -196,7 +196,8 @@ class PipeReader:
                 # A task is started for each request of the server. The checkpoint lets that task run before the next
                 # message is read: a flood of them must not be a single step of the event loop.
                 if self._rest or self._burst >= BURST or isinstance(message, JSONRPCRequest):
-                    await self._pause()
+                    rest, self._rest, self._burst = self._rest, 0.0, 0
+                    await trio.sleep(rest)
         except anyio.EndOfStream:
             return
 
@@ -219,13 +220,11 @@ class PipeReader:
         rest = self._pace.unasked(now, max(size - self._paced, 0), request=isinstance(message, JSONRPCRequest))
         self._rest = max(self._rest, rest)
 
-    async def _pause(self) -> None:
-        rest, self._rest, self._burst = self._rest, 0.0, 0
-        await trio.sleep(rest)
-
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
-            return self._skipped(line)
+            if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
+                raise self._too_large(line)
+            return answer
         began, spent, self._spent = self._clock(), self._spent, 0.0
         parsed = None
         try:
@@ -246,11 +245,6 @@ class PipeReader:
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
         """Settle the request that this answers; return the message if it is not an answer, or answers nothing."""
         return None if self._table.settle(parsed) and self._requests.answered() else to_message(parsed)
-
-    def _skipped(self, line: LongLine) -> JSONRPCMessage:
-        if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
-            raise self._too_large(line)
-        return answer
 
     @property
     def malformed_lines(self) -> int:
@@ -323,10 +317,6 @@ BACKLOG_BYTES: Final = 1024 * 1024
 """Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
 
 
-def _ignore() -> None:
-    """Ignore that there is room again."""
-
-
 @define(eq=False, repr=False)
 class PipeWriter:
     """The messages that a server reads from stdin: the `Pipe` of its link. Any number of tasks may send.
@@ -340,7 +330,7 @@ class PipeWriter:
     _wait_exit: WaitExit
     _requests: ServerRequests
     table: RequestTable
-    on_room: Callable[[], None] = field(default=_ignore, init=False)
+    on_room: Callable[[], None] = field(default=ignore, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
     # Requests whose last bytes are in the backlog, with the number of all bytes that have been there by their end.
@@ -488,7 +478,7 @@ class PipeWriter:
 
     def _check_open(self) -> None:
         if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
+            raise MCPError.from_error_data(CLOSED)
 
     async def _write(self, data: bytes | bytearray) -> int:
         """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
