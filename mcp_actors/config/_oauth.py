@@ -72,7 +72,7 @@ SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
 """A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
 redirected to, if the person has pasted it; or None to wait for the redirect."""
 
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 _CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
 
 
@@ -111,7 +111,7 @@ def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple
     if not isinstance(value, tuple):
         raise check.refused_type("OAuth", "scopes", value, "give a str or strings, such as 'files:read'")
     for scope in value:
-        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        if not isinstance(scope, str) or not SCOPE.fullmatch(scope):
             raise _bad("scopes", f"scopes contains {scope!r}; give strings without spaces, such as 'files:read'")
 
 

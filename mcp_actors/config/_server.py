@@ -84,7 +84,6 @@ def _startup_timeout(config: ServerConfig) -> float | None:
 
 
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse a lazy server that is required for the start of its group."""
     if value == "lazy" and instance.required:
         remedy = "a required server is connected when the group is opened; remove required=True, or use 'eager'"
         raise check.refused_value(instance, attribute.name, value, remedy)

@@ -21,10 +21,11 @@ from typing import Any, Final, Protocol
 import httpx2
 import trio
 from attrs import define, field, frozen
+from mcp import MCPError
 
 from .._text import plain_text
 from ._credentials import Masker
-from ._exchange import Exchange, Json, Pipe, Receive, Unanswered, ignore
+from ._exchange import CLOSED, Exchange, Json, Pipe, Receive, Unanswered, ignore
 from ._request_table import RequestTable
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
@@ -65,6 +66,15 @@ class Lifeline:
         """Note that notifications of the server may have been missed."""
         for fn in self.on_gap:
             fn()
+
+    def check_open(self) -> None:
+        """Refuse to send over a connection that has ended, or that this side is closing.
+
+        Raises:
+            mcp.MCPError: it is such a connection.
+        """
+        if self.closing or self.lost:
+            raise MCPError.from_error_data(CLOSED)
 
     def lose(self, failure: Exception | None = None) -> None:
         """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""

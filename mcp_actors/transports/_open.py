@@ -178,7 +178,6 @@ def open_link(
 
 @asynccontextmanager
 async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capacity: Capacity) -> AsyncIterator[Link]:
-    """Open a link to a process, unless there are too many processes."""
     with capacity.process(server):
         async with opening as link:
             yield link

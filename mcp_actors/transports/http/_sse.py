@@ -21,7 +21,6 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 import trio
-from mcp import MCPError
 from mcp.types import (
     INTERNAL_ERROR,
     ErrorData,
@@ -40,7 +39,7 @@ from ..._text import own_shortage
 from ...auth import SignInRequired
 from ...config import Sse
 from .._credentials import discreet
-from .._exchange import CLOSED, Exchange, Json, Receive, Unanswered
+from .._exchange import Exchange, Json, Receive, Unanswered
 from .._link import ConnectionOver, RequestTrace, current_trace
 from .._messages import (
     INITIALIZED,
@@ -222,7 +221,6 @@ class SseLink(HttpLink[Sse]):
         return url
 
     def _answered(self, id: RequestId | None) -> None:
-        """Note that a request is no longer in flight."""
         request, posting = self._unanswered.pop(comparable_id(id), (None, None))
         if request is not None and posting is not None:
             self._reach.finished(request)
@@ -233,7 +231,7 @@ class SseLink(HttpLink[Sse]):
     async def exchange(self, request: Exchange, receive: Receive) -> Json:
         """See `Link.exchange`. The answer comes as an event."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._check_open()
+        self._lifeline.check_open()
         trace, posting = current_trace(), trio.CancelScope()
         trace.failure = None
         # Written here: in the background, a message that cannot be written as JSON would end the connection.
@@ -280,7 +278,7 @@ class SseLink(HttpLink[Sse]):
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
-        self._check_open()
+        self._lifeline.check_open()
         with discreet(self.masker, self.configured_url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._tell(message, self._written(message))
@@ -288,7 +286,6 @@ class SseLink(HttpLink[Sse]):
                 self._tell_soon(message)
 
     def _tell_soon(self, message: Unanswered) -> None:
-        """Post a message without an answer in the background."""
         self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
 
     async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
@@ -318,10 +315,6 @@ class SseLink(HttpLink[Sse]):
         if isinstance(error, SignInRequired):
             self._lifeline.lose(error)
         return error
-
-    def _check_open(self) -> None:
-        if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError.from_error_data(CLOSED)
 
     async def _sent(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin.

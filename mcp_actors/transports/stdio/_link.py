@@ -175,7 +175,6 @@ class StdioLink(Link):
             return True  # there is no thread to look with
 
     def _look(self) -> None:
-        """Note the exit code and the unread bytes of the process."""
         self._exit_code = self._process.poll()
         self._unread = unread_bytes(self._process.stdin)
 

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 import anyio
 import trio
 from attrs import define, field
-from mcp import MCPError
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from pydantic_core import from_json
 
@@ -32,7 +31,7 @@ from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
-from .._exchange import CLOSED, CancelLine, Receive, ServerRequests, Unasked, ignore
+from .._exchange import CancelLine, Receive, ServerRequests, Unasked, ignore
 from .._link import ConnectionOver
 from .._messages import (
     BYTE_ORDER_MARK,
@@ -360,15 +359,15 @@ class PipeWriter:
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         with self._requests.sending(message):
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._check_open()
+            self._lifeline.check_open()
             full = self._full
             while self._full:
                 await self._waiting.park()
-                self._check_open()
+                self._lifeline.check_open()
             try:
                 await self._give(line)
             except anyio.BrokenResourceError:
-                self._check_open()
+                self._lifeline.check_open()
             if full:
                 self._let_in()
 
@@ -475,10 +474,6 @@ class PipeWriter:
         # would take a step for each line that is written.
         if not self._full:
             self._waiting.unpark()
-
-    def _check_open(self) -> None:
-        if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError.from_error_data(CLOSED)
 
     async def _write(self, data: bytes | bytearray) -> int:
         """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
