@@ -1,8 +1,8 @@
 """Talk to an authorization server: requests, challenges, and failures of a sign-in.
 
 `Exchange` sends through the client that it is given, checks each URL before, and masks every credential that it sees.
-It keeps its last answer and nothing else. The failures are those of the whole folder, whose other files use this one.
-It knows nothing of stores or connections.
+It keeps its last answer and nothing else. The failures are those of the whole folder. It knows nothing of stores or
+connections.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ an unguessable path, which leads on to the real one and does so once. On Linux, 
 there, so that it cannot even be faster than the browser. The other way would be a private file that leads on; browsers
 in a sandbox (Snap, Flatpak) cannot read it.
 
-The sockets are open only within a block. The sign-in uses the receiver, and the command line the browser. It knows
-nothing of tokens.
+The sockets are open only within a block. The sign-in uses the receiver; the command line and programs open the browser.
+It knows nothing of tokens.
 """
 
 from __future__ import annotations

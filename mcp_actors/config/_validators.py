@@ -1,7 +1,8 @@
 """Validators for configuration classes, and the form of their errors.
 
 An error names the class (or the server, if the instance has a name), the field, the value and a remedy; `problem_of`
-takes that form apart again. All other files of `config` use these functions, which know none of the classes.
+takes that form apart again. The classes of `config` and the readers of files use these functions, which know none of
+them.
 """
 
 from __future__ import annotations

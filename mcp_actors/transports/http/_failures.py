@@ -1,8 +1,8 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
 Pure functions of data. An error names the server and its URL, what happened, and what to do. Text from the server and
-from the HTTP library is masked first (`HttpFailures.masker`). All other files of the folder use it, and it uses none of
-them.
+from the HTTP library is masked first (`HttpFailures.masker`). The bodies, the links and the sessions use it, and it
+uses no other file of the folder.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
 `FileNotFoundError`. So the program is looked up here, where each of them gets an error of its own.
 
-All of it blocks on the file system, so ``_process`` calls it in a thread. It starts nothing, and creates nothing but
+The look-ups block on the file system, so ``_process`` does them in a thread. It starts nothing, and creates nothing but
 the cache folders of a sandbox.
 """
 
