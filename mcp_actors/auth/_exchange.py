@@ -1,4 +1,9 @@
-"""Send requests to the authorization server of one MCP server."""
+"""Talk to an authorization server: requests, challenges, and failures of a sign-in.
+
+`Exchange` sends through the client that it is given, checks each URL before, and masks every credential that it sees.
+It keeps its last answer and nothing else. The failures are those of the whole folder. It knows nothing of stores or
+connections.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +24,7 @@ from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailabl
 from .._foreign import answer_of
 from .._text import plain_text
 from ..config import is_loopback, is_not_public
+from ..config._oauth import SCOPE
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull
@@ -159,6 +165,9 @@ def problem_of_tokens(response: httpx2.Response) -> str:
     return ""
 
 
+# --- Send requests ----------------------------------------------------------------------------------------------------
+
+
 TIMEOUT: Final = 30.0
 """Seconds for one request."""
 
@@ -255,7 +264,6 @@ class Exchange:
             self.learn(each)
 
     def _learn_from(self, request: httpx2.Request) -> None:
-        """Mask the credentials that a request sends."""
         for name, value in parse_qsl(request.content.decode(errors="replace")):
             if name in _SECRET:
                 self.learn(value)
@@ -360,7 +368,6 @@ _PART: Final = re.compile(
 
 _FIELDS: Final = ("error", "resource_metadata", "scope")
 _LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 _NOT_IN_URL: Final = re.compile(r'[\x00-\x20"\\\x7f]')
 _MORE_SCOPES: Final = "insufficient_scope"
 
@@ -409,7 +416,7 @@ def read_challenge(header: str | None) -> Challenge:
     """Return the challenge in a header: that of ``Bearer`` if it has a field that a sign-in uses, or else another."""
     used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_FIELDS)]
     found = min(used, key=lambda each: each[0] != "bearer", default=("", {}))[1]
-    scopes = filter(_SCOPE.fullmatch, found.get("scope", "").split())
+    scopes = filter(SCOPE.fullmatch, found.get("scope", "").split())
     return Challenge(
         scope=" ".join(scopes) or None,
         resource_metadata=found.get("resource_metadata") or None,

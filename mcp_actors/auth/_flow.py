@@ -5,6 +5,9 @@ wait for the other, forget when a stored token expires, and open a browser in th
 a request of the session. A new provider gets a refusal that was received before, its requests are sent, and when it has
 the tokens it is dropped. The discovery, the registration and the exchange are the SDK's; what it has discovered is
 checked here before anything else is sent.
+
+It sends through an `Exchange`, returns a `SignedIn`, and stores nothing: the tokens of a connection and the sign-in,
+which call it, do.
 """
 
 from __future__ import annotations
@@ -363,9 +366,9 @@ class _Guard:
             Refused: it is such a server.
             Unreachable: it cannot give its metadata now.
         """
-        metadata = context.oauth_metadata
-        if metadata is None:
-            self._check_availability()
+        metadata, last = context.oauth_metadata, self.exchange.last
+        if metadata is None and last is not None and is_busy(last):
+            raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
         if context.protected_resource_metadata is None:
             if self._names_server or self.challenge.resource_metadata is not None:
                 problem = "the server says that it has metadata for a sign-in, and they are missing or not valid"
@@ -380,11 +383,6 @@ class _Guard:
         """Return the expected authorization server if it is one of several, or else the first."""
         expected = self.exchange.oauth.issuer or self._issuer_of_secret
         return next((each for each in advertised if expected and issuers_match(each, expected)), advertised[0])
-
-    def _check_availability(self) -> None:
-        last = self.exchange.last
-        if last is not None and is_busy(last):
-            raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
 
     def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
         """Check every URL before the first is used: a person should not agree to a sign-in that then fails."""

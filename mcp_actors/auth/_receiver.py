@@ -11,6 +11,9 @@ of their own for it: the state and the challenge. So the browser is started with
 an unguessable path, which leads on to the real one and does so once. On Linux, a process of another user is refused
 there, so that it cannot even be faster than the browser. The other way would be a private file that leads on; browsers
 in a sandbox (Snap, Flatpak) cannot read it.
+
+The sockets are open only within a block. The sign-in uses the receiver; the command line and programs open the browser.
+It knows nothing of tokens.
 """
 
 from __future__ import annotations

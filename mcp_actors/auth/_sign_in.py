@@ -1,4 +1,8 @@
-"""Let a person sign in, and store the tokens."""
+"""Sign in and out: get tokens, and store or revoke them.
+
+The command line and `ServerRef.sign_in` call it, outside of any connection. It writes the store under its lock, where
+the connections find the tokens. It alone waits for a person: for the redirect, or for the user's function.
+"""
 
 from __future__ import annotations
 

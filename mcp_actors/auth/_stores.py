@@ -1,4 +1,9 @@
-"""Stores of tokens: the user's files, or the system's keyring."""
+"""Stores of tokens: the user's files, or the system's keyring.
+
+A store keeps texts by key, and `SignedIn` is the sign-in in such a text. It writes files of its user, and calls the
+disk or the keyring in a thread of its own, which may outlive a run of Trio. The tokens of a connection and the sign-in
+use it. It sends nothing.
+"""
 
 from __future__ import annotations
 
@@ -302,6 +307,9 @@ def busy_file(path: Path, done: str, error: OSError) -> StoreBusy | None:
     return StoreBusy(f"token store: {path} cannot be {done} ({error.strerror}); {remedy}", source="TokenStore")
 
 
+# --- The stores: files of the user (`FileTokenStore`), and the keyring (`KeyringTokenStore`) --------------------------
+
+
 MAX_BYTES: Final = 1024 * 1024
 """The largest file to read. One sign-in takes 2 to 8 KiB."""
 
@@ -591,7 +599,7 @@ class SignedIn:
 
     def to_text(self, key: str | None = None) -> str:
         """Return it as JSON, with the key that it is stored under."""
-        models = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
+        models: dict[str, Any] = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
         content: dict[str, Any] = {
             "version": VERSION,
             "key": key,
@@ -600,7 +608,7 @@ class SignedIn:
             "since": self.since,
             "challenge": self.challenge,
             "asked": self.asked,
-            **{name: _plain(model) for name, model in models.items()},
+            **{name: model and model.model_dump(mode="json", exclude_none=True) for name, model in models.items()},
             "metadata": self.metadata and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT),
         }
         return json.dumps(content)
@@ -634,7 +642,3 @@ _MODELS: Final[dict[str, Any]] = {
     "protected": ProtectedResourceMetadata,
     "metadata": OAuthMetadata,
 }
-
-
-def _plain(model: Any) -> Any:
-    return model and model.model_dump(mode="json", exclude_none=True)

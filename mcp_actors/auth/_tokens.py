@@ -7,11 +7,14 @@ token sent, because many authorization servers accept it once and take a second 
 A refresh begins before the token expires. Until then, one task refreshes and the others go on with the old token.
 
 A refresh that has begun belongs to no caller. It goes on in a task of its own when the one that needed it is cancelled,
-and the write of the new token in an abandoned thread, under the lock (`_lock.py`): no caller waits for a disk or a
+and the write of the new token in an abandoned thread, under the lock (`file_lock`): no caller waits for a disk or a
 keyring that hangs.
 
 The new token is in use before it is stored. If the disk has become full since the check before the refresh, this
 connection goes on with the token, and stores it as soon as it can: the old one in the store is worth nothing.
+
+`mcp_actors.transports` gives an `OAuthTokens` to its HTTP client as the auth flow. It never asks a person: it raises
+`SignInRequired`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Configuration of servers as frozen, validated data.
 
-Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by this data.
+Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by this data. It uses the single files of
+the package's ground floor and the types of the SDK. All other folders above the kernel use it. The sources, the tables
+and ``formats`` are imported when a program first uses one of their names.
 """
 
 from __future__ import annotations

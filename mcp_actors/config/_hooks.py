@@ -1,7 +1,7 @@
 """The user's own code in a configuration: callbacks, middleware, extensions.
 
-Imported by `ServerConfig` and by the servers, which call it. This room uses the validators of the folder around it and
-nothing else of it.
+It is validated, merged and composed here, and called by `mcp_actors.servers`. `ServerConfig` has it as fields. It uses
+the validators, and a client of the SDK that is never connected, to validate extensions.
 """
 
 from __future__ import annotations

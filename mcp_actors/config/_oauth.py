@@ -1,4 +1,9 @@
-"""Sign-in by OAuth, as configured."""
+"""Sign-in by OAuth, as configured, and the judgment of hosts.
+
+Nothing here sends a request or resolves a name; `mcp_actors.auth` signs in, by this data. `Http` and `Sse` have an
+`OAuth` as their ``auth``. The functions about hosts are for all code that sends credentials. It uses the validators and
+the values.
+"""
 
 from __future__ import annotations
 
@@ -57,6 +62,9 @@ def is_not_public(host: str) -> bool:
     return address.is_multicast or not address.is_global
 
 
+# --- Sign-in by OAuth (`OAuth`, `TokenStore`) -------------------------------------------------------------------------
+
+
 LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
 """The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
 
@@ -64,7 +72,7 @@ SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
 """A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
 redirected to, if the person has pasted it; or None to wait for the redirect."""
 
-_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 _CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
 
 
@@ -101,9 +109,9 @@ def _to_scopes(value: str | Iterable[str]) -> tuple[str, ...]:
 
 def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
     if not isinstance(value, tuple):
-        raise _bad("scopes", f"scopes is {check.a_type(value)}; give a str or strings, such as 'files:read'")
+        raise check.refused_type("OAuth", "scopes", value, "give a str or strings, such as 'files:read'")
     for scope in value:
-        if not isinstance(scope, str) or not _SCOPE.fullmatch(scope):
+        if not isinstance(scope, str) or not SCOPE.fullmatch(scope):
             raise _bad("scopes", f"scopes contains {scope!r}; give strings without spaces, such as 'files:read'")
 
 
@@ -162,7 +170,7 @@ def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: objec
     if value is None:
         return
     if not isinstance(value, str | Secret) and not callable(value):
-        raise _bad("client_secret", f"client_secret is {check.a_type(value)}; give a str, a Secret or a function")
+        raise check.refused_type("OAuth", "client_secret", value, "give a str, a Secret or a function")
     if instance.client_id is None:
         raise _bad("client_secret", "client_secret is given without client_id; give both")
 
@@ -175,7 +183,7 @@ def _check_resource(instance: OAuth, attribute: attrs.Attribute[Any], value: boo
 
 def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not callable(value):
-        raise _bad(attribute.name, f"{attribute.name} is {check.a_type(value)}; give a function")
+        raise check.refused_type("OAuth", attribute.name, value, "give a function")
 
 
 def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -198,11 +206,7 @@ def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object
 
 def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is not None and not isinstance(value, TokenStore):
-        raise _bad("store", f"store is {check.a_type(value)}; give an object with the methods of a TokenStore")
-
-
-def _shown_secret(value: object) -> str:
-    return "None" if value is None else MASK
+        raise check.refused_type("OAuth", "store", value, "give an object with the methods of a TokenStore")
 
 
 @explained
@@ -253,7 +257,9 @@ class OAuth:
 
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
     client_id: str | None = attrs.field(default=None, validator=_check_client)
-    client_secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=_shown_secret)
+    client_secret: ConfigValue | None = attrs.field(
+        default=None, validator=_check_secret, repr=lambda value: "None" if value is None else MASK
+    )
     client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
     redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)

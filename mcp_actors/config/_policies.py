@@ -1,7 +1,7 @@
 """Policies and limits of one server, as frozen data.
 
-They decide nothing themselves; `mcp_actors.servers` does, by them. Imported by `ServerConfig`, by the readers of files
-and by the servers. This room uses the validators of the folder around it and nothing else of it.
+They decide nothing themselves; `mcp_actors.servers` does, by them. `ServerConfig` has them as fields, and the readers
+of files make them. It uses the validators alone.
 """
 
 from __future__ import annotations

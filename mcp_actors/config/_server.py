@@ -1,4 +1,8 @@
-"""The configuration of one server: its name, its transport and its options."""
+"""The configuration of one server, the result of a load, and sources.
+
+`ServerConfig` joins the transport, the policies, the filter and the hooks, which the files below define. `LoadedConfig`
+and `Source` are what readers of files and tables share with `open_servers`. Nothing here reads a file.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +84,6 @@ def _startup_timeout(config: ServerConfig) -> float | None:
 
 
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse a lazy server that is required for the start of its group."""
     if value == "lazy" and instance.required:
         remedy = "a required server is connected when the group is opened; remove required=True, or use 'eager'"
         raise check.refused_value(instance, attribute.name, value, remedy)

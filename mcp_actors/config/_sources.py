@@ -1,6 +1,7 @@
-"""Sources of servers: files, directories and tables.
+"""Sources of servers: a file, or a directory of YAML manifests.
 
-Programs pass sources to `open_servers`, which reads them in threads. This room uses the readers in ``formats``.
+Programs pass them to `open_servers`, which looks at them and reads them in threads. All of it blocks, and a source
+keeps nothing between two calls. It uses the readers in ``formats``, and PyYAML once a manifest is read.
 """
 
 from __future__ import annotations

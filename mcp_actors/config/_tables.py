@@ -1,4 +1,4 @@
-"""Tables of servers, whatever the database (`TableSource`).
+"""Tables of servers in PostgreSQL or SQLite (`TableSource`).
 
 A table ``mcp_servers`` has a row for each server: its name, its entry in the form of ``mcpServers`` as JSON, and
 whether it is enabled. A second table ``mcp_server_status`` has the states of these servers. The first one is only read:
@@ -6,6 +6,9 @@ it belongs to those who configure, and a program that wrote there would notice i
 
 A connection is opened for each look, and closed: a look is rare, and no connection has to be kept alive, checked or
 opened again.
+
+`open_servers` calls a source in threads. It uses the readers in ``formats``, and psycopg once a `PostgresSource` is
+made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""A transport with variables in its strings (`TransportTemplate`).
+"""A transport with variables in its strings, and any transport's secrets.
 
 Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. The
 variables are expanded for every connect, like the values of ``env`` and ``headers``, and the result is not kept.
+
+The readers of files make templates; `mcp_actors.transports` expands them, and asks here for what it must mask. The only
+look at the file system is whether a script needs an interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import attrs
 
 from .._errors import ConfigError
 from ._transports import Http, InProcess, Sse, Stdio
-from ._validators import refused
+from ._validators import problem_of, refused
 from ._values import (
     FROM_FILE,
     MASK,
@@ -189,8 +192,7 @@ class TransportTemplate:
         try:
             return make_transport(self.kind, options)
         except ConfigError as error:
-            problem = str(error).removeprefix(f"{error.source}: ")
-            raise ConfigError(f"{where}: {problem}", path=f"{where}.{error.path}") from None
+            raise ConfigError(f"{where}: {problem_of(error)}", path=f"{where}.{error.path}") from None
 
     def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
         """Return the options with every string replaced by ``filled(field, text)``."""

@@ -1,7 +1,8 @@
 """Filter the tools of a server, and declare tools for it.
 
-Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators of the folder
-around it and nothing else of it.
+`ServerConfig` has both as fields, and the readers of files make them. A filter is frozen data; `permitted` alone calls
+the user's predicate, and logs its failures. It uses the validators and knows nothing of the catalogue: a tool is any
+object with a server and a name.
 """
 
 from __future__ import annotations
@@ -108,10 +109,6 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
 
 
-def _hides(pattern: str, name: str) -> bool:
-    return pattern.startswith("!") and fnmatch.fnmatchcase(name, pattern[1:])
-
-
 @explained
 @attrs.frozen(kw_only=True)
 class ToolFilter:
@@ -154,7 +151,8 @@ class ToolFilter:
             if name in self.deny:
                 raise _contradiction(f"{name!r} is both in allow and in deny", "remove it from one of them")
             if self._hidden is not None and self._hidden.fullmatch(name):
-                pattern = next(each for each in self.patterns or () if _hides(each, name))
+                negative = (each for each in self.patterns or () if each.startswith("!"))
+                pattern = next(each for each in negative if fnmatch.fnmatchcase(name, each[1:]))
                 raise _contradiction(
                     f"{name!r} is in allow, and the pattern {pattern!r} hides it", "remove one of them"
                 )

@@ -1,7 +1,8 @@
-"""Transports: how a server is reached, and what must be masked.
+"""Transports as configured: HTTP, child processes, objects in this process.
 
-Imported by `ServerConfig`, by the readers of files and by the servers. This room uses the validators and the values of
-the folder around it.
+Frozen data whose ``repr`` shows no credential. Nothing is looked up, resolved or connected here;
+`mcp_actors.transports` does that. It uses the validators, the values and `OAuth`. `ServerConfig` and the readers of
+files use it.
 """
 
 from __future__ import annotations
@@ -58,10 +59,6 @@ def _owner(instance: _Endpoint) -> str:
 # --- url ------------------------------------------------------------------------------------------------------------
 
 
-def _shown_url(url: str) -> str:
-    return repr(mask_url(url))
-
-
 def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
     return check.refused(owner, "url", f"url {_NOT_IN_URL.sub('', mask_url(url))!r} {problem}")
 
@@ -69,8 +66,7 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 def _split_url(owner: str, url: str) -> SplitResult:
     """Return the parts of an http or https URL with a host; refuse any other."""
     if _NOT_IN_URL.search(url):
-        remedy = "contains whitespace, a control character or a backslash; remove it"
-        raise _bad_url(owner, url, remedy)
+        raise _bad_url(owner, url, "contains whitespace, a control character or a backslash; remove it")
     if "${" in url:
         raise _bad_url(owner, url, "contains '${', but variables are expanded in headers only; build the URL in Python")
     try:
@@ -88,7 +84,7 @@ def _split_url(owner: str, url: str) -> SplitResult:
 def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
     owner = _owner(instance)
     if not isinstance(value, str):
-        raise check.refused(owner, "url", f"url is {check.a_type(value)}; give a str such as https://host/path")
+        raise check.refused_type(owner, "url", value, "give a str such as https://host/path")
     _split_url(owner, value)
 
 
@@ -161,7 +157,7 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
         return
     if not isinstance(value, str | Secret) and not callable(value):
         remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
-        raise check.refused(owner, "auth", f"auth is {check.a_type(value)}; {remedy}")
+        raise check.refused_type(owner, "auth", value, remedy)
     if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
         raise check.refused(owner, "auth", f"auth={value!r} would be sent as a token; give auth=OAuth() to sign in")
     token = value.reveal() if isinstance(value, Secret) else value
@@ -181,7 +177,7 @@ def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: objec
         return
     if not callable(value):
         remedy = "give a function that returns a new httpx2.AsyncClient, which is closed with the connection"
-        raise check.refused("Http", "http_client", f"http_client is {check.a_type(value)}; {remedy}")
+        raise check.refused_type("Http", "http_client", value, remedy)
     for name in _ABOUT_THE_CLIENT:
         if getattr(instance, name) != getattr(attrs.fields(Http), name).default:
             problem = f"http_client and {name} are both given; set it on the client that http_client makes"
@@ -202,10 +198,9 @@ def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object
         raise check.refused("Http", "verify", f"{problem}; {remedy}")
 
 
-def _check_max_connections(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None:
-        remedy = "give 2 or more (the notification stream takes one), or None"
-        check.count(2, remedy)(instance, attribute, value)
+_check_max_connections: Final = attrs.validators.optional(
+    check.count(2, "give 2 or more (the notification stream takes one), or None")
+)
 
 
 # --- the transports -------------------------------------------------------------------------------------------------
@@ -216,7 +211,7 @@ class _Endpoint:
     """The fields that all servers over HTTP have."""
 
     # The order matters: a validator may use the fields before its own.
-    url: str = attrs.field(validator=_check_url, repr=_shown_url)
+    url: str = attrs.field(validator=_check_url, repr=lambda url: repr(mask_url(url)))
     headers: Mapping[str, ConfigValue] = attrs.field(
         default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
     )
@@ -300,11 +295,7 @@ class Sse(_Endpoint):
 def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None or isinstance(value, str):
         remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
-        raise check.refused("InProcess", "server", f"server is {check.a_type(value)}; {remedy}")
-
-
-def _shown_server(server: object) -> str:
-    return f"<{type(server).__name__}>"
+        raise check.refused_type("InProcess", "server", value, remedy)
 
 
 @explained
@@ -321,7 +312,7 @@ class InProcess:
         ConfigError: `server` is None or a str.
     """
 
-    server: Any = attrs.field(validator=_check_server, eq=id, repr=_shown_server)
+    server: Any = attrs.field(validator=_check_server, eq=id, repr=lambda server: f"<{type(server).__name__}>")
 
 
 # --- Confine a server process to some files and TCP ports (`Sandbox`) -------------------------------------------------
@@ -337,7 +328,7 @@ _NOT_RESTRICTED: Final = (
 
 def _to_paths(field: str, value: object) -> tuple[str, ...]:
     if isinstance(value, (str, bytes, os.PathLike)) or not isinstance(value, Iterable):
-        raise check.refused("Sandbox", field, f"{field} is {check.a_type(value)}; give a tuple or list of paths")
+        raise check.refused_type("Sandbox", field, value, "give a tuple or list of paths")
     return tuple(_sandbox_path(field, each) for each in value)
 
 
@@ -449,7 +440,7 @@ _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest messa
 def _path(field: str, value: object) -> str:
     """Return a path as a str; refuse anything that the operating system does not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
-        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a str or a path of str")
+        raise check.refused_type("Stdio", field, value, "give a str or a path of str")
     path: str = os.fspath(value)
     if not path.strip():
         raise check.refused("Stdio", field, f"{field} is empty; give a name or a path")
@@ -472,12 +463,11 @@ def _texts(field: str, value: object) -> tuple[str, ...]:
         problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
         raise check.refused("Stdio", field, problem)
     if not isinstance(value, Iterable) or isinstance(value, (bytes, bytearray, Mapping)):
-        raise check.refused("Stdio", field, f"{field} is {check.a_type(value)}; give a tuple or list of str")
+        raise check.refused_type("Stdio", field, value, "give a tuple or list of str")
     texts = tuple(value)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            problem = f"{field}[{index}] is {check.a_type(text)}; give a str"
-            raise check.refused("Stdio", field, problem)
+            raise check.refused("Stdio", field, f"{field}[{index}] is {check.a_type(text)}; give a str")
         if unusable := system_problem(text):
             raise check.refused("Stdio", field, f"{field}[{index}] {unusable}")
     return texts

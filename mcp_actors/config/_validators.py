@@ -1,6 +1,8 @@
 """Validators for configuration classes, and the form of their errors.
 
-An error names the class (or the server, if the instance has a name), the field, the value and a remedy.
+An error names the class (or the server, if the instance has a name), the field, the value and a remedy; `problem_of`
+takes that form apart again. The classes of `config` and the readers of files use these functions, which know none of
+them.
 """
 
 from __future__ import annotations
@@ -50,6 +52,22 @@ def a_type(value: object) -> str:
 def refused(owner: str, field: str, problem: str) -> ConfigError:
     """Return the error for a field of a class that does not know which server it belongs to."""
     return ConfigError(f"{owner}: {problem}", source=owner, path=field)
+
+
+def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
+    """Return the error for a value of another type, of which it shows nothing else."""
+    return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
+
+
+def problem_of(error: ConfigError, *owners: str) -> str:
+    """Return the text of an error without the names in front of it: its source, and `owners`, in this order.
+
+    A reader of files puts the file and the place there instead.
+    """
+    problem = str(error)
+    for owner in (error.source, *owners):
+        problem = problem.removeprefix(f"{owner}: ")
+    return problem
 
 
 def refused_value(instance: Any, field: str, value: object, remedy: str) -> ConfigError:

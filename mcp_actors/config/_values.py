@@ -1,7 +1,7 @@
-"""Values that may hold a credential: expansion, `Secret`, masking.
+"""Values that may hold a credential: expand, mask and resolve them.
 
-Imported by the transports and the readers of files, and by code that logs a command line or a URL. This room uses the
-validators of the folder around it and nothing else of it.
+Each function gets the environment as an argument and keeps nothing between two calls. It uses the validators alone.
+The other files of `config` use it, and so does all code that logs a command line or a URL.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ import attrs
 from .._errors import ConfigError
 from .._foreign import answer_of
 from .._misuse import explained
-from ._validators import a_type, refused
+from ._validators import a_type, refused, refused_type
 
 # --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
 
 # Parsing needs no values, so malformed variables are refused when a file is loaded. Expanding uses the values of the
 # moment, at each connect.
-
 
 MAX_DEPTH: Final = 16
 """Nesting depth of defaults. Four are rare; without a limit a hostile file could exhaust the stack."""
@@ -356,7 +355,7 @@ def _mask_malformed(text: str) -> str:
 # --- Values that may be credentials: `Secret`, and mappings of names to values ----------------------------------------
 
 # A value of ``env`` or ``headers`` is a str, a `Secret` or a function. It is kept as it was written, and resolved at
-# each connect (``_resolve``).
+# each connect.
 
 
 @explained
@@ -462,8 +461,7 @@ def check_value(owner: str, field: str, name: str, value: object) -> str | None:
 
 def check_mapping(owner: str, field: str, value: object) -> None:
     if not isinstance(value, Mapping):
-        problem = f'{field} is {a_type(value)}; write {field}={{"NAME": "value"}}'
-        raise refused(owner, field, problem)
+        raise refused_type(owner, field, value, f'write {field}={{"NAME": "value"}}')
 
 
 # --- Resolve values at each connect: expand strings, reveal secrets, call functions -----------------------------------

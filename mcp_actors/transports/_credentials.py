@@ -1,6 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
-For all transports. It uses `basics`, and nothing else of `transports`.
+For all transports; it uses `mcp_actors.config`, and no other file of `transports`. A `Masker` is the only object that
+keeps resolved values. Besides, `install_filters` adds filters to the loggers of this package, the SDK and httpx2.
 """
 
 from __future__ import annotations
@@ -448,25 +449,19 @@ def _shown(url: httpx2.URL, ours: str) -> str:
     return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
 
 
-class _DropSessions(logging.Filter):
-    """Drops the records of the SDK with our URL or session id, which are all that a stranger needs to join in."""
+class _Drop(logging.Filter):
+    """Drops the records about our connections that begin with one of these words."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__()
+        self._words = words
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Drop those records, and no others."""
-        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_SESSION_OR_URL))
-
-
-class _DropHeaders(logging.Filter):
-    """Drops the records with our headers: a session id, a cookie, or a token that could not be sent."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Drop those records, and no others."""
-        return not (_ours.get() is not None and record.getMessage().startswith(_WITH_HEADERS))
+        return not (_ours.get() is not None and record.getMessage().startswith(self._words))
 
 
 _INVALID_NOTIFICATION: Final = "Failed to validate notification"
-_WITH_SESSION_OR_URL: Final = ("Received session ID", "Connecting to StreamableHTTP endpoint")
-_WITH_HEADERS: Final = ("receive_response_headers.complete", "send_request_headers.failed")
 
 _THEIRS: Final = (
     *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
@@ -475,15 +470,20 @@ _THEIRS: Final = (
 )
 _MASK: Final = _MaskSecrets()
 _SHORTEN: Final = _Shorten()
+_WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
+"""Our headers: a session id, a cookie, or a token that could not be sent."""
+
+_WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")
+"""Our URL or session id, which are all that a stranger needs to join in."""
 
 _FILTERS: Final = (
     ("client", _FewMisfits()),  # before its traceback is masked
     ("httpx2", _MaskUrls()),  # before its arguments are put into the message
     *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
     *((name, _SHORTEN) for name in _THEIRS),
-    ("httpcore2.http11", _DropHeaders()),
-    ("httpcore2.http2", _DropHeaders()),
-    ("mcp.client.streamable_http", _DropSessions()),
+    ("httpcore2.http11", _WITH_HEADERS),
+    ("httpcore2.http2", _WITH_HEADERS),
+    ("mcp.client.streamable_http", _WITH_SESSION_OR_URL),
 )
 
 

@@ -1,4 +1,9 @@
-"""A request that a task sends and whose answer it waits for."""
+"""Requests in both directions: exchange, pipe, and the server's own requests.
+
+For all transports. An `Exchange` is a request of ours and the place for its answer; `ServerRequests` counts and limits
+those of the server. It uses the table of requests and no other file of `transports`. It writes nothing itself: a link
+or a `Pipe` does.
+"""
 
 from __future__ import annotations
 
@@ -189,6 +194,9 @@ class ServerRequests:
             self._bytes -= size
 
 
+# --- A request that a task sends and whose answer it waits for --------------------------------------------------------
+
+
 NOTICE_WAIT: Final = 5.0
 """Maximum seconds in which a cancelled request waits for room in the pipe, as in the SDK."""
 
@@ -202,6 +210,10 @@ Unanswered: TypeAlias = JSONRPCNotification | JSONRPCResponse | JSONRPCError
 
 Receive: TypeAlias = Callable[[Unasked], Coroutine[Any, Any, None]]
 """Takes a message that the server sends unasked. It has no checkpoint and never raises."""
+
+
+def ignore() -> None:
+    """Do nothing: the default of a function that is called without arguments."""
 
 
 @define(eq=False, slots=True)

@@ -1,7 +1,8 @@
 """The links to a server object in this process.
 
-A modern server is called (see ``_called_server``), a legacy one gets messages (see ``_memory_pipe``), and one that runs
-elsewhere has two streams (see ``_streams_link``). Their tasks belong to the link.
+A modern server is called (`CalledServerLink`), a legacy one gets messages (`LegacyServerLink`), and one that runs on
+another event loop has two streams (`StreamsLink`). Their tasks belong to the link. It uses the link, the exchange and
+the table of requests; without bytes, there are no limits and no credentials.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import SessionMessage
 from mcp.shared.transport_context import TransportContext
 from mcp.types import (
-    CONNECTION_CLOSED,
     INTERNAL_ERROR,
     INVALID_PARAMS,
     JSONRPCError,
@@ -39,7 +39,7 @@ from .._collapse import is_failure
 from .._errors import ConnectFailed
 from .._foreign import Log
 from ..config import InProcess, ServerConfig
-from ._exchange import CLOSED, NOTICE_WAIT, Exchange, MessageReader, MessageWriter, wait_for_answer
+from ._exchange import CLOSED, NOTICE_WAIT, Exchange, MessageReader, MessageWriter, ignore, wait_for_answer
 from ._link import Lifeline, Link, open_trace
 from ._request_table import RequestTable
 
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions, OnRequest
     from mcp.types import RequestId
 
-    from ._exchange import Json, Messages, OutgoingLine, Receive, Unanswered, Unasked
+    from ._exchange import Json, Messages, OutgoingLine, Receive, Unanswered
 
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
@@ -188,10 +188,6 @@ SHUTDOWN_GRACE: Final = 2.0
 """Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
 
 
-def _ignore() -> None:
-    """Ignore that there is room: there always is."""
-
-
 @define(eq=False, repr=False)
 class MemoryPipe(MessageReader):
     """The messages to a server in this process. It is the `Pipe` of its link too.
@@ -201,7 +197,7 @@ class MemoryPipe(MessageReader):
     """
 
     table: RequestTable = field(factory=RequestTable, init=False)
-    on_room: Callable[[], None] = field(default=_ignore, init=False)
+    on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -364,8 +360,8 @@ def _is_end(message: JSONRPCMessage) -> bool:
     """Return True if a server answers so because it ends before its handler; only the text says so."""
     return (
         isinstance(message, JSONRPCError)
-        and message.error.code == CONNECTION_CLOSED
-        and message.error.message == "Connection closed"
+        and message.error.code == CLOSED.code
+        and message.error.message == CLOSED.message
     )
 
 
@@ -459,14 +455,11 @@ class StreamsLink(Link):
                 if isinstance(message, JSONRPCResponse | JSONRPCError):
                     self.table.settle_message(message)
                 else:
-                    self._pass_on(message, receive)
+                    # In the context variables of its sender.
+                    context: Context = getattr(self._reader, "last_context", None) or copy_context()
+                    context.run(_finish, receive(message))
         except GONE:
             return
-
-    def _pass_on(self, message: Unasked, receive: Receive) -> None:
-        """Pass a message on, in the context variables of its sender."""
-        context: Context = getattr(self._reader, "last_context", None) or copy_context()
-        context.run(_finish, receive(message))
 
 
 def _finish(handling: Awaitable[None]) -> None:
@@ -494,6 +487,9 @@ class ElsewhereServer(ABC):
         Args:
             on_lost: called synchronously if the server ends the connection before the block does.
         """
+
+
+# --- Open the link that fits a server object --------------------------------------------------------------------------
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:

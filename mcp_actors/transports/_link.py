@@ -3,6 +3,9 @@
 The owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order. No other
 task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an HTTP client open)
 is done by background tasks that belong to the link and end with it.
+
+Each transport implements `Link`, and `mcp_actors.servers` knows a transport only as one. The tasks of a link share its
+state through the `Lifeline`. It uses the masker, the exchange and the table of requests.
 """
 
 from __future__ import annotations
@@ -18,18 +21,15 @@ from typing import Any, Final, Protocol
 import httpx2
 import trio
 from attrs import define, field, frozen
+from mcp import MCPError
 
 from .._text import plain_text
 from ._credentials import Masker
-from ._exchange import Exchange, Json, Pipe, Receive, Unanswered
+from ._exchange import CLOSED, Exchange, Json, Pipe, Receive, Unanswered, ignore
 from ._request_table import RequestTable
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
 """Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
-
-
-def _ignore() -> None:
-    pass
 
 
 @define(eq=False)
@@ -48,7 +48,7 @@ class Lifeline:
     """
 
     on_lost: Callable[[], None]
-    on_exit: Callable[[], None] = _ignore
+    on_exit: Callable[[], None] = ignore
     on_gap: list[Callable[[], None]] = field(factory=list, init=False)
     heard_at: float = field(factory=trio.current_time, init=False)
     exited: bool = field(default=False, init=False)
@@ -66,6 +66,15 @@ class Lifeline:
         """Note that notifications of the server may have been missed."""
         for fn in self.on_gap:
             fn()
+
+    def check_open(self) -> None:
+        """Refuse to send over a connection that has ended, or that this side is closing.
+
+        Raises:
+            mcp.MCPError: it is such a connection.
+        """
+        if self.closing or self.lost:
+            raise MCPError.from_error_data(CLOSED)
 
     def lose(self, failure: Exception | None = None) -> None:
         """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""

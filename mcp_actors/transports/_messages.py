@@ -1,6 +1,7 @@
-"""From bytes to messages: lines, limits, pace and streams.
+"""From bytes to messages: parsing, limits, lines and pace.
 
-For all transports. It uses nothing else of `transports`.
+For all transports with bytes. It does no I/O, starts no task and asks no clock; the caller passes bytes and times, and
+pauses for the seconds that it gets. It uses the comparison of ids, and nothing else of `transports`.
 """
 
 from __future__ import annotations
@@ -584,7 +585,7 @@ ANSWERS_AT_ONCE: Final = 4
 takes to read a message."""
 
 ANSWERS_A_SECOND: Final = 100
-"""Answers that are posted per second afterwards: more than a server may ask (see ``_server_requests``)."""
+"""Answers that are posted per second afterwards: more than a server may ask (see `ServerRequests`)."""
 
 
 class Bucket:

@@ -1,4 +1,8 @@
-"""Open a link with the configured transport."""
+"""Open a link with the configured transport, within the group's capacity.
+
+`mcp_actors.servers` calls it for each connect. It alone knows all transports; those over HTTP are imported with the
+first of their servers. It reads the environment for variables, and counts the starts and processes of the group.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +135,9 @@ class Turn:
             capacity.end(self)
 
 
+# --- Open a link, or the way to an authorization server ---------------------------------------------------------------
+
+
 def open_link(
     config: ServerConfig,
     *,
@@ -171,7 +178,6 @@ def open_link(
 
 @asynccontextmanager
 async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capacity: Capacity) -> AsyncIterator[Link]:
-    """Open a link to a process, unless there are too many processes."""
     with capacity.process(server):
         async with opening as link:
             yield link

@@ -2,6 +2,8 @@
 
 Each connection has one table for all requests that it sends. A server may guess ids, so an answer counts only once the
 whole request was written: before that it cannot be the answer to it.
+
+The senders add requests, and the reader of a link settles them. It does no I/O, and uses nothing else of `transports`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Read the configuration files of Claude, Cursor, VS Code and others.
+"""Read and write configuration files of Claude, Cursor, VS Code and others.
 
-Programs call `load_config`; the command line and ``sources`` also use its parts. This room may use everything else in
-`mcp_actors.config`, and nothing else there uses this room.
+Programs call `load_config` and `dump_config`; the command line and the sources also use their parts. These files may
+use the rest of `mcp_actors.config`, except for the sources and the tables, which are above them.
 """
 
 from __future__ import annotations

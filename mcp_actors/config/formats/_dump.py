@@ -1,4 +1,8 @@
-"""Write servers as a configuration that `load_config` reads."""
+"""Write servers as a configuration that `load_config` reads (`dump_config`).
+
+It returns data and writes no file, resolves no variable, and refuses credentials that are written out. Programs and the
+command line call it.
+"""
 
 from __future__ import annotations
 
@@ -219,7 +223,6 @@ class _Dumping:
         return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)
 
     def _settings(self, thing: Any, path: str, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        """Return the fields of an attrs object that differ from their defaults."""
         changed = {name: value for name, value in _changed(thing).items() if name not in skip}
         return {name: self._plain(f"{path}{name}", value) for name, value in changed.items()}
 

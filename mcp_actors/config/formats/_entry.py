@@ -1,7 +1,8 @@
 """Turn one entry of a configuration file into a `ServerConfig`.
 
-Imported by ``_load`` only. This room uses the places and inputs of the folder around it, and the configuration classes
-that it makes.
+`read_entry` has the steps in order: the keys, the kind, the paths, the variables, the transport. They change only the
+`Fields` that it makes, warn through `Surroundings`, and ask a person for inputs of servers that need them. ``_load``
+alone calls it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Read a configuration file into data, within bounds of size.
 
-Nothing here knows what the data means. Imported by the readers around it, and by the command line for the bytes of a
-file. This room uses ``_places`` for its messages.
+From bytes to objects with known places: JSON, TOML and ``.env`` files. Nothing here knows what the data mean. It reads
+the file that it is given and keeps nothing. The other readers of the folder, the sources and the command line use it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Inputs: values that a configuration asks a person for, once."""
+"""Inputs: values that a configuration asks a person for, once.
+
+`Inputs` calls the user's function, and keeps the answers for the load of one file. Only the readers around it use it.
+"""
 
 from __future__ import annotations
 

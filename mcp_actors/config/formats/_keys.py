@@ -1,4 +1,8 @@
-"""The known keys of an entry, by what becomes of them."""
+"""The known keys of an entry, and readers for the larger ones.
+
+A reader puts what it finds into `Fields`, which know the key of each value for messages, and warns through
+`Surroundings`; it has no other effect. ``_entry`` uses this for one entry; loading and dumping use the tables of keys.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from .._server import ServerConfig
 from .._template import Kind
 from .._tools import GLOB, ToolFilter
 from .._transports import Http, Sse, Stdio
+from .._validators import problem_of
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._inputs import Inputs
 
@@ -206,9 +211,7 @@ class Fields:
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
-        said = str(error)
-        for owner in (f"{error.source}: ", f"server {server!r}: ", f"{error.path}: "):
-            said = said.removeprefix(owner)
+        said = problem_of(error, f"server {server!r}", str(error.path))
         return bad(self.source, place, _SETTING.sub(_as_json, said))
 
 
@@ -276,7 +279,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     try:
         return kind(**given)
     except ConfigError as error:
-        raise bad(source, path, str(error).removeprefix(f"{error.source}: ")) from None
+        raise bad(source, path, problem_of(error)) from None
 
 
 def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
@@ -327,10 +330,6 @@ def is_oauth(key: str, value: object) -> bool:
     return key == "oauth" or (key == "auth" and (nearest(value, [_WORD]) is not None or isinstance(value, Mapping)))
 
 
-def _says_oauth(value: object) -> bool:
-    return isinstance(value, str) and value.lower() == _WORD
-
-
 def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     """Return how to sign in; None if the entry turns that off.
 
@@ -339,7 +338,7 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     """
     if value is False or (isinstance(value, Mapping) and value.get("enabled") is False):
         return None
-    if value is True or _says_oauth(value):
+    if value is True or (isinstance(value, str) and value.lower() == _WORD):
         return OAuth()
     if nearest(value, [_WORD]) is not None:
         # It would be sent as a token. It is shown because it can hardly be one.
@@ -360,8 +359,7 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     try:
         return OAuth(**fields)
     except ConfigError as error:
-        problem = str(error).removeprefix(f"{error.source}: ")
-        raise bad(around.source, places.get(error.path, place), problem) from None
+        raise bad(around.source, places.get(error.path, place), problem_of(error)) from None
 
 
 def _redirect(source: str, place: str, port: object) -> str:

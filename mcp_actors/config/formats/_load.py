@@ -1,4 +1,9 @@
-"""Load the servers of a configuration file or mapping (`load_config`)."""
+"""Load the servers of a configuration file or mapping (`load_config`).
+
+`_Loading` has the state of one load: servers, errors, warnings. This file puts the readers around it in order, and is
+the one that reads ``os.environ``, for overrides and the connect timeout. The sources pass it entries that they have
+read themselves.
+"""
 
 from __future__ import annotations
 

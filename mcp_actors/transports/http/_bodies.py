@@ -1,4 +1,8 @@
-"""Watch the bodies of HTTP requests and responses, and limit their size."""
+"""Watch and limit the bodies of HTTP, and parse event streams.
+
+A body wraps one of httpx2 and notes what passes: whether a request was sent, when the server was heard. The client, the
+link and both transports over HTTP use it. It uses the limits and the pace of messages, and knows nothing of sessions.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +47,6 @@ PIECE: Final = 64 * 1024
 
 ENCODED_PIECE: Final = 8 * 1024
 """Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
-
-OF_THE_BODY: Final = frozenset({"content-encoding", "content-length", "transfer-encoding"})
-"""Headers that describe a body as it was sent, not the decoded one."""
 
 QUIET: Final = 300.0
 """Seconds without a byte after which a stream of notifications counts as broken, as in the SDK's own HTTP client."""
@@ -129,28 +130,6 @@ class _ResponseBody(httpx2.AsyncByteStream):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
-
-
-@define(eq=False, repr=False)
-class WatchedResponseBody(_ResponseBody):
-    """The body of a response, whose end is reported.
-
-    Args:
-        inner: the body.
-        on_end: called when the body ends by itself, with the exception if it broke.
-    """
-
-    _on_end: Callable[[Exception | None], None] = field(kw_only=True)
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await super().__anext__()
-        except StopAsyncIteration:
-            self._on_end(None)
-            raise
-        except Exception as error:
-            self._on_end(error)
-            raise
 
 
 @define(eq=False, repr=False)
@@ -353,8 +332,7 @@ def media_type(response: httpx2.Response) -> str:
 # --- Parse server-sent events, and enforce limits while an event is still arriving ------------------------------------
 
 # httpx2 and the SDK parse event streams too, but one step of theirs may take any time: with chunks of a few bytes each,
-# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces. For the SDK
-# the events are serialized again, each of them complete and within the limits.
+# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces.
 
 
 MAX_FIELD: Final = 16 * 1024
@@ -408,13 +386,6 @@ class Event:
     retry: bytes | None = None
     skipped: LongLine | None = None
     unpaced: int = field(default=0, eq=False)
-
-    def written(self) -> bytes:
-        """Serialize the event as a server does."""
-        fields = [(b"id", self.id), (b"retry", self.retry), (b"event", self.name)]
-        lines = [b"%s: %s\n" % (name, value) for name, value in fields if value is not None]
-        data = [DATA + b" " + line + b"\n" for line in self.data.split(b"\n")]
-        return b"".join([*lines, *data, b"\n"])
 
 
 class EventParser:
@@ -538,8 +509,8 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines without an event, such as comments, slow the reading down (see ``_pace``). So does a long unsolicited event
-    while it arrives.
+    Lines without an event, such as comments, slow the reading down (see `ReadingPace`). So does a long unsolicited
+    event while it arrives.
 
     Args:
         response: the response to read.

@@ -1,4 +1,8 @@
-"""Create the HTTP client of one connection from its configuration."""
+"""Create the HTTP client of one connection from its configuration.
+
+It resolves the credentials, and sets the auth flow, the hooks, the TLS settings and the limits; proxies and
+certificates are those of the environment. The link owns the client afterwards. Nothing is sent here.
+"""
 
 from __future__ import annotations
 

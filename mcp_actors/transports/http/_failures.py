@@ -1,7 +1,8 @@
-"""Build the errors for failed HTTP requests.
+"""Judge redirects and answers over HTTP, and build errors for failures.
 
 Pure functions of data. An error names the server and its URL, what happened, and what to do. Text from the server and
-from the HTTP library is masked first; see `_masker`.
+from the HTTP library is masked first (`HttpFailures.masker`). The bodies, the links and the sessions use it, and it
+uses no other file of the folder.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
         return False
     upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", None, "https", None)
     return upgraded or (one.scheme, one.port) == (other.scheme, other.port)
+
+
+# --- Judge answers, and build the errors for failures -----------------------------------------------------------------
 
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
@@ -205,6 +209,7 @@ def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
 
 
 E = TypeVar("E", bound=BaseException)
+S = TypeVar("S", bound=ServerError)
 
 
 @frozen
@@ -274,11 +279,7 @@ class HttpFailures:
 
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
         """Return the error for a request that was sent and will get no response."""
-        lost = ConnectionLost(
-            f"server {self.server!r}: {self.url}: {what}{MAY_HAVE_ACTED}",
-            server=self.server,
-        )
-        return caused_by(lost, self._kept(cause))
+        return caused_by(self._about(ConnectionLost, f": {what}{MAY_HAVE_ACTED}"), self._kept(cause))
 
     def misdirected(self, reason: WrongId) -> ConnectionLost:
         """Return the error for a response to another request."""
@@ -306,32 +307,24 @@ class HttpFailures:
 
     def short(self, cause: Exception, shortage: Shortage) -> ServerError:
         """Return the error for a request that a shortage on this side has prevented. It says nothing about a server."""
-        error = ServerError(
-            f"server {self.server!r}: {self.url}: the request was not sent, because of a shortage in this program "
-            f"({shortage.what}); {shortage.remedy}",
-            server=self.server,
-        )
-        return caused_by(error, self._kept(cause))
+        what = f"the request was not sent, because of a shortage in this program ({shortage.what}); {shortage.remedy}"
+        return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
 
     def broken(self, cause: Exception) -> ConnectionLost:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
         shortage = own_shortage(cause)
         remedy = REMEDY_SERVER if shortage is None else shortage.remedy
-        return self.lost(f"the connection broke during the request ({self._described(cause)}); {remedy}", cause)
+        return self.lost(f"the connection broke during the request ({describe(cause, self.masker)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
         """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
         where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
-        error = ServerError(
-            f"server {self.server!r}: {self.url}: the request failed before it took effect ({self._described(cause)}); "
-            f"check the {where}",
-            server=self.server,
-        )
-        return caused_by(error, self._kept(cause))
+        what = f"the request failed before it took effect ({describe(cause, self.masker)}); check the {where}"
+        return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
 
     def too_large(self, reason: str) -> LimitExceeded:
         """Return the error for a message over a limit; see `MessageLimits` for the reason."""
-        return LimitExceeded(f"server {self.server!r}: {self.url}: {reason}", server=self.server)
+        return self._about(LimitExceeded, f": {reason}")
 
     def unreached(self, cause: Exception) -> ConnectionOver:
         """Return the error for a connection that could not be made."""
@@ -347,7 +340,7 @@ class HttpFailures:
         else:
             remedy = "check that the server is running"
         way = f" through the proxy in {self.proxy}" if self.proxy else ""
-        what = f"could not connect to {self.url}{way} ({self._described(cause)}); {remedy}"
+        what = f"could not connect to {self.url}{way} ({describe(cause, self.masker)}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
@@ -376,32 +369,30 @@ class HttpFailures:
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
         """Return the error for the end of the event stream that carries all messages of the server."""
-        how = f"broke ({self._described(cause)})" if cause is not None else "ended"
+        how = f"broke ({describe(cause, self.masker)})" if cause is not None else "ended"
         what = f"the event stream of {self.url} {how}; {REMEDY_SERVER}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
         """Return the error for a response of another content type than an event stream."""
         found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
-        return ServerError(
-            f"server {self.server!r}: {self.url} answered with {found!r}, which is not an event stream; "
-            "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE",
-            server=self.server,
-        )
+        remedy = "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE"
+        return self._about(ServerError, f" answered with {found!r}, which is not an event stream; {remedy}")
 
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
         """Return the error for an event stream that names an endpoint at another origin."""
-        return ServerError(
-            f"server {self.server!r}: {self.url} wants messages sent to another origin ({self._shown(endpoint)}), "
-            "which is refused to protect the credentials; correct the base URL that the server announces",
-            server=self.server,
+        return self._about(
+            ServerError,
+            f" wants messages sent to another origin ({self._shown(endpoint)}), which is refused to protect the "
+            "credentials; correct the base URL that the server announces",
         )
+
+    def _about(self, kind: type[S], what: str) -> S:
+        """Return an error of a kind: the server, its URL, and `what` right after that."""
+        return kind(f"server {self.server!r}: {self.url}{what}", server=self.server)
 
     def _kept(self, cause: E | None) -> E | Masked | None:
         return None if cause is None else self.masker.clean(cause)
-
-    def _described(self, cause: BaseException) -> str:
-        return describe(cause, self.masker)
 
     def _shown(self, url: httpx2.URL) -> str:
         """Return a URL that the server sent, as an error may show it."""

@@ -1,9 +1,11 @@
-"""The base of links over HTTP: a task that owns the client.
+"""The base of links over HTTP: their client, requests and refusals.
 
 Ownership: the owner task of the actor enters `open_link_over_http` and leaves it. In between, a background task of the
-link owns the HTTP client and the SDK's transport: it enters both, waits until the link is left, and leaves both. The
-SDK reacts to some errors by cancelling everything around it. In a task of its own that ends only this task: the session
-reads the end of its stream, and the owner task is not cancelled.
+link owns the HTTP client: it enters the client, serves the connection until the link is left, and leaves the client. An
+error there ends only this task: the session reads the end of its stream, and the owner task is not cancelled.
+
+Both transports over HTTP derive from `HttpLink`, and send through `Reach`, which writes the `Lifeline` when the server
+is gone. It knows nothing of sessions or event streams.
 """
 
 from __future__ import annotations
@@ -303,11 +305,20 @@ class Reach:
                 self._refused.discard(request)
                 return response
 
-    async def follow(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+    async def send_apart(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request that does not count as in flight, and is not retried."""
+        return await self._client.send(request, stream=True, follow_redirects=False)
+
+    async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
 
         The further requests are finished once they have a response; the first one still counts as in flight.
+
+        Args:
+            request: the request.
+            send: sends each of them; `send_apart` by default.
         """
+        send = send or self.send_apart
         response = await send(request)
         for _ in range(MAX_REDIRECTS):
             if (following := next_request_within_origin(response)) is None:

@@ -2,6 +2,9 @@
 
 The server names the session in its answer to ``initialize``, and each later HTTP request has that name. Since
 2026-07-28 there are no sessions, and no streams that a client opens by a GET.
+
+`HttpSession` keeps that name and the protocol version, and sends messages without an answer; `NotificationStream` reads
+what a server sends unasked. Only streamable HTTP uses it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import trio
 from attrs import define, field
 from mcp import MCPError
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
-from mcp.types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
@@ -33,7 +36,7 @@ from .._link import Lifeline
 from .._messages import MessageLimits, ReadingPace, SkippedMessages, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import RequestTable
 from ._bodies import Event, NotificationBody, TooMuch, media_type, read_events, read_short
-from ._failures import UNREACHED, HttpFailures, Send
+from ._failures import UNREACHED, HttpFailures
 from ._link import ACCEPT, SESSION, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
@@ -128,13 +131,6 @@ class HttpSession:
             content=content,
         )
 
-    async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        return await self.client.send(request, stream=True, follow_redirects=False)
-
-    async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
-        """Send a request and follow redirects within the origin. The first one still counts as in flight."""
-        return await self.reach.follow(request, send or self._send)
-
     def begin(self, response: httpx2.Response) -> None:
         """Take the name of the session from the answer to ``initialize``."""
         names = {name.lower(): value for name, value in response.headers.raw}
@@ -159,7 +155,7 @@ class HttpSession:
         try:
             with self.requests.sending(message), trio.move_on_after(NOTIFICATION_TIMEOUT):
                 async with self._posts:
-                    response = await self.follow(request)
+                    response = await self.reach.follow(request)
                     await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:
             self.reach.refused(error)
@@ -171,7 +167,7 @@ class HttpSession:
         if self.id is None or self.lifeline.lost or self.reach.gone or self.refusals.forgotten:
             return
         try:
-            await read_short(await self.follow(self._build("DELETE", {})))
+            await read_short(await self.reach.follow(self._build("DELETE", {})))
         except Exception as error:
             logger.debug("server %r: the session could not be ended", self.failures.server, exc_info=error)
 
@@ -206,7 +202,7 @@ class HttpSession:
         """Request a stream once a shortage in this program has passed: only so many attempts are made."""
         while True:
             try:
-                return await self.follow(self._build("GET", headers))
+                return await self.reach.follow(self._build("GET", headers))
             except (*UNREACHED, RuntimeError) as exc:
                 if own_shortage(exc) is None:
                     raise
@@ -237,17 +233,13 @@ class HttpSession:
             self.admit(message)
         except anyio.EndOfStream:
             self.on_flood()
-            raise MCPError(CONNECTION_CLOSED, CLOSED.message) from None
+            raise MCPError.from_error_data(CLOSED) from None
         await receive(message)
 
 
 def has_events(response: httpx2.Response) -> bool:
     """Return True if a response is a stream of events."""
     return response.is_success and media_type(response) == EVENTS
-
-
-def _encoded(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode()
 
 
 # --- Decide when and where an event stream goes on after its end ------------------------------------------------------

@@ -5,6 +5,8 @@ posted. The SDK's own client waits for ever if a message cannot be posted or the
 message after the other. So this is an implementation of its own, based on the SDK's messages.
 
 A message that cannot be posted fails alone. The connection ends when the event stream ends.
+
+It uses the base of links over HTTP, and nothing of streamable HTTP.
 """
 
 from __future__ import annotations
@@ -19,9 +21,7 @@ from urllib.parse import urljoin
 import anyio
 import httpx2
 import trio
-from mcp import MCPError
 from mcp.types import (
-    CONNECTION_CLOSED,
     INTERNAL_ERROR,
     ErrorData,
     JSONRPCError,
@@ -39,7 +39,7 @@ from ..._text import own_shortage
 from ...auth import SignInRequired
 from ...config import Sse
 from .._credentials import discreet
-from .._exchange import CLOSED, Exchange, Json, Receive, Unanswered
+from .._exchange import Exchange, Json, Receive, Unanswered
 from .._link import ConnectionOver, RequestTrace, current_trace
 from .._messages import (
     INITIALIZED,
@@ -153,7 +153,7 @@ class SseLink(HttpLink[Sse]):
     async def _listen(self) -> None:
         """Read the event stream to its end."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
-        response = await self._sent(self._client.build_request("GET", self._url, headers=headers), self._open)
+        response = await self._sent(self._client.build_request("GET", self._url, headers=headers))
         try:
             if media_type(response) != "text/event-stream":
                 raise self._failures.no_stream(media_type(response))
@@ -221,7 +221,6 @@ class SseLink(HttpLink[Sse]):
         return url
 
     def _answered(self, id: RequestId | None) -> None:
-        """Note that a request is no longer in flight."""
         request, posting = self._unanswered.pop(comparable_id(id), (None, None))
         if request is not None and posting is not None:
             self._reach.finished(request)
@@ -232,7 +231,7 @@ class SseLink(HttpLink[Sse]):
     async def exchange(self, request: Exchange, receive: Receive) -> Json:
         """See `Link.exchange`. The answer comes as an event."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._check_open()
+        self._lifeline.check_open()
         trace, posting = current_trace(), trio.CancelScope()
         trace.failure = None
         # Written here: in the background, a message that cannot be written as JSON would end the connection.
@@ -279,7 +278,7 @@ class SseLink(HttpLink[Sse]):
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
-        self._check_open()
+        self._lifeline.check_open()
         with discreet(self.masker, self.configured_url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._tell(message, self._written(message))
@@ -287,7 +286,6 @@ class SseLink(HttpLink[Sse]):
                 self._tell_soon(message)
 
     def _tell_soon(self, message: Unanswered) -> None:
-        """Post a message without an answer in the background."""
         self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
 
     async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
@@ -318,14 +316,7 @@ class SseLink(HttpLink[Sse]):
             self._lifeline.lose(error)
         return error
 
-    def _check_open(self) -> None:
-        if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
-
-    async def _open(self, request: httpx2.Request) -> httpx2.Response:
-        return await self._client.send(request, stream=True, follow_redirects=False)
-
-    async def _sent(self, request: httpx2.Request, send: Send) -> httpx2.Response:
+    async def _sent(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin.
 
         Raises:

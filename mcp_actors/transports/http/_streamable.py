@@ -1,6 +1,7 @@
 """Streamable HTTP: each request is a POST, which fails alone.
 
-Only `http` itself uses it. It uses what all transports over HTTP have in common.
+`HttpExchange` is the way of one request; `StreamableHttpLink` is the link, which `mcp_actors.transports` opens. It uses
+all other files of the folder but SSE. What outlasts a request is in the `HttpSession`.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ class HttpExchange:
         """
         session = self._session
         session.requests.sent()
-        response = await session.follow(self._http, session.reach.send)
+        response = await session.reach.follow(self._http, session.reach.send)
         if response.next_request is not None:
             await response.aclose()
             raise session.failures.redirected(response)
@@ -372,10 +373,10 @@ def _may_be_other_era(error: Exception) -> bool:
     return 400 <= error.status < 500 or error.status in FAILED
 
 
-# --- The link over streamable HTTP, where each request is a POST ------------------------------------------------------
+# --- The link over streamable HTTP ------------------------------------------------------------------------------------
 
-# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `_reach`), or
-# no longer knows the session (see `_refusals`).
+# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `Reach`), or
+# no longer knows the session (see `Refusals`).
 
 
 class StreamableHttpLink(HttpLink[Http]):

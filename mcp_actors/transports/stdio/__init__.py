@@ -1,6 +1,6 @@
 """Start a server process, and talk to it over its pipes.
 
-Only `transports` itself uses it. It uses the link, `wire` and `credentials`, but nothing of `http`.
+Only `transports` itself uses it. It uses the other files there, but nothing of `http`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,10 @@
-"""Find the program, working directory and environment of a stdio server.
+"""Find the program of a stdio server, its environment and its sandbox.
 
 `subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
 `FileNotFoundError`. So the program is looked up here, where each of them gets an error of its own.
+
+The look-ups block on the file system, so ``_process`` does them in a thread. It starts nothing, and creates nothing but
+the cache folders of a sandbox.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Confine this process by Landlock and seccomp, then run a program.
 
-This file is a program, which `_sandbox` puts in front of a server's command, with Python's standard library only:
+This file is a program, which `confined` puts in front of a server's command, with Python's standard library only:
 ``python -I -S _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]``. The numbers are those of ``linux/landlock.h``,
 ``linux/seccomp.h``, and the tables of system calls. The filter (seccomp) closes ways around Landlock, which restricts
 only ``bind`` and ``connect`` of plain TCP sockets, and nothing of what processes of one user share without files.

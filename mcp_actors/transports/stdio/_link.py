@@ -10,7 +10,9 @@ background tasks of the link are not cancelled with the owner, and end with the 
 - one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
 
 The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
-of a wrapper that exited. It triggers a health check (see `_probing`), and a server that passes goes on serving.
+of a wrapper that exited. It triggers a health check of `mcp_actors.servers`, and a server that passes goes on serving.
+
+It joins the other files of the folder: `PipeReader`, `PipeWriter`, `ServerProcess` and `StderrReader`.
 """
 
 from __future__ import annotations
@@ -173,7 +175,6 @@ class StdioLink(Link):
             return True  # there is no thread to look with
 
     def _look(self) -> None:
-        """Note the exit code and the unread bytes of the process."""
         self._exit_code = self._process.poll()
         self._unread = unread_bytes(self._process.stdin)
 

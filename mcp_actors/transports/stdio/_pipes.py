@@ -1,7 +1,11 @@
-"""Read messages from the pipe of a process.
+"""Read and write the messages of a process through its pipes.
 
-There is no task or channel in between: the task that reads also settles requests and passes messages on. This saves a
-quarter to a third of the cost of a small request. In return a reader that always finds data must let other tasks run.
+There is no task or channel in between: the task that reads also settles requests and passes messages on, and
+`PipeWriter` writes in the step that sends. This saves a quarter to a third of the cost of a small request. In return a
+reader that always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in
+the pipe.
+
+The link owns both. They write its `Lifeline`, and know nothing of the process but a function that awaits its exit.
 """
 
 from __future__ import annotations
@@ -20,15 +24,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 import anyio
 import trio
 from attrs import define, field
-from mcp import MCPError
-from mcp.types import CONNECTION_CLOSED, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from pydantic_core import from_json
 
 from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
-from .._exchange import CLOSED, CancelLine, Receive, ServerRequests, Unasked
+from .._exchange import CancelLine, Receive, ServerRequests, Unasked, ignore
 from .._link import ConnectionOver
 from .._messages import (
     BYTE_ORDER_MARK,
@@ -174,7 +177,7 @@ class PipeReader:
 
         It ends when the server closes its stdout, when it exceeds a limit with a message that is not a response, or
         when this side closes. After many unsolicited messages, and after long work on malformed lines, the reader
-        pauses (see ``_pace``). It has a checkpoint at least every `BURST` messages.
+        pauses (see `ReadingPace`). It has a checkpoint at least every `BURST` messages.
 
         **Cancellation:** no message is lost.
         """
@@ -192,7 +195,8 @@ class PipeReader:
                 # A task is started for each request of the server. The checkpoint lets that task run before the next
                 # message is read: a flood of them must not be a single step of the event loop.
                 if self._rest or self._burst >= BURST or isinstance(message, JSONRPCRequest):
-                    await self._pause()
+                    rest, self._rest, self._burst = self._rest, 0.0, 0
+                    await trio.sleep(rest)
         except anyio.EndOfStream:
             return
 
@@ -215,13 +219,11 @@ class PipeReader:
         rest = self._pace.unasked(now, max(size - self._paced, 0), request=isinstance(message, JSONRPCRequest))
         self._rest = max(self._rest, rest)
 
-    async def _pause(self) -> None:
-        rest, self._rest, self._burst = self._rest, 0.0, 0
-        await trio.sleep(rest)
-
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
-            return self._skipped(line)
+            if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
+                raise self._too_large(line)
+            return answer
         began, spent, self._spent = self._clock(), self._spent, 0.0
         parsed = None
         try:
@@ -242,11 +244,6 @@ class PipeReader:
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
         """Settle the request that this answers; return the message if it is not an answer, or answers nothing."""
         return None if self._table.settle(parsed) and self._requests.answered() else to_message(parsed)
-
-    def _skipped(self, line: LongLine) -> JSONRPCMessage:
-        if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
-            raise self._too_large(line)
-        return answer
 
     @property
     def malformed_lines(self) -> int:
@@ -308,9 +305,7 @@ class PipeReader:
 
 # --- Write messages to the pipe of a process --------------------------------------------------------------------------
 
-# There is no task or channel in between: `PipeWriter` writes in the step that sends. This saves a quarter to a third of
-# the cost of a small request. In return a writer that is cancelled must never leave half a line in the pipe. The bytes
-# that the pipe does not take at once are written by one background task.
+# The bytes that the pipe does not take at once are written by one background task.
 #
 # Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
 # several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the
@@ -319,10 +314,6 @@ class PipeReader:
 
 BACKLOG_BYTES: Final = 1024 * 1024
 """Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
-
-
-def _ignore() -> None:
-    """Ignore that there is room again."""
 
 
 @define(eq=False, repr=False)
@@ -338,7 +329,7 @@ class PipeWriter:
     _wait_exit: WaitExit
     _requests: ServerRequests
     table: RequestTable
-    on_room: Callable[[], None] = field(default=_ignore, init=False)
+    on_room: Callable[[], None] = field(default=ignore, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
     # Requests whose last bytes are in the backlog, with the number of all bytes that have been there by their end.
@@ -368,15 +359,15 @@ class PipeWriter:
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         with self._requests.sending(message):
             await trio.lowlevel.checkpoint_if_cancelled()
-            self._check_open()
+            self._lifeline.check_open()
             full = self._full
             while self._full:
                 await self._waiting.park()
-                self._check_open()
+                self._lifeline.check_open()
             try:
                 await self._give(line)
             except anyio.BrokenResourceError:
-                self._check_open()
+                self._lifeline.check_open()
             if full:
                 self._let_in()
 
@@ -483,10 +474,6 @@ class PipeWriter:
         # would take a step for each line that is written.
         if not self._full:
             self._waiting.unpark()
-
-    def _check_open(self) -> None:
-        if self._lifeline.closing or self._lifeline.lost:
-            raise MCPError(CONNECTION_CLOSED, CLOSED.message)
 
     async def _write(self, data: bytes | bytearray) -> int:
         """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""

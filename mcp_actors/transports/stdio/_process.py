@@ -1,4 +1,4 @@
-"""Watch the process of a stdio server, and stop its process group.
+"""Start, watch and stop a server process, and read its stderr.
 
 Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
 as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is
@@ -7,6 +7,9 @@ rest of the group is killed in the same step. A wrapper that exits while its ser
 is harmless.
 
 A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
+
+The link owns the process, and closes its pipes. It uses ``_command`` to find the program, and knows nothing of
+messages.
 """
 
 from __future__ import annotations
@@ -44,8 +47,7 @@ if TYPE_CHECKING:
 # --- Watch the exit and suspension of a child process without reaping it ----------------------------------------------
 
 # Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
-# process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled
-# (see `_process`).
+# process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled.
 
 
 SHORTAGE_WAIT: Final = 0.5
@@ -153,6 +155,9 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
 def _written(process: Path) -> int:
     counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
     return int(counts["wchar"])
+
+
+# --- Stop a process and its group -------------------------------------------------------------------------------------
 
 
 logger = Log("mcp_actors.servers")
@@ -282,12 +287,8 @@ class ServerProcess:
 # that does not respond, so a start that is cancelled does not wait for it. A process that is spawned after that would
 # never be stopped. So thread and owner race for a lock that is never released:
 #
-# ====================================  ==============================================================================
-# the lock is taken first by            then ====================================
-# ============================================================================== the thread, just before it spawns
-# an owner that is cancelled waits for the process, and stops it as usual the owner, when it is cancelled       the
-# thread never spawns ====================================
-# ==============================================================================
+# - The thread takes it, just before it spawns: an owner that is cancelled waits for the process, and stops it as usual.
+# - The owner takes it, when it is cancelled: the thread never spawns.
 
 
 async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
