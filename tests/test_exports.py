@@ -162,7 +162,7 @@ class TestNamesThatAreFetchedLater:
         tree = parse(PACKAGE / folder / "__init__.py")
         for_types = [node for node in ast.walk(tree) if isinstance(node, ast.If)]
         seen = {
-            alias.asname: f".{node.module}"
+            alias.asname or alias.name: f".{node.module}"
             for block in for_types
             for node in ast.walk(block)
             if isinstance(node, ast.ImportFrom)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .._exports import fetch_later, publish
-from ..config import OAuth as OAuth, SignInCallback as SignInCallback, TokenStore as TokenStore
-from ._exchange import SignInFailed as SignInFailed, SignInRequired as SignInRequired
+from ..config import OAuth, SignInCallback, TokenStore
+from ._exchange import SignInFailed, SignInRequired
 
 if TYPE_CHECKING:
     from ._exchange import Exchange as Exchange
-    from ._receiver import open_browser as open_browser
+    from ._receiver import open_browser
     from ._sign_in import sign_in as sign_in, sign_out as sign_out, signed_in as signed_in
-    from ._stores import FileTokenStore as FileTokenStore, KeyringTokenStore as KeyringTokenStore, SignedIn as SignedIn
+    from ._stores import FileTokenStore, KeyringTokenStore, SignedIn as SignedIn
     from ._tokens import OAuthTokens as OAuthTokens
 
 __all__ = [

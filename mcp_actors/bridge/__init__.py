@@ -6,21 +6,10 @@ Importing this package does not import asyncio or trio-asyncio; a function impor
 from __future__ import annotations
 
 from .._exports import publish
-from ._block import Host as Host
-from ._bridge import AsyncioStream as AsyncioStream
-from ._open import (
-    AsyncioLoop as AsyncioLoop,
-    open_asyncio_loop as open_asyncio_loop,
-    open_servers as open_servers,
-    open_supervisor as open_supervisor,
-)
-from ._views import (
-    AsyncioActorRef as AsyncioActorRef,
-    AsyncioMonitor as AsyncioMonitor,
-    AsyncioServerGroup as AsyncioServerGroup,
-    AsyncioServerRef as AsyncioServerRef,
-    AsyncioSupervisorRef as AsyncioSupervisorRef,
-)
+from ._block import Host
+from ._bridge import AsyncioStream
+from ._open import AsyncioLoop, open_asyncio_loop, open_servers, open_supervisor
+from ._views import AsyncioActorRef, AsyncioMonitor, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 
 __all__ = [
     "AsyncioActorRef",

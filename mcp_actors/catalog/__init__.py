@@ -8,29 +8,11 @@ from __future__ import annotations
 
 from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import publish
-from ._names import (
-    NameCollision as NameCollision,
-    assign_names as assign_names,
-    check_naming as check_naming,
-    public_name as public_name,
-)
-from ._pins import (
-    OnToolChange as OnToolChange,
-    Pins as Pins,
-    PinVerdict as PinVerdict,
-    identity_pin as identity_pin,
-    judge as judge,
-    pin as pin,
-    pins_of as pins_of,
-)
-from ._snapshot import CatalogEntry as CatalogEntry, CatalogSnapshot as CatalogSnapshot, Listing as Listing
-from ._tools import CatalogTool as CatalogTool, ListedTool as ListedTool, result_value as result_value
-from ._validation import (
-    StrictSchema as StrictSchema,
-    ToolChecks as ToolChecks,
-    Validation as Validation,
-    strict_schema as strict_schema,
-)
+from ._names import NameCollision, assign_names, check_naming, public_name
+from ._pins import OnToolChange, Pins, PinVerdict, identity_pin, judge, pin, pins_of
+from ._snapshot import CatalogEntry, CatalogSnapshot, Listing
+from ._tools import CatalogTool, ListedTool, result_value
+from ._validation import StrictSchema, ToolChecks, Validation, strict_schema
 
 __all__ = [
     "CatalogEntry",

@@ -13,79 +13,39 @@ from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import fetch_later, publish
 from ._hooks import (
     AdaptedExtension as AdaptedExtension,
-    CallbackContext as CallbackContext,
-    Callbacks as Callbacks,
-    CallNext as CallNext,
-    EffectiveCallbacks as EffectiveCallbacks,
-    ElicitationCallback as ElicitationCallback,
-    LoggingCallback as LoggingCallback,
-    MessageCallback as MessageCallback,
-    Middleware as Middleware,
-    ProgressCallback as ProgressCallback,
-    RootsCallback as RootsCallback,
-    SamplingCallback as SamplingCallback,
-    ToolRequest as ToolRequest,
-    effective_callbacks as effective_callbacks,
-    wrapped as wrapped,
+    CallbackContext,
+    Callbacks,
+    CallNext,
+    EffectiveCallbacks,
+    ElicitationCallback,
+    LoggingCallback,
+    MessageCallback,
+    Middleware,
+    ProgressCallback,
+    RootsCallback,
+    SamplingCallback,
+    ToolRequest,
+    effective_callbacks,
+    wrapped,
 )
 from ._oauth import (
     OAuth as OAuth,
     SignInCallback as SignInCallback,
     TokenStore as TokenStore,
-    is_loopback as is_loopback,
-    is_not_public as is_not_public,
+    is_loopback,
+    is_not_public,
 )
-from ._policies import (
-    BreakerPolicy as BreakerPolicy,
-    HealthPolicy as HealthPolicy,
-    Limits as Limits,
-    RestartPolicy as RestartPolicy,
-    RetryBudget as RetryBudget,
-    RetryPolicy as RetryPolicy,
-)
-from ._server import (
-    LoadedConfig as LoadedConfig,
-    Rank as Rank,
-    ServerConfig as ServerConfig,
-    Source as Source,
-    check_unique_names as check_unique_names,
-)
-from ._template import Transport as Transport, TransportTemplate as TransportTemplate, speaks_sse as speaks_sse
-from ._tools import (
-    ToolContext as ToolContext,
-    ToolFilter as ToolFilter,
-    ToolPredicate as ToolPredicate,
-    permitted as permitted,
-)
-from ._transports import (
-    Http as Http,
-    InProcess as InProcess,
-    Sandbox as Sandbox,
-    Sse as Sse,
-    Stdio as Stdio,
-    is_auth_flow as is_auth_flow,
-)
-from ._values import (
-    ConfigValue as ConfigValue,
-    Secret as Secret,
-    expand as expand,
-    mask_url as mask_url,
-    resolve as resolve,
-    resolve_env as resolve_env,
-    resolve_headers as resolve_headers,
-    resolve_token as resolve_token,
-)
+from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryBudget, RetryPolicy
+from ._server import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
+from ._template import Transport, TransportTemplate, speaks_sse
+from ._tools import ToolContext, ToolFilter, ToolPredicate, permitted
+from ._transports import Http, InProcess, Sandbox, Sse, Stdio, is_auth_flow
+from ._values import ConfigValue, Secret, expand, mask_url, resolve, resolve_env, resolve_headers, resolve_token
 
 if TYPE_CHECKING:
-    from ._sources import DirectorySource as DirectorySource, FileSource as FileSource
-    from ._tables import PostgresSource as PostgresSource, SqliteSource as SqliteSource, TableSource as TableSource
-    from .formats import (
-        Ask as Ask,
-        Input as Input,
-        check_overrides as check_overrides,
-        dump_config as dump_config,
-        load_config as load_config,
-    )
+    from ._sources import DirectorySource, FileSource
+    from ._tables import PostgresSource, SqliteSource, TableSource
+    from .formats import Ask, Input, check_overrides, dump_config, load_config
 
 __all__ = [
     "Ask",

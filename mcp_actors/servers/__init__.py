@@ -14,38 +14,38 @@ of all files). State of a server is in its record, and each part of that says wh
 
 from __future__ import annotations
 
-from .._errors import NotSupported as NotSupported
+from .._errors import NotSupported
 from .._exports import publish
-from ._admission import ToolChanges as ToolChanges
-from ._deadlines import Latency as Latency
-from ._rules import Health as Health, HealthStatus as HealthStatus
-from ._watch import ConfigRejected as ConfigRejected
-from .group import ReloadSummary as ReloadSummary, ServerGroup as ServerGroup, open_servers as open_servers
+from ._admission import ToolChanges
+from ._deadlines import Latency
+from ._rules import Health, HealthStatus
+from ._watch import ConfigRejected
+from .group import ReloadSummary, ServerGroup, open_servers
 from .record import (
-    ConfigChanged as ConfigChanged,
-    Drained as Drained,
-    Draining as Draining,
-    Flooded as Flooded,
-    LimitReached as LimitReached,
-    PromptsChanged as PromptsChanged,
-    ReplicaChanged as ReplicaChanged,
-    Replicas as Replicas,
-    ReplicaStatus as ReplicaStatus,
-    ResourcesChanged as ResourcesChanged,
-    ResourceUpdated as ResourceUpdated,
-    ServerAdded as ServerAdded,
-    ServerEvent as ServerEvent,
-    ServerInfo as ServerInfo,
-    ServerRemoved as ServerRemoved,
-    ServerState as ServerState,
-    ServerStatus as ServerStatus,
-    StateChanged as StateChanged,
-    Subscription as Subscription,
-    Supported as Supported,
-    ToolsChanged as ToolsChanged,
-    ToolsDiffer as ToolsDiffer,
+    ConfigChanged,
+    Drained,
+    Draining,
+    Flooded,
+    LimitReached,
+    PromptsChanged,
+    ReplicaChanged,
+    Replicas,
+    ReplicaStatus,
+    ResourcesChanged,
+    ResourceUpdated,
+    ServerAdded,
+    ServerEvent,
+    ServerInfo,
+    ServerRemoved,
+    ServerState,
+    ServerStatus,
+    StateChanged,
+    Subscription,
+    Supported,
+    ToolsChanged,
+    ToolsDiffer,
 )
-from .ref import PendingRequest as PendingRequest, ServerRef as ServerRef
+from .ref import PendingRequest, ServerRef
 
 __all__ = [
     "ConfigChanged",

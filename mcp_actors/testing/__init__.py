@@ -14,29 +14,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .._exports import publish
-from ._leftovers import Snapshot as Snapshot
-from ._recorder import EventRecorder as EventRecorder, Probe as Probe, run_seeded as run_seeded
+from ._leftovers import Snapshot
+from ._recorder import EventRecorder, Probe, run_seeded
 
 # For this project's tests; not public.
 from ._leftovers import children as children  # isort: skip
 
 if TYPE_CHECKING:
     from ._behavior import (
-        Ask as Ask,
-        Crash as Crash,
-        Delay as Delay,
-        Duplicate as Duplicate,
-        Fail as Fail,
-        Fault as Fault,
-        Flood as Flood,
-        Garble as Garble,
-        Gate as Gate,
-        Hang as Hang,
-        HttpError as HttpError,
-        Noise as Noise,
-        Received as Received,
+        Ask,
+        Crash,
+        Delay,
+        Duplicate,
+        Fail,
+        Fault,
+        Flood,
+        Garble,
+        Gate,
+        Hang,
+        HttpError,
+        Noise,
+        Received,
     )
-    from ._server import ScriptedServer as ScriptedServer
+    from ._server import ScriptedServer
 
 __all__ = [
     "Ask",
