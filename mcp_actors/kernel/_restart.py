@@ -1,7 +1,7 @@
 """Child specs, the options of supervisors, and decisions about restarts.
 
-Nothing here runs a task, reads a clock or knows an actor that runs: it is data that is checked, and pure functions of
-such data. ``_children``, ``_supervisor`` and ``_pool`` carry out the decisions.
+Nothing here runs a task, reads a clock or knows an actor that runs: it is data that is checked, pure functions of
+such data, and the count of recent restarts. ``_children``, ``_supervisor`` and ``_pool`` carry out the decisions.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Carry the messages between a session and its link.
 
 The SDK's `ClientSession` runs above this, by its public parameter ``dispatcher``. It reads the notifications and
-requests of the server, and sends a few requests of its own. All that is sent goes through `LinkDispatcher.exchange`.
-The session makes it. It may touch the link and the eras, and knows no record and no actor. Requests that go past the
-session use the spans only.
+requests of the server, and sends a few requests of its own. All requests of a session go through
+`LinkDispatcher.exchange`. The session makes it. It may touch the link and the eras, and knows no record and no actor.
+Requests that go past the session use the spans only.
 
 Theory of operation
 -------------------

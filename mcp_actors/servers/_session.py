@@ -1,4 +1,4 @@
-"""One session with a server, through which all its requests go.
+"""One session with a server: its requests, and how each is completed.
 
 Requests and connections use it; one connection opens it. It may touch the link and the eras, and no record and no
 mailbox.

@@ -1,8 +1,8 @@
 """Requests in both directions: exchange, pipe, and the server's own requests.
 
-For all transports. An `Exchange` is a request of ours and the place for its answer; `ServerRequests` counts and limits
-those of the server. It uses the table of requests and no other file of `transports`. It writes nothing itself: a link
-or a `Pipe` does.
+For all transports. An `Exchange` is a request of ours and the place for its answer; `IncomingRequests` counts and
+limits those of the server. It uses the table of requests and no other file of `transports`. It writes nothing itself: a
+link or a `Pipe` does.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from ._request_table import Report, RequestTable, comparable_id
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
-# The SDK starts a task for each of them. Each connection has one counter, whatever its transport. The reading stream
-# passes it every request and notification before the session sees them; the writing stream passes it every request and
+# The session starts a task for each of them. Each connection has one counter, whatever its transport. What reads
+# passes it every request and notification before the session sees them; what writes passes it every request and
 # response. A server that exceeds a limit loses its connection. Reading more slowly would delay the responses to our own
 # requests, which arrive in the same stream. Refusing each request would mean to write to a server that may not read.
 
@@ -67,7 +67,7 @@ SHOWN: Final = 80
 """Maximum characters of a short text of the server, such as a method or a content type, that an error shows."""
 
 
-class ServerRequests:
+class IncomingRequests:
     """Counts the requests of one server over one connection, and those that are unanswered.
 
     Args:
@@ -404,7 +404,7 @@ class Pipe(Protocol):
         """Count a request that was written, for the limits of the server's own requests."""
 
     def count_cancelled(self) -> None:
-        """Count a request that was written and is cancelled; see `ServerRequests.cancelled`."""
+        """Count a request that was written and is cancelled; see `IncomingRequests.cancelled`."""
 
 
 async def exchange_lines(pipe: Pipe, request: Exchange) -> Json:

@@ -585,7 +585,7 @@ ANSWERS_AT_ONCE: Final = 4
 takes to read a message."""
 
 ANSWERS_A_SECOND: Final = 100
-"""Answers that are posted per second afterwards: more than a server may ask (see `ServerRequests`)."""
+"""Answers that are posted per second afterwards: more than a server may ask (see `IncomingRequests`)."""
 
 
 class Bucket:

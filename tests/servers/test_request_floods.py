@@ -11,7 +11,7 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, ServerRef, open_servers
 from mcp_actors.transports import _exchange as _server_requests
-from mcp_actors.transports._exchange import ServerRequests
+from mcp_actors.transports._exchange import IncomingRequests
 from mcp_actors.transports._messages import ANSWERS_AT_ONCE
 from mcp_actors.transports.http import _link
 
@@ -132,14 +132,14 @@ async def test_a_flood_over_http_ends_with_its_connection(
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[JSONRPCMessage]:
     """The answers that were sent to a server."""
     found: list[JSONRPCMessage] = []
-    sending = ServerRequests.sending
+    sending = IncomingRequests.sending
 
-    def noted(self: ServerRequests, message: JSONRPCMessage) -> AbstractContextManager[None]:
+    def noted(self: IncomingRequests, message: JSONRPCMessage) -> AbstractContextManager[None]:
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             found.append(message)
         return sending(self, message)
 
-    monkeypatch.setattr(ServerRequests, "sending", noted)
+    monkeypatch.setattr(IncomingRequests, "sending", noted)
     return found
 
 

@@ -2,7 +2,7 @@
 
 `read_entry` has the steps in order: the keys, the kind, the paths, the variables, the transport. They change only the
 `Fields` that it makes, warn through `Surroundings`, and ask a person for inputs of servers that need them. ``_load``
-alone calls it.
+calls it.
 """
 
 from __future__ import annotations

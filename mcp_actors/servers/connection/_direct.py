@@ -74,7 +74,6 @@ class DirectRequests:
 
     Args:
         pipe: the pipe to the server.
-        meta: the ``_meta`` of every request, as a member of JSON; None in the legacy era.
         session: the session of the connection.
         record: the record of the server.
         drain: the end of the connection, which waits for requests.
@@ -331,7 +330,7 @@ class Drain:
         self._end_if_done()
 
     async def wait(self, cause: Exception | None = None) -> None:
-        """Wait until the connection is drained; begin to drain if a cause is given. Then raise `NotSent`.
+        """Wait until the connection is drained; begin to drain if a cause is given. Its caller raises `NotSent` then.
 
         **Cancellation**: leaves at once; other requests go on waiting.
         """

@@ -1,10 +1,10 @@
 """Carry out the wishes about each server, one step at a time.
 
 Every change of one server goes this way, whatever has asked for it: `ServerLoops.look` carries out the steps that `due`
-returns, until there is none. It may touch the supervisors of servers, their records and the roster. It only reads what
-is wanted, with one exception: if requests wait for a server that has come to rest, that counts as a use (`_due`). The
-lifecycle actor runs the loops. The second part lets servers finish their requests: before a step, and at the end of
-the group (`Departure`).
+returns, until there is none. It may touch the supervisors of servers, their records and the roster. The loops only read
+what is wanted, with one exception: if requests wait for a server that has come to rest, that counts as a use (`_due`).
+The lifecycle actor runs them. The second part lets servers finish their requests: before a step, and at the end of the
+group (`GroupEnd`).
 
 Theory of operation
 -------------------
@@ -31,7 +31,7 @@ from ..._foreign import Log
 from ..._tasks import Signals, name_of, open_background
 from .._sources import changed_fields
 from ..record import ACTIVE, CONNECTED, UP, ConfigChanged, Drained, ServerRemoved, due, left, used
-from ..ref import restart
+from ..ref import start_again
 from ._tree import supervisor_id
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class ServerLoops:
             async with server.open_pool() as pool:
                 await pool.stop_child(old.name, keep_mailbox=True)
                 with suppress(ActorStartError):  # its state shows it
-                    await restart(pool, old.name)
+                    await start_again(pool, old.name)
         return ends and old is server.record
 
     async def _exchange(self, server: ServerEntry) -> bool:
@@ -296,7 +296,7 @@ async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
         record.life.emit(Drained, unfinished=record.pending(queued=queued))
 
 
-class Departure:
+class GroupEnd:
     """The end of a group, which its block or a signal begins.
 
     Attributes:

@@ -43,7 +43,7 @@ from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 from ._group import ServerGroup, has_ended_group, translate
 from ._lifecycle import LifecycleActor, Reload
-from ._loop import DRAIN_TIMEOUT, Departure
+from ._loop import DRAIN_TIMEOUT, GroupEnd
 from ._memory import CatalogMemory
 from ._tree import GROUP, LIFECYCLE, MAX_SERVERS, MAX_STARTING, WATCH, GroupLimits, Roster, group_specs, status_spec
 
@@ -159,7 +159,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
-    departure = Departure(roster, drain_timeout)
+    departure = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
     # end the program meanwhile, past every clean-up of the caller.
     async with _received(reloads) as received, departure.on_signal(stops):
@@ -217,7 +217,7 @@ async def _supervised(
     gate: StartGate,
     memory: CatalogMemory | None,
     board: StatusBoard,
-    departure: Departure,
+    departure: GroupEnd,
     others: Iterable[ChildSpec],
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""

@@ -143,7 +143,7 @@ def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | Dor
     return Supervisor(server, **recovery) if record.woken else DormantSupervisor(server)
 
 
-class Recovery(TypedDict):
+class RecoveryOptions(TypedDict):
     """How failed connections of a server are restarted, as keyword arguments of a supervisor or a pool."""
 
     max_restarts: int
@@ -156,7 +156,7 @@ class Recovery(TypedDict):
     await_start: bool
 
 
-def _recovery(record: ServerRecord) -> Recovery:
+def _recovery(record: ServerRecord) -> RecoveryOptions:
     policy, parks = record.config.restart, record.config.on_failure == "park"
     return {
         "max_restarts": policy.max_restarts,
@@ -170,7 +170,7 @@ def _recovery(record: ServerRecord) -> Recovery:
     }
 
 
-def _pool(actor: Callable[[], Actor], replicas: int, recovery: Recovery) -> Pool:
+def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) -> Pool:
     """Return the replicas of a server. Each may be restarted as often as the only process of a server."""
     return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)
 

@@ -153,7 +153,7 @@ class ServerRecord:
         server: the record of the server: itself, except for a replica.
         name: the name of its actor; for a server with replicas, that of their pool.
         replicas: the records of its replicas, or its own if it has none. Replaced by `configure`.
-        config: the configuration. Changed by `configure` only, as are the next three.
+        config: the configuration. Changed by `configure` and `move` only.
         required: whether a failed start is an error of the caller that started it.
         strict: whether a failed start also ends there, as in `open_servers`, and is not followed by further attempts.
             Read when its own supervisor is started; written by the group.

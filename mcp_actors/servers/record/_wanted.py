@@ -5,9 +5,9 @@ wishes with it, the loops of the group ask for the next step, and the callers wa
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). A caller,
-the group, or a connection that has been idle replaces it in its own step: that is a wish. Wishes are counted, and each
-incarnation of an actor notes the number of the wish that was valid when it began. So
+`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). A caller or the
+group replaces it in its own step, the lifecycle actor for a connection that has been idle: that is a wish. Wishes are
+counted, and each incarnation of an actor notes the number of the wish that was valid when it began. So
 
 - `due` compares what is wanted with what is, and returns the next step; one loop for each server carries it out
   (``group/_loop.py``),

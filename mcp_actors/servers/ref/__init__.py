@@ -2,7 +2,7 @@
 
 The group makes them, and programs hold them. This room may touch everything below: it puts requests into the mailbox of
 an actor, changes what is wanted of a server, and reads the record. It knows of no other server, and of the group only
-the actor that carries out changes.
+its supervisor and the actor that carries out changes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ._lifecycle import (
     ServerEntry as ServerEntry,
     Wish as Wish,
     reconnect as reconnect,
-    restart as restart,
+    start_again as start_again,
     take_back as take_back,
     tell as tell,
     wait_started as wait_started,

@@ -1,7 +1,8 @@
 """Send a request: attempts, retries, and the caller's errors.
 
 Refs use it, and the bridge by `PendingRequest`. It writes what the requests to a server share (`Calls`), wakes a lazy
-server, and reads the rest of the record. It knows the actor by its mailbox only, except for an isolated retry.
+server, notes answers for its health, and reads the rest of the record. It knows the actor by its mailbox only, except
+for an isolated retry.
 
 All of this runs in the caller's task (except the first attempt of a `PendingRequest`). A request is one or more
 *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an actor of its own. `_rules`
@@ -467,7 +468,7 @@ class PendingRequest(Generic[T]):
 
 
 class ServerRequests:
-    """Sends requests to one server. Each kind of request adds its methods in the file of its messages."""
+    """Sends requests to one server. `ServerRef` adds the methods, with those of ``_prompts``."""
 
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._record = server.record

@@ -71,7 +71,7 @@ class ServerEntry:
         if not self.record.woken:
             self.record.woken = True
             with trio.CancelScope(shield=True):  # it counts as woken, so no later change would start it
-                await restart(self.group, self.supervisor.name)
+                await start_again(self.group, self.supervisor.name)
 
     def note_stopped(self) -> None:
         """Show it as stopped if no actor runs whose end could be followed."""
@@ -89,13 +89,13 @@ class ServerEntry:
             await self.wake()  # which starts its actor, too
             return
         with suppress(ActorStartError):
-            if not await restart(self.supervisor, self.name) and len(self.record.replicas) > 1:
+            if not await start_again(self.supervisor, self.name) and len(self.record.replicas) > 1:
                 await fan_out(self._start_replica, self.record.replicas, "start")
 
     async def _start_replica(self, replica: ServerRecord) -> None:
         async with self.open_pool() as pool:
             with suppress(ActorStartError):
-                await restart(pool, replica.name)
+                await start_again(pool, replica.name)
 
     @asynccontextmanager
     async def open_pool(self) -> AsyncIterator[SupervisorRef]:
@@ -115,7 +115,7 @@ async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -
     scope.cancel("the pool of replicas does not run")
 
 
-async def restart(supervisor: SupervisorRef, child: str) -> bool:
+async def start_again(supervisor: SupervisorRef, child: str) -> bool:
     """Start an actor; do nothing and return False if it runs or is about to.
 
     Raises:

@@ -53,6 +53,8 @@ T = TypeVar("T")
 class Request(Call[T]):
     """A message to a server actor. A request task of the actor calls its `send` with the actor's session.
 
+    A `PlainRequest` may also go without a task.
+
     Nothing but `session_refused` changes after a request was sent. It is neither frozen nor an `abc.ABC` all the same,
     because every call creates one: a frozen class takes three times as long for that, and an abstract one five times as
     long for a check of its type.
@@ -396,6 +398,10 @@ class PlainRequest(Request[ResultT]):
     @abstractmethod
     def given(self) -> Json:
         """Return its params as they were given, without ``_meta``."""
+
+    def rewrite(self) -> None:
+        """Note that its params have changed since they were written."""
+        self.members = None
 
     def written(self) -> bytes | None:
         """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""

@@ -133,7 +133,7 @@ class CallTool(PlainRequest[CallToolResult]):
             # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
             self.arguments = checks.check_arguments(self.name, self.arguments)
             self.checked_by = checks
-            self.members = None  # the text of its params, which have changed
+            self.rewrite()
 
     def given(self) -> Json:
         """Return the name and the arguments."""

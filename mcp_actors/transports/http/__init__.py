@@ -1,7 +1,7 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-Only `transports` itself uses it, and imports it for the first server over HTTP. It uses the other files there, but
-nothing of `stdio`.
+Only `transports` itself uses it; its files are imported with the first server over HTTP. It uses the other files there,
+but nothing of `stdio`.
 """
 
 from __future__ import annotations

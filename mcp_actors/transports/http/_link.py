@@ -31,7 +31,7 @@ from ..._tasks import Background, open_background
 from ..._text import measured, own_shortage
 from ...config import Http, Sse
 from .._credentials import Masker, discreet, install_filters, named_credentials
-from .._exchange import HELD_BYTES, ServerRequests
+from .._exchange import HELD_BYTES, IncomingRequests
 from .._link import Certificates, Lifeline, Link
 from .._messages import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, Bucket, ReadingPace
 from ._bodies import HeardBody, is_sent, is_unsent, read_short, reads_of
@@ -81,7 +81,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._max_values = config.limits.max_message_values
         self._pace = ReadingPace(config.limits.max_notifications)
         self._answers = Bucket(ANSWERS_AT_ONCE, ANSWERS_A_SECOND)
-        self._requests = ServerRequests(config.name, config.limits.max_requests)
+        self._requests = IncomingRequests(config.name, config.limits.max_requests)
         self._transport: Configured = transport
         self._client = client
         client.event_hooks["response"].append(self._hear)

@@ -31,7 +31,7 @@ from ..._foreign import Log
 from ..._tasks import Background
 from ..._text import own_shortage
 from ...auth import SignInRequired
-from .._exchange import CLOSED, Json, Receive, ServerRequests, Unanswered, Unasked
+from .._exchange import CLOSED, IncomingRequests, Json, Receive, Unanswered, Unasked
 from .._link import Lifeline
 from .._messages import MessageLimits, ReadingPace, SkippedMessages, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import RequestTable
@@ -73,7 +73,7 @@ class HttpSession:
     failures: HttpFailures
     limits: MessageLimits
     pace: ReadingPace
-    requests: ServerRequests
+    requests: IncomingRequests
     lifeline: Lifeline
     background: Background
     admit: Callable[[JSONRPCMessage], None]

@@ -30,7 +30,7 @@ from ..._text import own_shortage
 from ...config import resolve_env
 from ...config._values import hidden_args
 from .._credentials import Masker, discreet, install_filters, resolve_credentials
-from .._exchange import ServerRequests, exchange_lines
+from .._exchange import IncomingRequests, exchange_lines
 from .._link import ConnectionOver, Lifeline, Link, Obituary
 from .._messages import LOGGED, MessageLimits, ReadingPace
 from .._request_table import RequestTable
@@ -86,7 +86,7 @@ class StdioLink(Link):
         self._sandbox = transport.sandbox
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self.table = RequestTable()
-        requests = ServerRequests(config.name, config.limits.max_requests)
+        requests = IncomingRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             process.stdout,
             lifeline,

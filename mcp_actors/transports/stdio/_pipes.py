@@ -31,7 +31,7 @@ from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
-from .._exchange import CancelLine, Receive, ServerRequests, Unasked, ignore
+from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, ignore
 from .._link import ConnectionOver
 from .._messages import (
     BYTE_ORDER_MARK,
@@ -152,7 +152,7 @@ class PipeReader:
     _wait_exit: WaitExit
     _server: str
     _masker: Masker
-    _requests: ServerRequests
+    _requests: IncomingRequests
     _table: RequestTable
     _pace: ReadingPace
     _limits: MessageLimits
@@ -327,7 +327,7 @@ class PipeWriter:
     _reader: PipeReader
     _lifeline: Lifeline
     _wait_exit: WaitExit
-    _requests: ServerRequests
+    _requests: IncomingRequests
     table: RequestTable
     on_room: Callable[[], None] = field(default=ignore, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
@@ -515,7 +515,7 @@ class PipeWriter:
                 if not self._backlog:
                     self._unblock()
         except (anyio.BrokenResourceError, trio.ClosedResourceError):
-            # The loss is noted in `_write`, or this side closed the pipe. The backlog stays, so no sender can write
+            # The loss was noted by `_lose`, or this side closed the pipe. The backlog stays, so no sender can write
             # behind half a line.
             self._blocked = True
 

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.transports._exchange import A_SECOND, EARNED, HELD_BYTES, LATE, ServerRequests
+from mcp_actors.transports._exchange import A_SECOND, EARNED, HELD_BYTES, LATE, IncomingRequests
 
 from ...messages import Said
 
@@ -33,7 +33,7 @@ def refusal(request_id: int | str) -> JSONRPCError:
 
 def test_the_number_of_unanswered_requests_is_limited(said: Said) -> None:
     """B-11."""
-    requests = ServerRequests("a", 2)
+    requests = IncomingRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks(2), 10, 2000.0)
     with pytest.raises(LimitExceeded) as caught:
@@ -42,7 +42,7 @@ def test_the_number_of_unanswered_requests_is_limited(said: Said) -> None:
 
 
 def test_a_request_counts_until_its_response_is_sent() -> None:
-    requests = ServerRequests("a", 2)
+    requests = IncomingRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks(2), 10, 2000.0)
     with requests.sending(answer(1)), requests.sending(refusal(2)):
@@ -53,7 +53,7 @@ def test_a_request_counts_until_its_response_is_sent() -> None:
 
 
 def test_a_cancelled_request_waits_for_no_answer_but_one_may_come() -> None:
-    requests = ServerRequests("a", 1)
+    requests = IncomingRequests("a", 1)
     for _ in range(LATE + 5):
         with requests.sending(asks(1)), requests.sending(takes_back(1)):
             assert not requests.awaits_answer
@@ -62,7 +62,7 @@ def test_a_cancelled_request_waits_for_no_answer_but_one_may_come() -> None:
 
 
 def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
-    requests = ServerRequests("a", 1)
+    requests = IncomingRequests("a", 1)
     for number in range(5):
         requests.receive(asks(number), 10, 1000.0 * number)
         requests.receive(takes_back(str(number)), 10, 1000.0 * number)
@@ -75,7 +75,7 @@ def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> N
 
 def test_a_request_is_forgotten_if_its_answer_is_cancelled_and_only_then() -> None:
     """The dispatcher takes 7.0 for 7 too, and True for no id."""
-    requests = ServerRequests("a", 1)
+    requests = IncomingRequests("a", 1)
     requests.receive(asks(7), 10, 1000.0)
     requests.receive(takes_back(7.0), 10, 1000.0)
     requests.receive(asks(1), 10, 2000.0)
@@ -85,7 +85,7 @@ def test_a_request_is_forgotten_if_its_answer_is_cancelled_and_only_then() -> No
 
 
 def test_a_repeated_id_counts_as_another_request() -> None:
-    requests = ServerRequests("a", 2)
+    requests = IncomingRequests("a", 2)
     requests.receive(asks(1), 10, 1000.0)
     requests.receive(asks("1"), 10, 2000.0)
     with pytest.raises(LimitExceeded):
@@ -94,7 +94,7 @@ def test_a_repeated_id_counts_as_another_request() -> None:
 
 def test_a_server_may_make_requests_for_each_request_without_end() -> None:
     """B-11: the rate limit is only for unsolicited requests."""
-    requests = ServerRequests("a", 10)
+    requests = IncomingRequests("a", 10)
     for number in range(1000):
         with requests.sending(asks(number)):
             pass
@@ -107,7 +107,7 @@ def test_a_server_may_make_requests_for_each_request_without_end() -> None:
 
 
 def test_the_rate_of_requests_is_limited_after_a_burst(said: Said) -> None:
-    requests = ServerRequests("a", 1000)
+    requests = IncomingRequests("a", 1000)
     for second, number in [(50.0, 1000), (51.0, A_SECOND), (52.0, A_SECOND), (54.0, 2 * A_SECOND)]:
         for question in range(number):
             requests.receive(asks(question), 10, second)
@@ -119,7 +119,7 @@ def test_the_rate_of_requests_is_limited_after_a_burst(said: Said) -> None:
 
 
 def test_the_total_size_of_unanswered_requests_is_limited_but_a_single_one_may_exceed_it() -> None:
-    requests = ServerRequests("a", 100)
+    requests = IncomingRequests("a", 100)
     requests.receive(asks(1), HELD_BYTES * 2, 0.0)
     with pytest.raises(LimitExceeded, match="bytes"):
         requests.receive(asks(2), 1, 0.0)
@@ -131,7 +131,7 @@ def test_the_total_size_of_unanswered_requests_is_limited_but_a_single_one_may_e
 
 @given(st.lists(st.tuples(st.sampled_from(["ask", "take back", "answer", "sent"]), st.integers(0, 3))))
 def test_no_request_stays_counted_in_any_order_of_events(steps: list[tuple[str, int]]) -> None:
-    requests, sending = ServerRequests("a", 1000), ExitStack()
+    requests, sending = IncomingRequests("a", 1000), ExitStack()
     for step, number in steps:
         match step:
             case "ask":
