@@ -12,6 +12,8 @@ from typing import Any, Final
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
+import httpx2
+
 from mcp_actors.auth import SignInRequired
 from mcp_actors.kernel import Event, _supervisor as _recovery
 from mcp_actors.kernel._mailbox import Mailbox
@@ -58,6 +60,7 @@ failed = Retries.failed
 follow = Follower.__call__
 wake = Caller.wake
 renew = ServerLoops._renew
+note_refusal = HttpSession._note_refusal
 is_listed: Any = vars(ServerLife)["listed"].fget
 resolve = Credentials.resolve
 resolved = WeakKeyDictionary[Any, dict[str, str]]()
@@ -166,6 +169,10 @@ async def keep(self: ServerLoops, server: ServerEntry, old: ServerRecord, *, rep
     return await renew(self, server, old)
 
 
+async def note_refusals_of_later_streams(self: HttpSession, response: httpx2.Response, *, last: bool) -> None:
+    await note_refusal(self, response, last=False)
+
+
 def nothing(*_: object) -> None:
     pass
 
@@ -226,5 +233,8 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
         ServerLoops, "_once_finished", finish_in_silence
     ),
     "the tools of a server that is connected anew vanish": defect(ServerLife, "listed", listed_unless("run")),
+    "a session that was lost before its stream opened": defect(
+        HttpSession, "_note_refusal", note_refusals_of_later_streams
+    ),
 }
 """The defects, and how each is put in."""

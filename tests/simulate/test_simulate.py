@@ -74,6 +74,7 @@ FOUND: Final[dict[str, int]] = {
     "a gap that subscriptions do not hear of": 77,
     "a new connection that is not asked for what the lost one has refused": 2131143062,
     "the tools of a server that is connected anew vanish": 0,
+    "a session that was lost before its stream opened": 466172499,
 }
 """The defects that are put in, and a seed that finds each."""
 

@@ -173,11 +173,12 @@ class HttpSession:
 
     # --- streams ----------------------------------------------------------------------------------------------------
 
-    async def open_stream(self, last_id: bytes | None) -> httpx2.Response:
+    async def open_stream(self, last_id: bytes | None, *, last: bool = False) -> httpx2.Response:
         """Request a stream of events by a GET. If it is refused (see `has_events`), the response is read.
 
         Args:
             last_id: the id of the event after which it goes on; None for the stream of notifications.
+            last: whether no other attempt follows if it is refused.
 
         Raises:
             Exception: the stream could not be requested.
@@ -195,7 +196,7 @@ class HttpSession:
                 self.lifeline.lose(exc)  # as in `_note_refusal`
             raise
         if not has_events(response):
-            await self._note_refusal(response)
+            await self._note_refusal(response, last=last)
         return response
 
     async def _send_past_shortage(self, headers: Mapping[str, str | bytes]) -> httpx2.Response:
@@ -209,18 +210,18 @@ class HttpSession:
                 logger.debug("server %r: a stream could not be opened", self.failures.server, exc_info=exc)
             await trio.sleep(SHORTAGE_WAIT)
 
-    async def _note_refusal(self, response: httpx2.Response) -> None:
+    async def _note_refusal(self, response: httpx2.Response, *, last: bool) -> None:
         """Lose the connection if a stream is refused because the server was restarted, or for its credentials.
 
-        A server without such streams answers 404 or 405 to the first GET. After a stream was open, a refusal says more,
-        and no other request may come to notice it.
+        A server without such streams answers 404 or 405 to the first GET, and so does one that was restarted before it.
+        After a stream was open, a refusal says more. No other request may come to notice either.
         """
         _, error = await read_short(response)
-        if not response.is_error or not self.listened:
+        if not response.is_error or not (self.listened or last):
             return
         if SESSION in response.request.headers and await self.refusals.is_forgotten(response, error):
             self.lifeline.lose(self.failures.forgotten(error))
-        elif await self.refusals.are_of_credentials(response, error):
+        elif self.listened and await self.refusals.are_of_credentials(response, error):
             self.lifeline.lose(self.failures.status(response, datetime.now(UTC), error))
 
     async def take(self, message: Unasked, receive: Receive) -> None:
@@ -371,7 +372,8 @@ class NotificationStream:
         while True:
             await trio.sleep(self._streams.delay(trio.current_time()))
             try:
-                response = await self._session.open_stream(self._streams.last_id)
+                last = refused + 1 >= MAX_REFUSED and not self._session.listened
+                response = await self._session.open_stream(self._streams.last_id, last=last)
             except Exception as error:
                 refused += 1
                 logger.debug("server %r: the notification stream could not be opened", self._server, exc_info=error)
