@@ -97,6 +97,11 @@ def test_a_defect_that_is_put_in_is_found(name: str) -> None:
         assert run(seed)[1] == []
 
 
+def test_a_server_that_is_used_as_it_comes_to_rest_says_why_it_is_as_it_is() -> None:
+    """Its reason was looked for in itself, for ever."""
+    assert run(569587600)[1] == []
+
+
 def busy_replicas(world: type[World]) -> World:
     """Run a world in which two replicas are busy at the end, and requests are not finished before a renewal."""
     options = {
