@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextvars
+import os
 import signal
 import threading
 from abc import ABC, abstractmethod
@@ -91,6 +92,60 @@ class InterruptGuard:
             self._found(number, frame)
 
 
+# --- Wake the event loop at a signal, whichever thread gets it --------------------------------------------------------
+
+
+class SignalWakeup:
+    """Wakes an event loop at each signal, so that Python's handler runs at once.
+
+    The kernel may give a signal to any thread, also to those of Trio, but handlers run in the main thread only. While
+    that waits in an event loop, nothing wakes it: asyncio has a wake-up descriptor only for handlers that were added to
+    the loop. uvloop always has one, and then nothing is installed; nor outside the main thread.
+
+    Args:
+        loop: the event loop that runs in this thread.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._pipe: tuple[int, int] | None = None
+
+    def install(self) -> None:
+        """Set the wake-up descriptor, if there is none."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        reader, writer = os.pipe()
+        os.set_blocking(reader, False)
+        os.set_blocking(writer, False)
+        found = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        self._pipe = reader, writer
+        if found == -1:
+            self._loop.add_reader(reader, self._drain, reader)
+        else:
+            signal.set_wakeup_fd(found)
+            self._close()
+
+    def uninstall(self) -> None:
+        """Take the wake-up descriptor away, unless another one has replaced it."""
+        if self._pipe is None:
+            return
+        reader, writer = self._pipe
+        if threading.current_thread() is threading.main_thread() and (found := signal.set_wakeup_fd(-1)) != writer:
+            signal.set_wakeup_fd(found)
+        self._loop.remove_reader(reader)  # False if the loop is closed
+        self._close()
+
+    def _close(self) -> None:
+        for each in self._pipe or ():
+            os.close(each)
+        self._pipe = None
+
+    @staticmethod
+    def _drain(reader: int) -> None:
+        with suppress(BlockingIOError):
+            os.read(reader, 4096)
+
+
 # --- Run Trio next to an event loop: threaded, or as a guest ----------------------------------------------------------
 
 
@@ -115,6 +170,7 @@ class TrioRun(ABC):
         self.block = block
         self.on_ended = on_ended
         self.failure: BaseException | None = None
+        self.wakeup = SignalWakeup(bridge.loop)
 
     @abstractmethod
     def start(self) -> None:
@@ -165,6 +221,7 @@ class ThreadRun(TrioRun):
         lane.listen_on_loop(self.bridge.loop)
         self._lanes.append(lane)
         self.bridge.to_loop = lane.put
+        self.wakeup.install()
         self._thread.start()
         atexit.register(self.at_exit)
 
@@ -183,9 +240,11 @@ class ThreadRun(TrioRun):
     def at_exit(self) -> None:
         super().at_exit()
         self._thread.join()
+        self.wakeup.uninstall()
 
     def finish(self) -> None:
         self._thread.join()
+        self.wakeup.uninstall()
         for lane in self._lanes:
             lane.close()
         super().finish()
@@ -232,6 +291,7 @@ class GuestRun(TrioRun):
             )
         self.bridge.to_loop = self.bridge.to_trio = run_now
         self._interrupts.install()
+        self.wakeup.install()
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -284,6 +344,7 @@ class GuestRun(TrioRun):
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._ended = True
         self._interrupts.uninstall()
+        self.wakeup.uninstall()
         atexit.unregister(self.at_exit)
         if isinstance(result, outcome.Error):
             self.failure = result.error  # Trio itself has failed

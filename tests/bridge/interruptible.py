@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -39,6 +40,9 @@ async def main(host: Host, what: str, *flags: str) -> None:
                 async with asyncio.TaskGroup() as group:
                     for _ in range(16):
                         group.create_task(call_for_ever(servers["a"]))
+            case "call elsewhere":  # the kernel gives a signal to another thread
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                await servers["a"].call_tool("sleep", {"seconds": 600})
             case "call":
                 await servers["a"].call_tool("sleep", {"seconds": 600})
             case "idle":

@@ -41,6 +41,16 @@ async def test_ctrl_c_during_a_call(host: str, runner: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("runner", ["run", "bare", "uvloop"])
+async def test_ctrl_c_that_the_kernel_gives_to_another_thread(host: str, runner: str, tmp_path: Path) -> None:
+    """It wakes the event loop, whose thread alone runs Python's handler."""
+    async with asyncio_program(tmp_path, host, runner, "call elsewhere") as it:
+        await wait_calls(it.log, 1)
+        it.interrupt()
+        await it.ends_as_interrupted(short=False)
+
+
+@pytest.mark.parametrize("host", HOSTS)
 async def test_ctrl_c_while_a_server_starts(host: str, tmp_path: Path) -> None:
     async with asyncio_program(tmp_path, host, "run", "idle", "--never-answer") as it:
         await wait_for_line(it.log, "initialize")
