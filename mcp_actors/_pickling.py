@@ -2,7 +2,8 @@
 
 Python pickles an exception as its class and ``args``. An ``__init__`` with required keywords then fails on loading,
 which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps all of it. A cause
-may be of any class, so pickle is tried on each one first. One that cannot be pickled is replaced by its description.
+may be of any class, so pickle is tried on each one first. One that cannot be pickled is replaced by its description. A
+group is made anew from its members, as a plain one.
 
 The errors of the package derive from `Portable`, and the events of the kernel `pack` the exceptions in them. Nothing
 else uses this file, which knows neither.

@@ -13,9 +13,10 @@ until it fails. Any other request is a task in `Bridge.nursery`, which encloses 
 are for. It outlives them, so every request is answered by the actor or server it was sent to; a request that still
 waits after that is cancelled.
 
-Neither side touches an object of the other. It posts a function instead, through ``to_trio`` or ``to_loop``. Between
-threads these are lanes; where both sides share a thread (a guest run, a loop on trio-asyncio) the function is called
-directly. A request is one function posted each way.
+Neither side changes an object of the other; the event loop reads a few flags of Trio's side. It posts a function
+instead, through ``to_trio`` or ``to_loop``. Between threads these are lanes, with an eventfd where there is one; where
+both sides share a thread (a guest run, a loop on trio-asyncio) the function is called directly. A request is one
+function posted each way.
 
 A cancelled caller leaves at once and posts a function that withdraws its request. An answer that arrives later finds
 the future done and is dropped.

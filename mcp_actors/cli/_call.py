@@ -1,7 +1,7 @@
 """``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
 
-Uses the configuration and the connected group of a command, and writes only through its `Output`. The text of servers
-is masked here before it is printed.
+Uses the configuration and the connected group of a command, and writes only through its `Output`. Words like
+``key=value`` become arguments by the schema of the tool. Errors in results and descriptions of tools are masked here.
 """
 
 from __future__ import annotations

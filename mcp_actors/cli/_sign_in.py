@@ -1,7 +1,8 @@
 """``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
 
-Uses the sign-in of ``auth`` over the exchange of a transport. It starts no server and opens no group, so it does not
-wait for that code to load.
+Uses the sign-in of ``auth``, which stores and removes the tokens, over the exchange of a transport. The person's
+browser is opened, or the URL is printed and the redirect read from stdin. It starts no server and opens no group, so it
+does not wait for that code to load.
 """
 
 from __future__ import annotations

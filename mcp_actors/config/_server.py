@@ -1,7 +1,8 @@
 """The configuration of one server, the result of a load, and sources.
 
 `ServerConfig` joins the transport, the policies, the filter and the hooks, which the files below define. `LoadedConfig`
-and `Source` are what readers of files and tables share with `open_servers`. Nothing here reads a file.
+and `Source` are what readers of files and tables share with `open_servers`. Values that do not fit together, and two
+servers of one name, are refused here with a `ConfigError`. Nothing here reads a file.
 """
 
 from __future__ import annotations

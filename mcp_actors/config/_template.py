@@ -3,7 +3,8 @@
 Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. The
 variables are expanded for every connect, like the values of ``env`` and ``headers``, and the result is not kept.
 
-The readers of files make templates; `mcp_actors.transports` expands them, and asks here for what it must mask. The only
+The readers of files make templates, and other transports, with `make_transport`; `mcp_actors.transports` expands them,
+and asks here for what it must mask and which variables every process inherits (`INHERITED`). The only
 look at the file system is whether a script needs an interpreter.
 """
 

@@ -1,7 +1,9 @@
 """The base class of actors, and the handlers that a class declares.
 
 An actor sees its incarnation as a `Life` and its requests as `Defers`; this file knows nothing of how these work, or a
-supervisor. It writes only the tables of handlers, which belong to the classes. Incarnations and ``_requests`` call it.
+supervisor. It writes the tables of handlers, which belong to the classes, and counts a task as one of a handler
+(``_circles``). The exceptions by which an actor ends itself, or refuses a message, are declared here, too. Incarnations
+and ``_requests`` call it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Remember the servers' tools from one run to the next.
 
-It reads and writes the files of the ``catalog_store``. Of a server it writes the remembered tools and era before the
-first connect, and reads its listings after that. It observes the group, and knows nothing of connections and requests.
-Without it the group continues.
+It reads, writes and tidies the files of the ``catalog_store``. Of a server it writes the remembered tools and era
+before the first connect, and the accepted tools also when its configuration changes; it reads its listings. It observes
+the group, and knows nothing of connections and requests. Without it the group continues.
 
-Ownership: the task that opens the group reads all files before any server connects, so that the first listing of each
+Ownership: the task that opens the group reads the files before any server connects, so that the first listing of each
 server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
 them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
 start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost. A file

@@ -1,7 +1,8 @@
 """Find the program of a stdio server, its environment and its sandbox.
 
 `subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
-`FileNotFoundError`. So the program is looked up here, where each of them gets an error of its own.
+`FileNotFoundError`. So the program is looked up here, and a start that fails all the same is explained, where each of
+them gets an error of its own. A server with a sandbox is started by ``_landlock``, whose command line is made here.
 
 The look-ups block on the file system, so ``_process`` does them in a thread. It starts nothing, and creates nothing but
 the cache folders of a sandbox.
