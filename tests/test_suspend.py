@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, assert_checkpoints
 
-from mcp_actors import _backoff as _suspend
+from mcp_actors import _backoff
 from mcp_actors._backoff import sleep_through_suspend
 
 
@@ -25,7 +25,7 @@ class Wall:
 @pytest.fixture
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     wall = Wall()
-    monkeypatch.setattr(_suspend, "time", wall)
+    monkeypatch.setattr(_backoff, "time", wall)
     return wall
 
 

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from mcp_actors import ConnectFailed, open_servers
 from mcp_actors._user_files import replace_file
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _stores, _stores as _lock, sign_in, sign_out
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _stores, sign_in, sign_out
 from mcp_actors.auth._stores import PATIENCE, StoreBusy
 
 from .authority import Authority
@@ -146,7 +146,7 @@ async def test_a_caller_leaves_a_store_that_hangs_at_once(
         use_keyring(monkeypatch, hang, names.get(call, "get_password"))
         store = KeyringTokenStore(locks=tmp_path)
     if call == "lock":
-        monkeypatch.setattr(_lock, "_open", hang.around(_lock._open))
+        monkeypatch.setattr(_stores, "_open", hang.around(_stores._open))
     elif kind == "disk":
         monkeypatch.setattr(_stores, names[call], hang.around(getattr(_stores, names[call])))
     if call == "delete":

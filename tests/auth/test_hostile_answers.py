@@ -19,7 +19,7 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError, ConnectFailed
-from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _stores, _stores as _lock
+from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _stores
 from mcp_actors.auth._exchange import Exchange
 from mcp_actors.auth._sign_in import CHALLENGE, sign_in
 from mcp_actors.auth._stores import key_of
@@ -249,8 +249,8 @@ async def test_a_lock_that_another_process_keeps_is_not_hopeless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Servers().client(tmp_path, json.dumps(STORED)) as client:
-        monkeypatch.setattr(_lock, "LONGEST", 0.1)
-        monkeypatch.setattr(_lock, "_locked", lambda descriptor, path: False)
+        monkeypatch.setattr(_stores, "LONGEST", 0.1)
+        monkeypatch.setattr(_stores, "_locked", lambda descriptor, path: False)
         with pytest.raises(ConnectFailed, match="another process has held") as caught:
             await client.post(URL)
     assert not caught.value.hopeless

@@ -19,7 +19,7 @@ import trio
 from trio.testing import MockClock
 
 from mcp_actors import ConfigError, ConnectFailed
-from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _stores as _lock, sign_in
+from mcp_actors.auth import FileTokenStore, KeyringTokenStore, OAuth, _stores, sign_in
 from mcp_actors.auth._sign_in import signed_in as find
 from mcp_actors.auth._stores import SignedIn, key_of
 from mcp_actors.auth._tokens import OAuthTokens
@@ -179,7 +179,7 @@ async def test_a_shortage_of_files_names_the_limit_to_raise(call: str, tmp_path:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        with pytest.raises(_lock.StoreBusy) as caught:
+        with pytest.raises(_stores.StoreBusy) as caught:
             await (store.load("key") if call == "load" else store.save("key", "two"))
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -205,7 +205,7 @@ async def test_a_lock_that_fails_for_a_moment_is_not_hopeless(
     code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fcntl, "flock", _failing(code))
-    with pytest.raises(_lock.StoreBusy, match="check the disk"):
+    with pytest.raises(_stores.StoreBusy, match="check the disk"):
         await _lock_once(FileTokenStore(tmp_path))
 
 
@@ -266,7 +266,7 @@ async def test_tasks_take_turns_and_a_cancelled_one_leaves_the_queue(tmp_path: P
 async def test_a_lock_that_is_never_released_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    monkeypatch.setattr(_lock, "_locked", lambda descriptor, path: False)
+    monkeypatch.setattr(_stores, "_locked", lambda descriptor, path: False)
     with pytest.raises(ConfigError, match="for 60 s; end that process"):
         await _lock_once(FileTokenStore(tmp_path))
 
@@ -275,14 +275,14 @@ async def test_a_lock_is_released_although_a_forked_child_has_its_file_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     """A worker of ``multiprocessing``, which may live for days."""
-    store, inherited, open_lock = FileTokenStore(tmp_path), list[int](), _lock._open
+    store, inherited, open_lock = FileTokenStore(tmp_path), list[int](), _stores._open
 
     def opened(path: Path) -> int:
         descriptor = open_lock(path)
         inherited.append(os.dup(descriptor))
         return descriptor
 
-    monkeypatch.setattr(_lock, "_open", opened)
+    monkeypatch.setattr(_stores, "_open", opened)
     try:
         for _ in range(2):
             async with store.lock("key"):

@@ -14,7 +14,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors.bridge import _bridge as _lane, open_supervisor
+from mcp_actors.bridge import _bridge, open_supervisor
 from mcp_actors.bridge._bridge import HAS_EVENTFD, Lane, Step
 from mcp_actors.kernel import ChildSpec
 
@@ -32,7 +32,7 @@ def bell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
     rings = bool(request.param == "bell")
     if rings and not HAS_EVENTFD:
         pytest.skip("a lane has a bell on Linux only")
-    monkeypatch.setattr(_lane, "HAS_EVENTFD", rings)
+    monkeypatch.setattr(_bridge, "HAS_EVENTFD", rings)
     return rings
 
 

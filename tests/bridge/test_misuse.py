@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from mcp_actors import ConfigError, ServerUnavailable, kernel, servers
-from mcp_actors.bridge import Host, _open as _asyncio_loop, open_asyncio_loop, open_servers, open_supervisor
+from mcp_actors.bridge import Host, _open, open_asyncio_loop, open_servers, open_supervisor
 from mcp_actors.kernel import ActorStopped, ChildSpec
 from tests.forkserver import run_python
 from tests.messages import Said
@@ -226,7 +226,7 @@ def test_a_trio_door_in_asyncio_code_of_a_trio_program_is_refused() -> None:
 
 
 async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
-    monkeypatch.setattr(_asyncio_loop, "sys", type("Python", (), {"version_info": (3, 14, 0)}))
+    monkeypatch.setattr(_open, "sys", type("Python", (), {"version_info": (3, 14, 0)}))
     with pytest.raises(RuntimeError) as caught:
         async with open_asyncio_loop():
             pass

@@ -16,7 +16,7 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.catalog import Pins, _pins as _store
+from mcp_actors.catalog import Pins, _pins
 from mcp_actors.catalog._pins import CatalogStore, RememberedCatalog, default_directory
 
 from ..messages import Said
@@ -174,7 +174,7 @@ def test_a_catalogue_that_is_too_large_is_neither_written_nor_read(
     store: CatalogStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(store)
-    monkeypatch.setattr(_store, "MAX_BYTES", 100)
+    monkeypatch.setattr(_pins, "MAX_BYTES", 100)
     assert store.load(KEY) is None
     assert f"{path} is ignored: it has more than 100 bytes" in caplog.text
     assert not store.save(KEY, CATALOG)
@@ -281,7 +281,7 @@ def test_of_very_many_those_are_removed_that_were_not_read_for_longest(
     store: CatalogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Except those of the last day, because a person may have very many servers."""
-    monkeypatch.setattr(_store, "MOST_FILES", 2)
+    monkeypatch.setattr(_pins, "MOST_FILES", 2)
     paths = [aged(store, f"{number}.json", days) for number, days in enumerate((0.1, 0.2, 0.3, 2, 3))]
     store.tidy()
     assert [path.exists() for path in paths] == [True, True, True, False, False]

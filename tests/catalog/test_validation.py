@@ -27,7 +27,7 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel, model_serializer
 
 from mcp_actors import InvalidArguments, InvalidResult, ServerError
-from mcp_actors.catalog import ToolChecks, Validation, _schemas as _dialects, _validation
+from mcp_actors.catalog import ToolChecks, Validation, _schemas, _validation
 
 from ..messages import Said
 from ..processor_time import takes_less_than
@@ -505,7 +505,7 @@ def test_a_schema_that_takes_too_long_is_not_tried_again(caplog: pytest.LogCaptu
 def test_a_pause_in_a_check_does_not_count_against_the_schema(monkeypatch: pytest.MonkeyPatch) -> None:
     """As the garbage collector of a large program makes one."""
     times = chain([0.0, 1.0], repeat(2.0))
-    monkeypatch.setattr(_dialects, "thread_time", lambda: next(times))
+    monkeypatch.setattr(_schemas, "thread_time", lambda: next(times))
     with pytest.raises(InvalidArguments, match="expected an integer"):
         checks(having(a=INTEGER)).check_arguments("find", {"a": "x"})
 

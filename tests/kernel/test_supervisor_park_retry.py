@@ -12,7 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import _backoff as _suspend
+from mcp_actors import _backoff
 from mcp_actors.kernel import (
     ChildSpec,
     GaveUp,
@@ -150,12 +150,12 @@ async def test_a_retry_counts_the_time_that_the_computer_was_suspended(
 ) -> None:
     """B-08: Trio's clock stops during a suspend, the wall clock does not."""
     yard, wall = Yard(), Wall()
-    monkeypatch.setattr(_suspend, "time", wall)
+    monkeypatch.setattr(_backoff, "time", wall)
     async with open_parking(yard, yard.spec("a", *(3 * [Boom("away")]))) as own:
         await own.child("a").wait_state("failed")
         await settle()  # it sleeps
         wall.ahead += 3600
-        with trio.fail_after(_suspend.GLANCE + 1):
+        with trio.fail_after(_backoff.GLANCE + 1):
             await own.child("a").wait_state("running")
 
 

@@ -23,7 +23,7 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from mcp_actors import HealthPolicy, InProcess, ServerConfig, ServerRef, Sse, open_servers
-from mcp_actors.transports import ElsewhereServer, Messages, MessageWriter, _in_process as _memory_pipe
+from mcp_actors.transports import ElsewhereServer, Messages, MessageWriter, _in_process
 
 from .faults.http_faults import LEGACY, FaultyServer
 from .groups import NEVER
@@ -194,7 +194,7 @@ def serving(kind: Kind, auth: Any = None) -> Iterator[tuple[Peer, Any]]:
             server.close()
         return
     peer = MemoryPeer()
-    with patch.object(_memory_pipe, "serve_loop", peer.serve_loop):
+    with patch.object(_in_process, "serve_loop", peer.serve_loop):
         yield peer, InProcess(Elsewhere(peer) if kind == "streams" else Server("peer"))
 
 

@@ -23,7 +23,7 @@ from mcp_actors.servers import _dispatcher
 from mcp_actors.servers.connection import _direct
 from mcp_actors.servers.requests import _request
 from mcp_actors.transports import _request_table
-from mcp_actors.transports.stdio import _pipes, _process as _start
+from mcp_actors.transports.stdio import _pipes, _process
 from tests.forkserver import Forked, start_python
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
@@ -160,7 +160,7 @@ async def test_ctrl_c_twice(tmp_path: Path) -> None:
         (str(Path(servers.__file__).parent), OWNER),
         (str(Path(transports.__file__).parent), ""),
         (_dispatcher.__file__, ""),
-        (_start.__file__, ""),
+        (_process.__file__, ""),
     ],
 )
 def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: str) -> None:

@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
 from mcp_actors.transports import open_link
 from mcp_actors.transports._messages import parse_message
-from mcp_actors.transports.http import _streamable as _exchange
+from mcp_actors.transports.http import _streamable
 from mcp_actors.transports.http._session import HttpSession
 from mcp_actors.transports.http._streamable import END_WAIT
 
@@ -135,7 +135,7 @@ async def test_messages_before_the_answer_are_handled(era: str, monkeypatch: pyt
         parsed.append(data)
         return parse_message(data)
 
-    monkeypatch.setattr(_exchange, "parse_message", parse)
+    monkeypatch.setattr(_streamable, "parse_message", parse)
 
     async def hear(context: object, message: Any) -> None:
         await trio.lowlevel.checkpoint()
@@ -340,7 +340,7 @@ async def test_a_caller_that_leaves_as_a_message_arrives_cancels_its_call_once(m
         return parse_message(data)
 
     async with open_servers(server.config) as servers:
-        monkeypatch.setattr(_exchange, "parse_message", leave)
+        monkeypatch.setattr(_streamable, "parse_message", leave)
         with leaving:
             await servers["a"].call_tool("say")
         await wait_all_tasks_blocked()

@@ -10,7 +10,7 @@ import trio
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, JSONRPCResponse
 
 from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, ServerRef, open_servers
-from mcp_actors.transports import _exchange as _server_requests
+from mcp_actors.transports import _exchange
 from mcp_actors.transports._exchange import IncomingRequests
 from mcp_actors.transports._messages import ANSWERS_AT_ONCE
 from mcp_actors.transports.http import _link
@@ -64,7 +64,7 @@ NONE, SLOW = Callbacks(), Callbacks(sampling=hangs)
 @pytest.fixture
 def too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a flood be one on a machine that is so busy that it reads no more than a server may ask in a second."""
-    monkeypatch.setattr(_server_requests, "A_SECOND", 0)
+    monkeypatch.setattr(_exchange, "A_SECOND", 0)
 
 
 FLOODS = [

@@ -15,7 +15,7 @@ from mcp import MCPError
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
-from mcp_actors.transports.http import _session as _reopening
+from mcp_actors.transports.http import _session
 from mcp_actors.transports.http._session import MAX_REFUSED, REOPENING, RETRY
 
 from ..idle_clock import IdleClock
@@ -173,7 +173,7 @@ async def test_streams_with_messages_are_resumed_up_to_a_limit(
     idle_clock: IdleClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that sends a message in each stream could otherwise keep a call for ever."""
-    monkeypatch.setattr(_reopening, "MAX_RESUMED", 5)
+    monkeypatch.setattr(_session, "MAX_RESUMED", 5)
     server = ResumingServer()
     server.resumed = [Raw(stream(BEGIN.format("a", 0) + f"data: {NOTICE}\n\n"))]
     async with connected(server) as ref:
@@ -185,7 +185,7 @@ async def test_streams_with_messages_are_resumed_up_to_a_limit(
 async def test_a_stream_with_a_message_begins_the_count_of_those_without_anew(
     idle_clock: IdleClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_reopening, "MAX_FRUITLESS", 2)
+    monkeypatch.setattr(_session, "MAX_FRUITLESS", 2)
     server = ResumingServer()
     event = BEGIN.format("a", 0)
     empty, useful = Raw(stream(event)), Raw(stream(f"{event}data: {NOTICE}\n\n"))

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 import httpx2
 
 from mcp_actors.auth import SignInRequired
-from mcp_actors.kernel import Event, _supervisor as _recovery
+from mcp_actors.kernel import Event, _supervisor
 from mcp_actors.kernel._mailbox import Mailbox
 from mcp_actors.kernel._requests import Requests
 from mcp_actors.kernel._restart import RestartBudget, affected
@@ -25,13 +25,13 @@ from mcp_actors.servers._deadlines import Deadlines
 from mcp_actors.servers._rules import Retries, seconds_to_retry
 from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, Connection
 from mcp_actors.servers.connection._upkeep import keep_trying
-from mcp_actors.servers.group import _loop as _leaving, _tree
+from mcp_actors.servers.group import _loop, _tree
 from mcp_actors.servers.group._loop import ServerLoops
 from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ServerRecord
 from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
-from mcp_actors.servers.ref import ServerEntry, _lifecycle as ref_lifecycle
+from mcp_actors.servers.ref import ServerEntry, _lifecycle
 from mcp_actors.servers.ref._caller import Caller
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.transports import CancelLine
@@ -156,7 +156,7 @@ def succeed_whatever_is_wanted(mine: Wanted, wanted: Wanted, *args: Any, **optio
 async def finish_in_silence(self: ServerLoops, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
     record.hold(True)
     try:
-        await _leaving.drain(record, self._seconds, queued=False)
+        await _loop.drain(record, self._seconds, queued=False)
         return await end()
     finally:
         record.hold(False)
@@ -205,7 +205,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
     "a call of a caller who has left": defect(Mailbox, "forget", nothing),
     "a queue without a bound": defect(Mailbox, "_append", append_to_a_full_queue),
-    "a drain that does not wait": defect(_leaving, "_drain", no_wait),
+    "a drain that does not wait": defect(_loop, "_drain", no_wait),
     "a credential that is not renewed": defect(Renewal, "_renew", same_as_before),
     "a gap in the notifications that is not reported": defect(NotificationStream, "_report_gap", no_wait),
     "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),
@@ -215,14 +215,14 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
     "a call of two rounds that begins again": defect(CallTool, "send_once", send_without_answers),
     "a subscription that is not renewed": defect(Connection, "begin", nothing),
-    "a crash of a replica that ends the others": defect(_recovery, "affected", with_the_other_replicas),
+    "a crash of a replica that ends the others": defect(_supervisor, "affected", with_the_other_replicas),
     "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", listed_unless("rest")),
     "a server that stays at rest although it is used": defect(Caller, "wake", wake_once),
     "a start that succeeds although a stop was faster": defect(
-        ref_lifecycle, "verdict_of_start", succeed_whatever_is_wanted
+        _lifecycle, "verdict_of_start", succeed_whatever_is_wanted
     ),
-    "a restart that leaves the connection": defect(ref_lifecycle, "restarted", start_instead),
-    "a wish that an older one overrides": defect(ref_lifecycle, "stopped", keep_what_is_wanted),
+    "a restart that leaves the connection": defect(_lifecycle, "restarted", start_instead),
+    "a wish that an older one overrides": defect(_lifecycle, "stopped", keep_what_is_wanted),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),

@@ -13,7 +13,7 @@ import pytest
 
 from mcp_actors import ConfigError
 from mcp_actors.config import DirectorySource, FileSource, SqliteSource, load_config
-from mcp_actors.config.formats import _file as _source
+from mcp_actors.config.formats import _file
 
 from ...messages import Said
 from .writing import load, write
@@ -135,7 +135,7 @@ def test_a_file_that_another_group_can_write_is_a_warning(tmp_path: Path) -> Non
     path.chmod(0o660)
     assert load_config(path).warnings == ()
     status = os.stat_result((0o100660, 0, 0, 1, 0, os.getegid() + 1, 0, 0, 0, 0))
-    assert "its group can write to this file" in _source.permission_warnings("mcp.json", status)[0]
+    assert "its group can write to this file" in _file.permission_warnings("mcp.json", status)[0]
 
 
 @pytest.mark.parametrize(

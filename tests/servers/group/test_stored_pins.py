@@ -9,8 +9,8 @@ import attrs
 import pytest
 
 from mcp_actors import ServerConfig, ServerGroup, open_servers
-from mcp_actors.catalog import _pins as _store
-from mcp_actors.servers.group import _tree as _roster
+from mcp_actors.catalog import _pins
+from mcp_actors.servers.group import _tree
 
 from ..changing import shown
 from ..groups import pids_in
@@ -45,7 +45,7 @@ async def test_accepted_tools_without_a_listing_move_too(tmp_path: Path, monkeyp
     a = Server(tmp_path)
     before, after = (a.config(on_tool_change="block", source=f"/etc/{name}.json") for name in ("before", "after"))
     with monkeypatch.context() as patched:
-        patched.setattr(_store, "MAX_BYTES", 3000)
+        patched.setattr(_pins, "MAX_BYTES", 3000)
         async with open_servers(before, catalog_store=a.store):
             pass
     async with open_servers(attrs.evolve(before, connect="lazy"), catalog_store=a.store) as group:
@@ -107,7 +107,7 @@ async def test_another_command_under_the_name_of_a_server_in_a_file_is_a_change(
 async def test_a_group_keeps_what_a_bounded_number_of_servers_had_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_roster, "MAX_REMOVED", 1)
+    monkeypatch.setattr(_tree, "MAX_REMOVED", 1)
     a, b = Server(tmp_path), Server(tmp_path, "b")
     configs = [each.config(on_tool_change="block") for each in (a, b)]
     async with open_servers(*configs) as group:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_actors import Backoff, ConfigError, McpActorsError, _tasks as _upkeep, open_servers
+from mcp_actors import Backoff, ConfigError, McpActorsError, _tasks, open_servers
 
 from ..groups import server
 from ..houses import House, absent
@@ -20,7 +20,7 @@ from .written import Written, no_threads
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_upkeep, "AGAIN", Backoff(first=0.01, initial=0.01, maximum=0.05))
+    monkeypatch.setattr(_tasks, "AGAIN", Backoff(first=0.01, initial=0.01, maximum=0.05))
 
 
 def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -18,7 +18,7 @@ from attrs import define, field
 
 from mcp_actors import ConfigError, LoadedConfig, ServerConfig
 from mcp_actors.config import DirectorySource, FileSource, Rank, Source, SqliteSource
-from mcp_actors.servers import _sources as _reading
+from mcp_actors.servers import _sources
 
 from ..processes import BOUND
 
@@ -215,4 +215,4 @@ def use_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         await exc.over.wait()
         thread.release_on_behalf_of(question)
 
-    monkeypatch.setattr(_reading, "_in_thread", at_once)
+    monkeypatch.setattr(_sources, "_in_thread", at_once)

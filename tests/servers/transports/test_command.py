@@ -12,7 +12,7 @@ import pytest
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.transports import open_link
-from mcp_actors.transports.stdio import _command, _process as _start
+from mcp_actors.transports.stdio import _command, _process
 from mcp_actors.transports.stdio._command import find_program
 
 from ...messages import Said
@@ -157,7 +157,7 @@ async def test_a_temporary_shortage_is_not_hopeless(
     def spawn(*args: object, **options: object) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(_start, "Popen", spawn)
+    monkeypatch.setattr(_process, "Popen", spawn)
     error = await refusal(github("sh"))
     said(row, str(error))
     assert not error.hopeless
@@ -169,7 +169,7 @@ async def test_a_program_that_may_not_be_started_says_what_to_check(
     def spawn(*args: object, **options: object) -> None:
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
 
-    monkeypatch.setattr(_start, "Popen", spawn)
+    monkeypatch.setattr(_process, "Popen", spawn)
     error = await refusal(github("sh"))
     said("command cannot be started: permissions", str(error))
     assert error.hopeless

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from mcp_actors.transports.stdio import _process as _exit
+from mcp_actors.transports.stdio import _process
 from mcp_actors.transports.stdio._process import has_successor, is_stopped, wait_exiting
 
 from ..groups import BOUND
@@ -76,7 +76,7 @@ async def test_an_exit_is_noticed_although_there_were_too_many_open_files(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(os, "pidfd_open", refuse_once)
-    monkeypatch.setattr(_exit, "SHORTAGE_WAIT", 0.001)
+    monkeypatch.setattr(_process, "SHORTAGE_WAIT", 0.001)
     with trio.fail_after(BOUND):
         assert await wait_exiting(child.pid)
     assert refused

@@ -17,7 +17,7 @@ from mcp_actors._errors import ConnectFailed, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
 from mcp_actors.transports import Masker, Obituary, open_link
 from mcp_actors.transports._link import ConnectionOver
-from mcp_actors.transports.http import _link as _http_link
+from mcp_actors.transports.http import _link
 from tests.idle_clock import IdleClock
 
 from ...messages import Said
@@ -228,7 +228,7 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
 def test_of_several_failures_the_first_is_raised_with_notes() -> None:
     first, second = httpx2.ConnectError("refused"), httpx2.ReadError("cut off")
     group = ExceptionGroup("", [ExceptionGroup("", [first]), second])
-    assert _http_link.first_failure(group, Masker()) is first
+    assert _link.first_failure(group, Masker()) is first
     assert first.__notes__ == ["also: ReadError: cut off"]
 
 

@@ -40,9 +40,9 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.config import Secret
-from mcp_actors.transports import Masker, _link as _certificates
+from mcp_actors.transports import Masker, _link
 from mcp_actors.transports._link import Certificates
-from mcp_actors.transports.http import _client as _http_client
+from mcp_actors.transports.http import _client
 from mcp_actors.transports.http._bodies import SMALL, is_small
 
 from ...messages import Said
@@ -235,7 +235,7 @@ def giving(client: httpx2.AsyncClient) -> Callable[[], httpx2.AsyncClient]:
 
 
 async def make_client(transport: Http) -> httpx2.AsyncClient:
-    return await _http_client.make_client(ServerConfig("web", transport), transport, Masker(), Certificates())
+    return await _client.make_client(ServerConfig("web", transport), transport, Masker(), Certificates())
 
 
 async def test_the_default_timeouts_of_httpx_are_replaced(server: FaultyServer) -> None:
@@ -245,7 +245,7 @@ async def test_the_default_timeouts_of_httpx_are_replaced(server: FaultyServer) 
         transport = Http(server.url(), http_client=giving(client))
         assert await make_client(transport) is client
         await client.aclose()
-    assert own[0].timeout == _http_client.TIMEOUT
+    assert own[0].timeout == _client.TIMEOUT
     assert own[1].timeout == httpx2.Timeout(7.0)
     transport = Http(server.url())
     async with await make_client(transport) as client:
@@ -321,14 +321,14 @@ async def test_a_request_on_a_stale_connection_is_sent_again(server: FaultyServe
 def test_the_connection_limit_exceeds_max_in_flight(in_flight: int, expected: int) -> None:
     """S2-15."""
     transport = Http("http://localhost/")
-    limits = _http_client.limits_of(ServerConfig("web", transport, max_in_flight=in_flight), transport)
+    limits = _client.limits_of(ServerConfig("web", transport, max_in_flight=in_flight), transport)
     assert (limits.max_connections, limits.keepalive_expiry) == (expected, 60)
 
 
 def test_the_connection_pool_can_be_configured() -> None:
     """S2-15."""
     transport = Http("http://localhost/", max_connections=3, keepalive=7)
-    limits = _http_client.limits_of(ServerConfig("web", transport), transport)
+    limits = _client.limits_of(ServerConfig("web", transport), transport)
     assert (limits.max_connections, limits.keepalive_expiry) == (3, 7)
 
 
@@ -400,7 +400,7 @@ async def test_certificates_that_cannot_be_read_are_named(server: FaultyServer, 
 @pytest.mark.parametrize("verify", [None, True, False])
 def test_certificates_are_checked_unless_verify_is_false(verify: bool | None) -> None:
     transport = Http("https://localhost/", verify=verify, allow_insecure=True)
-    context = _http_client.context_of("web", transport, Certificates())
+    context = _client.context_of("web", transport, Certificates())
     assert (context.verify_mode is ssl.CERT_REQUIRED) is (verify is not False)
 
 
@@ -478,7 +478,7 @@ def no_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hide the certificates of this machine."""
     nowhere = ssl.get_default_verify_paths()._replace(openssl_cafile="/nowhere", openssl_capath="/nowhere")
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: nowhere)
-    monkeypatch.setattr(_certificates, "BUNDLES", ())
+    monkeypatch.setattr(_link, "BUNDLES", ())
     for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -497,7 +497,7 @@ def test_certificates_are_read_anew_when_they_may_have_changed(
     """Also if OpenSSL does not know the file that httpx2 has found, and if a variable names nothing any more."""
     bundle = self_signed(tmp_path)
     (folder := tmp_path / "folder").mkdir()
-    monkeypatch.setattr(_certificates, "BUNDLES", (str(bundle),))
+    monkeypatch.setattr(_link, "BUNDLES", (str(bundle),))
     os.utime(folder, (0, 0))  # the clock of a file system may tick as seldom as a hundred times per second
     if change == "one of several folders":
         monkeypatch.setenv("SSL_CERT_DIR", os.pathsep.join(["/nowhere", str(folder)]))
@@ -514,7 +514,7 @@ def test_certificates_are_read_anew_when_they_may_have_changed(
 
 
 def test_all_files_are_known_in_which_httpx2_looks_for_certificates() -> None:
-    assert set(_certificates.BUNDLES) >= set(CA_FILE_CANDIDATES)
+    assert set(_link.BUNDLES) >= set(CA_FILE_CANDIDATES)
 
 
 # --- logs -----------------------------------------------------------------------------------------------------------

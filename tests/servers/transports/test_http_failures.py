@@ -16,7 +16,7 @@ from mcp_actors import Http, Sse
 from mcp_actors._text import Shortage
 from mcp_actors.transports._link import ConnectionOver
 from mcp_actors.transports._messages import MessageLimits
-from mcp_actors.transports.http import _failures as _http_failures
+from mcp_actors.transports.http import _failures
 from mcp_actors.transports.http._client import proxy_variable
 from mcp_actors.transports.http._failures import (
     HttpFailures,
@@ -287,5 +287,5 @@ def test_the_text_of_a_foreign_exception_is_never_empty_and_never_shows_a_header
 
 
 def test_an_error_without_a_request_is_about_no_request() -> None:
-    assert not _http_failures.is_about(httpx2.ConnectError("refused"), REQUEST)
-    assert _http_failures.is_about(httpx2.ConnectError("refused", request=REQUEST), REQUEST)
+    assert not _failures.is_about(httpx2.ConnectError("refused"), REQUEST)
+    assert _failures.is_about(httpx2.ConnectError("refused", request=REQUEST), REQUEST)

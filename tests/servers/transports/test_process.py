@@ -17,7 +17,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.config import Stdio
 from mcp_actors.transports import open_link
-from mcp_actors.transports.stdio import _link, _process as _start
+from mcp_actors.transports.stdio import _link, _process
 from mcp_actors.transports.stdio._link import StdioLink
 from mcp_actors.transports.stdio._process import EOF_SHARE, REAP_FLOOR, TERM_SHARE, ServerProcess
 from tests.idle_clock import IdleClock
@@ -213,7 +213,7 @@ async def test_a_start_that_is_cancelled_while_the_process_is_created_leaves_no_
         await wait_all_tasks_blocked()
         cancelled.set()
 
-    monkeypatch.setattr(_start, "Popen", spawn)
+    monkeypatch.setattr(_process, "Popen", spawn)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             nursery.start_soon(cancel, scope)
@@ -231,14 +231,14 @@ async def test_a_start_that_is_cancelled_during_the_look_up_ends_at_once_and_nev
     """S4-19: the file server with the program does not respond."""
     spawned: list[object] = []
     begun, found, ended = trio.Event(), Event(), trio.Event()
-    token, run = trio.lowlevel.current_trio_token(), _start._Start.run
+    token, run = trio.lowlevel.current_trio_token(), _process._Start.run
 
     def find(*args: object, **options: object) -> str:
         token.run_sync_soon(begun.set)
         assert found.wait(timeout=60)
         return "/bin/true"
 
-    def note_end(self: _start._Start) -> None:
+    def note_end(self: _process._Start) -> None:
         run(self)
         token.run_sync_soon(ended.set)
 
@@ -246,9 +246,9 @@ async def test_a_start_that_is_cancelled_during_the_look_up_ends_at_once_and_nev
         await begun.wait()
         scope.cancel("while it looks")
 
-    monkeypatch.setattr(_start, "find_program", find)
-    monkeypatch.setattr(_start, "Popen", lambda *args, **options: spawned.append(args))
-    monkeypatch.setattr(_start._Start, "run", note_end)
+    monkeypatch.setattr(_process, "find_program", find)
+    monkeypatch.setattr(_process, "Popen", lambda *args, **options: spawned.append(args))
+    monkeypatch.setattr(_process._Start, "run", note_end)
     async with trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             nursery.start_soon(cancel, scope)
@@ -280,7 +280,7 @@ def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
 ) -> None:
     """A-08."""
     pids: list[int] = []
-    start: Callable[..., Awaitable[ServerProcess]] = _start.start_process
+    start: Callable[..., Awaitable[ServerProcess]] = _process.start_process
 
     async def interrupted(*args: object) -> ServerProcess:
         process = await start(*args)
@@ -301,7 +301,7 @@ def test_ctrl_c_right_after_the_start_of_the_process_does_not_leak_it(
 async def test_a_group_is_never_signaled_after_its_leader_was_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """The system may have given its number to a stranger by then."""
     signaled: list[int] = []
-    process = await _start.start_process("a", Stdio("true"), {})
+    process = await _process.start_process("a", Stdio("true"), {})
     monkeypatch.setattr(os, "killpg", lambda group, number: signaled.append(group))
     assert await process.wait() == 0
     assert process.poll() == 0

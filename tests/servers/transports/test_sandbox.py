@@ -20,7 +20,7 @@ from attrs import evolve
 from mcp_actors import ConfigError, ConnectFailed, ServerConfig, Stdio, load_config, open_servers
 from mcp_actors.config import Sandbox, dump_config
 from mcp_actors.servers import ServerRef
-from mcp_actors.transports.stdio import _command as _sandbox, _landlock
+from mcp_actors.transports.stdio import _command, _landlock
 
 from ...messages import Said
 from ...node.packages import node, program
@@ -30,7 +30,7 @@ from ..links import text_of
 
 HAS_LANDLOCK = (
     sys.platform == "linux"
-    and _landlock.version() >= _sandbox.NEEDS_SIGNALS
+    and _landlock.version() >= _command.NEEDS_SIGNALS
     and os.uname().machine in _landlock.MACHINES
 )
 needs_landlock = pytest.mark.skipif(not HAS_LANDLOCK, reason="the kernel cannot restrict all that a sandbox does")
@@ -208,7 +208,7 @@ def test_system_calls_of_another_convention_end_the_process() -> None:
     ]
     command = [sys.executable, "-I", "-S", "-c", "\n".join(lines)]
     sandbox = Sandbox(read=interpreter(), tcp=None, signals=True)
-    result = subprocess.run(_sandbox.confined("a", sandbox, sys.executable, command, {}), check=False)
+    result = subprocess.run(_command.confined("a", sandbox, sys.executable, command, {}), check=False)
     assert result.returncode in (-signal.SIGSYS, -signal.SIGSEGV)  # the latter in kernels without that convention
 
 
@@ -286,7 +286,7 @@ def test_a_server_that_could_change_what_starts_its_sandbox_is_refused(said: Sai
     """C-20."""
     folder = os.path.dirname(_landlock.__file__)
     with pytest.raises(ConnectFailed) as caught:
-        _sandbox.confined("a", Sandbox(write=[folder]), "/bin/true", [], {})
+        _command.confined("a", Sandbox(write=[folder]), "/bin/true", [], {})
     said("a sandbox that contains its start", str(caught.value), folder=folder)
 
 
@@ -295,7 +295,7 @@ def test_a_machine_whose_system_calls_are_not_known_is_refused(monkeypatch: pyte
     """C-20."""
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine="riscv64"))
     with pytest.raises(ConnectFailed) as caught:
-        _sandbox.confined("a", Sandbox(), "/bin/true", [], {})
+        _command.confined("a", Sandbox(), "/bin/true", [], {})
     said("a machine without a filter of system calls", str(caught.value))
 
 
@@ -372,7 +372,7 @@ async def test_a_system_without_landlock_is_refused_by_name(monkeypatch: pytest.
     """C-20."""
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ConnectFailed) as caught:
-        _sandbox.confined("a", Sandbox(), "/bin/true", [], {})
+        _command.confined("a", Sandbox(), "/bin/true", [], {})
     said("a system without Landlock", str(caught.value))
 
 
@@ -391,11 +391,11 @@ def test_the_command_of_a_package_runner_gets_its_cache_and_port(tmp_path: Path)
     """C-20."""
     if not HAS_LANDLOCK:
         pytest.skip("the kernel cannot restrict all that a sandbox does")
-    line = _sandbox.confined("a", Sandbox(tcp=[80]), "/usr/bin/uvx", ["uvx", "x"], {"HOME": str(tmp_path)})
+    line = _command.confined("a", Sandbox(tcp=[80]), "/usr/bin/uvx", ["uvx", "x"], {"HOME": str(tmp_path)})
     assert f'"{tmp_path}/.cache/uv"' in line[5]
     assert '"tcp": [80, 443]' in line[5]
     assert json.loads(line[5])["environment"] == {"UV_TOOL_DIR": f"{tmp_path}/.cache/uv/mcp_actors-tools"}
-    line = _sandbox.confined("a", Sandbox(tcp=[80]), "/usr/bin/env", ["env"], {"HOME": str(tmp_path)})
+    line = _command.confined("a", Sandbox(tcp=[80]), "/usr/bin/env", ["env"], {"HOME": str(tmp_path)})
     assert '"tcp": [80]' in line[5]
 
 

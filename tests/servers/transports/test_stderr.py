@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from mcp_actors._tasks import TimeSlice
 from mcp_actors.transports import open_link
 from mcp_actors.transports._credentials import Masker
-from mcp_actors.transports.stdio import _process as _stderr
+from mcp_actors.transports.stdio import _process
 from mcp_actors.transports.stdio._process import BYTES_A_SECOND, LINE_BYTES, LINES_A_SECOND, TAIL_BYTES, StderrReader
 
 from ...messages import Said
@@ -105,7 +105,7 @@ async def test_text_is_not_prepared_for_a_disabled_logger(
     def never(*_: object, **__: object) -> str:
         raise AssertionError
 
-    monkeypatch.setattr(_stderr, "plain_text", never)
+    monkeypatch.setattr(_process, "plain_text", never)
     caplog.set_level(logging.WARNING, LOGGER)
     async with open_link(shell("echo hello >&2; exec cat"), on_lost=never_lost) as link:
         await eventually(lambda: "hello" in link.obituary().stderr_tail)
