@@ -184,9 +184,12 @@ def bytes_in(text: str, *, least: int = LEAST) -> int:
 TOKENS: Final = 256
 """Tokens between two pauses: a tenth of a millisecond."""
 
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
+# An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
+# its characters, in quadratic time.
+JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
-_STEPS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
+"""How many levels deeper the text is after a bracket."""
 
 _SPACE: Final = b" \t\r\n"
 
@@ -275,11 +278,11 @@ class ItemReader:
         outer = 2 if self._text.lstrip(_SPACE).startswith(b"[") else 1
         depth = known = begin = 0  # known: the names of the path that lead here
         earlier = last = b""
-        for count, match in enumerate(_TOKEN.finditer(self._text)):
+        for count, match in enumerate(JSON_TOKEN.finditer(self._text)):
             if count % TOKENS == TOKENS - 1:
                 yield
             token = match[0]
-            step = _STEPS.get(token, 0)
+            step = BRACKETS.get(token, 0)
             if known == len(names):
                 if depth == outer + known and token not in b",:]}":
                     begin = match.start()

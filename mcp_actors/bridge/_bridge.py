@@ -55,10 +55,14 @@ T = TypeVar("T")
 class Asker(Protocol):
     """The actor, server or group that a request is made for, as errors name it."""
 
+    __slots__ = ()
+
     @property
+    @abstractmethod
     def _who(self) -> str:
         """The subject of errors: ``"server 'github'"``."""
 
+    @abstractmethod
     def _ended_error(self) -> Exception:
         """Return a new error for a request that fails because Trio's side has ended."""
 

@@ -17,7 +17,7 @@ from contextvars import Context, copy_context
 from dataclasses import replace
 from functools import partial, wraps
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeAlias, TypeVar, cast
 
 import anyio
 import attrs
@@ -35,7 +35,7 @@ from .._foreign import Log, answer_of
 from .._tasks import Signals
 from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
 from ..kernel import Reply
-from ..transports import ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
+from ..transports import SHUTDOWN_GRACE, ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
 from ._bridge import Bridge
 
 if TYPE_CHECKING:
@@ -202,9 +202,6 @@ class SessionView:
 
 Item: TypeAlias = "SessionMessage | Exception"
 Sent: TypeAlias = "tuple[Context, Item]"
-
-SHUTDOWN_GRACE: Final = 2.0
-"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
 
 
 class LoopServer(ElsewhereServer):

@@ -17,7 +17,6 @@ A ref can be read in any thread, because each of its reading methods reads one v
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial, wraps
@@ -34,7 +33,7 @@ from ..config import permitted
 from ..kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ..servers._sources import anchored
-from ._bridge import open_stream
+from ._bridge import Asker, open_stream
 from ._callbacks import ServerAsker, config_from_loop, on_loop
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 # --- The rules by which methods are made ------------------------------------------------------------------------------
 
 
-class View(ABC, Generic[T_co]):
+class View(Asker, Generic[T_co]):
     """The asyncio side of one object on Trio's side. Two views of the same object are equal."""
 
     __slots__ = ("_bridge", "_target")
@@ -91,15 +90,6 @@ class View(ABC, Generic[T_co]):
         raise TypeError(
             f"{self._who}: cannot be pickled, because it works only in its own process; open it in the other process"
         )
-
-    @property
-    @abstractmethod
-    def _who(self) -> str:
-        """The subject of errors: ``"server 'github'"``."""
-
-    @abstractmethod
-    def _ended_error(self) -> Exception:
-        """Return a new error for a request that fails because Trio's side has ended."""
 
 
 def async_view(

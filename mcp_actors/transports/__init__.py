@@ -22,7 +22,7 @@ from ._exchange import (
     Stream as Stream,
     Unasked as Unasked,
 )
-from ._in_process import ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
+from ._in_process import SHUTDOWN_GRACE as SHUTDOWN_GRACE, ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
 from ._link import (
     MAY_HAVE_ACTED as MAY_HAVE_ACTED,
     Certificates as Certificates,

@@ -22,7 +22,7 @@ from pydantic_core import from_json
 
 from .._errors import ConnectionLost, LimitExceeded
 from .._foreign import Log
-from .._text import UnparsedText
+from .._text import BRACKETS, JSON_TOKEN, UnparsedText
 from ._request_table import comparable_id
 
 # --- Parse the messages of a server, and log malformed ones -----------------------------------------------------------
@@ -124,15 +124,9 @@ _UNREADABLE: Final = "mcp_actors: not what the server sent"
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
 """Marks errors about limits in the same way."""
 
-# An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
-# its characters, in quadratic time.
-_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
-
-# The same for text that is read backwards, where the backslash of an escape follows what it escapes. A quotation mark
-# ends a string unless the number of backslashes after it is odd.
+# As `JSON_TOKEN`, for text that is read backwards, where the backslash of an escape follows what it escapes. A quotation
+# mark ends a string unless the number of backslashes after it is odd.
 _TOKEN_BACKWARDS: Final = re.compile(rb'"(?:[^"]++|"(?=\\(?:\\\\)*+(?!\\)))*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
-
-_BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 _OF_A_RESPONSE: Final = frozenset({"result", "error", "jsonrpc"})
 """Members of which a response has at least one. A line of a log in JSON may have an id, but none of these."""
@@ -188,7 +182,7 @@ def _is_response(names: Collection[str]) -> bool:
 
 def _first_members(text: bytes) -> dict[str, bytes] | None:
     """Return the members of an object, as far as `text` goes, by name; see `_named`. None if it is not an object."""
-    tokens = [match[0] for match in _TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
+    tokens = [match[0] for match in JSON_TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
     if tokens[:1] != [b"{"]:
         return None
     members, cut = _split(tokens)
@@ -222,7 +216,7 @@ def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]]
     member: list[bytes] = []
     depth = 0
     for token in tokens:
-        step = towards * _BRACKETS.get(token, 0)
+        step = towards * BRACKETS.get(token, 0)
         if depth == 1 and (token == b"," or step < 0):
             members.append(member)
             member = []
@@ -239,7 +233,7 @@ def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
     named = {}
     for tokens in members:
         if len(tokens) > 1 and tokens[0][:1] == b'"' and tokens[1] == b":":
-            value = tokens[2] if len(tokens) == 3 and tokens[2] not in _BRACKETS else b""
+            value = tokens[2] if len(tokens) == 3 and tokens[2] not in BRACKETS else b""
             named[tokens[0][1:-1].decode(errors="replace")] = value
     return named
 

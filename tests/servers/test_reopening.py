@@ -11,7 +11,8 @@ import trio
 
 from mcp_actors import ConnectionLost, Http, HttpStatusError, ServerConfig, ServerRef, open_servers
 from mcp_actors.transports.http._client import MAX_COOKIE_BYTES, MAX_COOKIES
-from mcp_actors.transports.http._session import MAX_FRUITLESS, MAX_RESUMED, NOTIFICATION_TIMEOUT, REOPENING, Reopening
+from mcp_actors.transports.http._link import NOTIFICATION_TIMEOUT
+from mcp_actors.transports.http._session import MAX_FRUITLESS, MAX_RESUMED, REOPENING, Reopening
 
 from ..idle_clock import IdleClock
 from .faults.http_faults import FaultyServer, Raw, answer, faulty_server, response, stream

@@ -59,6 +59,11 @@ CLOSING: Final = 0.9
 actor has as much time in all, and is killed after that."""
 
 
+NOTIFICATION_TIMEOUT: Final = 10.0
+"""Seconds for the POST of a message without a response, in which it also waits for those before it. A server accepts it
+at once, or something is wrong."""
+
+
 class HttpLink(Link, ABC, Generic[Configured]):
     """A link to an HTTP endpoint."""
 

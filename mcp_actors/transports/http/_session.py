@@ -37,7 +37,7 @@ from .._messages import MessageLimits, ReadingPace, SkippedMessages, answer_over
 from .._request_table import RequestTable
 from ._bodies import Event, NotificationBody, TooMuch, media_type, read_events, read_short
 from ._failures import UNREACHED, HttpFailures
-from ._link import ACCEPT, SESSION, Reach, Refusals
+from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
 
@@ -51,10 +51,6 @@ many tasks answered them, the tasks of other servers would wait for all of them 
 
 SHORTAGE_WAIT: Final = 0.5
 """Seconds between two attempts to open a stream while this program has too few files, threads or other resources."""
-
-NOTIFICATION_TIMEOUT: Final = 10.0
-"""Seconds for a message without a response, in which it also waits for those before it. A server accepts it at once, or
-something is wrong."""
 
 
 @define(eq=False)

@@ -54,7 +54,7 @@ from .._request_table import RequestTable, comparable_id
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import UNREACHED, Send
-from ._link import PING_ID, HttpLink, Reach, Refusals
+from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
 
@@ -63,9 +63,6 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 
 ACCEPT_WAIT: Final = 1.0
 """Seconds for the response to a POST whose request is answered or cancelled: each that waits holds a connection."""
-
-NOTIFICATION_TIMEOUT: Final = 10.0
-"""Seconds for the response to the POST of any other message, as over streamable HTTP."""
 
 
 class SseLink(HttpLink[Sse]):

@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ConnectionLost, ServerConfig, ServerError, Sse, open_servers
-from mcp_actors.transports.http._sse import ACCEPT_WAIT, NOTIFICATION_TIMEOUT
+from mcp_actors.transports.http._link import NOTIFICATION_TIMEOUT
+from mcp_actors.transports.http._sse import ACCEPT_WAIT
 
 from ...idle_clock import IdleClock
 from ..fleet import PROMPT, STARTED, calls
