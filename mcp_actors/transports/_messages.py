@@ -124,8 +124,8 @@ _UNREADABLE: Final = "mcp_actors: not what the server sent"
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
 """Marks errors about limits in the same way."""
 
-# As `JSON_TOKEN`, for text that is read backwards, where the backslash of an escape follows what it escapes. A quotation
-# mark ends a string unless the number of backslashes after it is odd.
+# As `JSON_TOKEN`, for text that is read backwards, where the backslash of an escape follows what it escapes. A
+# quotation mark ends a string unless the number of backslashes after it is odd.
 _TOKEN_BACKWARDS: Final = re.compile(rb'"(?:[^"]++|"(?=\\(?:\\\\)*+(?!\\)))*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
 _OF_A_RESPONSE: Final = frozenset({"result", "error", "jsonrpc"})

@@ -142,8 +142,8 @@ class ServerLoops:
         """Stop the actor, or the replicas, unless that is not due any more."""
         record = server.record
         if (step := self._due(record)) != "disconnect":
-            if record.life.wanted.mode == "run" and step != "stop" and len(record.replicas) > 1:
-                record.life.stay_connected([each.life for each in record.replicas])
+            if record.life.wanted.mode == "run" and step != "stop":
+                record.stay_connected()
             return False
         await server.supervisor.stop_child(server.name, keep_mailbox=True)
         if record.life.wanted.mode == "rest":

@@ -159,10 +159,10 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
     hub = EventHub(tuple(observers))
     roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
-    departure = GroupEnd(roster, drain_timeout)
+    group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
     # end the program meanwhile, past every clean-up of the caller.
-    async with _received(reloads) as received, departure.on_signal(stops):
+    async with _received(reloads) as received, group_end.on_signal(stops):
         records = await _first_records(sources, configs, roster)
         keep_logs_plain()
         hub.add(OutageLog(roster))
@@ -172,7 +172,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             hub.add(memory)
         board, others = _followers_of(sources, roster, hub, watch=watch)
         async with (
-            _supervised(roster, hub, gate, memory, board, departure, others) as supervisor,
+            _supervised(roster, hub, gate, memory, board, group_end, others) as supervisor,
             _reloading(ServerGroup(roster, supervisor, hub, sources=sources), received) as group,
         ):
             yield group
@@ -217,13 +217,13 @@ async def _supervised(
     gate: StartGate,
     memory: CatalogMemory | None,
     board: StatusBoard,
-    departure: GroupEnd,
+    group_end: GroupEnd,
     others: Iterable[ChildSpec],
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
     records = tuple(roster.records.values())
     closing = ClosingOrder()
-    lifecycle = partial(LifecycleActor, roster, closing, memory, board, departure.seconds)
+    lifecycle = partial(LifecycleActor, roster, closing, memory, board, group_end.seconds)
     try:
         if memory is not None:
             await memory.load()
@@ -241,7 +241,7 @@ async def _supervised(
                 roster.show(supervisor, *records)
                 try:
                     yield supervisor
-                    await departure.leave()
+                    await group_end.leave()
                 finally:
                     lives = {member.name: member.record.life for member in roster.members.values()}
                     closing.leave(name for name, life in lives.items() if life.state in CONNECTED or life.draining)

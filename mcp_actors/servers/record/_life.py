@@ -307,7 +307,7 @@ class ServerLife:
                 self._emit(each)
 
     def stay_connected(self, replicas: Sequence[ServerLife]) -> None:
-        """Show the replicas again, whose old connections have all been lost while the server drained."""
+        """Drain no more, and show the replicas again."""
         self.draining = False
         if (changed := self.follow_replicas(replicas, self._event(Recovered))) is not None:
             self._emit(changed)

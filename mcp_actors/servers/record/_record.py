@@ -361,6 +361,11 @@ class ServerRecord:
         )
         return replica
 
+    def stay_connected(self) -> None:
+        """Show the replicas again, if their old connections have all been lost while the server drained."""
+        if len(self.replicas) > 1:
+            self.life.stay_connected([each.life for each in self.replicas])
+
     def _reflect(self) -> None:
         self.life.reflect([each.life for each in self.replicas])
 
