@@ -51,7 +51,7 @@ _UNDRAWN: Final = (
 )
 
 HIDDEN: Final = re.compile(f"{_ESCAPE.pattern}|[{_UNDRAWN}]")
-"""What `plain_text` drops: escape sequences and characters that are not drawn."""
+"""Escape sequences, and characters that are not drawn. `plain_text` drops them."""
 
 _WHITESPACE: Final = re.compile(r"\s")
 
@@ -197,7 +197,7 @@ _PROBLEMS: Final = {
     "recursion limit": "its JSON is nested more than 200 levels deep",
     "hex escape": "a string in its JSON has half of a surrogate pair",
 }
-"""What is wrong with an item, by words of the parser's error."""
+"""Words of the parser's error → the problem of the item."""
 
 
 class UnparsedText(str):
@@ -359,7 +359,7 @@ _REMEDIES: Final = {
     errno.ENOBUFS: "raise the limit of memory for sockets (sysctl net.core.wmem_max and net.ipv4.tcp_mem)",
     errno.ENOMEM: "free memory, or raise the limit of memory (ulimit -v, in a container its limit of memory)",
 }
-"""What to do about a shortage of this program or machine."""
+"""Error number of a shortage of this program or machine → its remedy."""
 
 _NO_THREAD: Final = "can't start new thread"
 """The words of Python's `RuntimeError`."""

@@ -217,7 +217,7 @@ async def server_instructions(
 
 # --- Prompts and resources of an adapter that has one server ----------------------------------------------------------
 
-# Unlike tools, they have no public names, so an adapter of several servers could not tell whose they are.
+# Unlike tools, they have no public names, so an adapter of several servers could not know which server has one.
 
 
 class PromptsAndResources:

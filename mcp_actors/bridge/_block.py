@@ -99,8 +99,8 @@ class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
     The kernel may give a signal to any thread, also to those of Trio, but handlers run in the main thread only. While
-    that waits in an event loop, nothing wakes it: asyncio has a wake-up descriptor only for handlers that were added to
-    the loop. uvloop always has one, and then nothing is installed; nor outside the main thread.
+    that waits in an event loop, nothing wakes it: asyncio sets a wake-up descriptor only if a handler was added to the
+    loop. uvloop always sets one. Then nothing is installed here, and nothing outside the main thread.
 
     Args:
         loop: the event loop that runs in this thread.
@@ -114,31 +114,25 @@ class SignalWakeup:
         """Set the wake-up descriptor, if there is none."""
         if threading.current_thread() is not threading.main_thread():
             return
-        reader, writer = os.pipe()
+        if (found := signal.set_wakeup_fd(-1)) != -1:
+            signal.set_wakeup_fd(found)
+            return
+        reader, writer = self._pipe = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
-        found = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        self._pipe = reader, writer
-        if found == -1:
-            self._loop.add_reader(reader, self._drain, reader)
-        else:
-            signal.set_wakeup_fd(found)
-            self._close()
+        self._loop.add_reader(reader, self._drain, reader)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def uninstall(self) -> None:
         """Take the wake-up descriptor away, unless another one has replaced it."""
         if self._pipe is None:
             return
-        reader, writer = self._pipe
+        (reader, writer), self._pipe = self._pipe, None
         if threading.current_thread() is threading.main_thread() and (found := signal.set_wakeup_fd(-1)) != writer:
             signal.set_wakeup_fd(found)
         self._loop.remove_reader(reader)  # False if the loop is closed
-        self._close()
-
-    def _close(self) -> None:
-        for each in self._pipe or ():
-            os.close(each)
-        self._pipe = None
+        os.close(reader)
+        os.close(writer)
 
     @staticmethod
     def _drain(reader: int) -> None:

@@ -363,7 +363,7 @@ class _ServerRequest(_TaskRequest[T]):
 
 
 HAS_EVENTFD: Final = hasattr(os, "eventfd")
-"""Whether a lane can have a `_Bell`. On Linux it can."""
+"""True on Linux: a lane has a `_Bell`."""
 
 Step = Callable[[], object]
 """A function to be run on the other side. It must not raise."""
