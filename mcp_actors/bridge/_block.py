@@ -25,7 +25,7 @@ import trio
 
 from .._collapse import collapse
 from .._misuse import Block, check_flavor
-from ._bridge import Bridge, Lane, run_now
+from ._bridge import Bridge, Lane, Step
 
 if TYPE_CHECKING:
     import asyncio
@@ -39,7 +39,10 @@ if TYPE_CHECKING:
 
 
 class InterruptGuard:
-    """A handler for SIGINT that runs the previous handler after the guest's turn if Trio protects the current code.
+    """A handler for SIGINT that runs the previous handler after the guest's code if Trio protects the current code.
+
+    The guest's code is its turns, and the steps of the bridge, which run between turns: a request begins in one. All
+    other code of the thread is the host's, and is interrupted as if there were no guest.
 
     Outside the main thread, and where SIGINT is ignored or has its default action, nothing is installed.
     """
@@ -47,7 +50,7 @@ class InterruptGuard:
     def __init__(self) -> None:
         self._found: Callable[[int, FrameType | None], object] | None = None
         self._handler: Final = self._on_signal
-        self._in_turn = False
+        self._in_guest = False
         self._late = False
 
     def install(self) -> None:
@@ -65,24 +68,33 @@ class InterruptGuard:
             self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
-        self._in_turn = True
+        """Run a turn. Call `catch_up` after it."""
+        self._in_guest = True
         try:
             turn()
         finally:
-            self._in_turn = False
+            self._in_guest = False
 
     def catch_up(self) -> None:
-        """Run the previous handler if the signal came in protected code during the turn."""
+        """Run the previous handler if the signal came in protected code of the guest."""
         if self._late:
             self._late = False
             self._pass_on(signal.SIGINT, None)
             if signal.getsignal(signal.SIGINT) is not self._handler:
                 self._found = None  # it was uninstalled in the turn
 
+    def step(self, step: Step) -> None:
+        """Run a step of the bridge, and the previous handler after it; takes the place of a lane."""
+        if self._in_guest:
+            step()  # in a turn or in another step, which passes the signal on at its end
+        else:
+            self.take(step)
+            self.catch_up()
+
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here
-        # and not after the turn. Outside a turn nothing would run a delayed handler soon, so the signal is passed on.
-        if self._in_turn and trio.lowlevel.currently_ki_protected():
+        # and not later. It calls the host's code protected too, after which nothing would run a delayed handler soon.
+        if self._in_guest and trio.lowlevel.currently_ki_protected():
             self._late = True
         else:
             self._pass_on(number, frame)
@@ -283,7 +295,7 @@ class GuestRun(TrioRun):
                 "host='guest': this thread already has a Trio guest run, and Trio allows only one per thread; "
                 "use host='thread', or open everything in one block"
             )
-        self.bridge.to_loop = self.bridge.to_trio = run_now
+        self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
         self._interrupts.install()
         self.wakeup.install()
         loop = self.bridge.loop

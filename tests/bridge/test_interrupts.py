@@ -14,7 +14,7 @@ import trio
 
 from mcp_actors import bridge
 from mcp_actors.bridge._block import InterruptGuard
-from mcp_actors.kernel import ChildSpec
+from mcp_actors.kernel import ChildSpec, Later
 
 from .actors import Echo, Worker
 
@@ -93,6 +93,24 @@ def test_between_turns_the_host_is_interrupted_as_usual(host: Host, guard: Inter
     assert host.steps == ["before", "signal"]
 
 
+def test_a_step_ends_before_the_interrupt(host: Host, guard: InterruptGuard) -> None:
+    """It runs outside any turn: so a request begins."""
+    with pytest.raises(KeyboardInterrupt):
+        guard.step(host.step)
+    assert host.steps == ["before", "after", "signal"]
+
+
+def test_a_step_of_a_turn_leaves_the_interrupt_to_the_end_of_the_turn(host: Host, guard: InterruptGuard) -> None:
+    def turn() -> None:
+        guard.step(host.step)
+        guard.step(host.step)
+
+    guard.take(protected(turn))
+    assert host.steps == ["before", "after"] * 2
+    with pytest.raises(KeyboardInterrupt):
+        guard.catch_up()
+
+
 def test_the_previous_handler_is_restored(host: Host) -> None:
     guard = InterruptGuard()
     guard.install()
@@ -167,3 +185,23 @@ def test_a_signal_during_a_step_of_the_kernel_is_handled_after_it(host: Host, wh
     host.raises = False
     asyncio.run(main())
     assert host.steps == ["before", "after", "signal"][: 3 if where == "guest" else 2]
+
+
+def test_a_signal_while_a_request_begins_leaves_the_event_loop_and_not_the_actor(host: Host) -> None:
+    """A guest takes the request in the step in which it is sent, outside any turn."""
+
+    class Taker(Worker):
+        def take(self, later: Later[Any]) -> bool:
+            host.step()
+            later.reply(1)
+            return True
+
+    async def main() -> None:
+        async with bridge.open_supervisor(ChildSpec("taker", Taker), host="guest") as supervisor:
+            with pytest.raises(KeyboardInterrupt):
+                await supervisor.child("taker").call(Echo(1))
+            host.raises = False
+            assert await supervisor.child("taker").call(Echo(1)) == 1
+
+    asyncio.run(main())
+    assert host.steps == ["before", "after", "signal"] * 2

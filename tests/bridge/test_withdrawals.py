@@ -6,36 +6,64 @@ import asyncio
 import json
 import random
 from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from contextlib import suppress
+from types import ModuleType
+from typing import Any, Final, TypeAlias
 
 import pytest
+import trio
 
 from mcp_actors import bridge
 from mcp_actors.bridge import _bridge
+from mcp_actors.kernel import _serving
+from mcp_actors.servers.connection import _direct
 from mcp_actors.servers.ref import _caller
+from mcp_actors.transports.stdio import _pipes
 from tests.interrupter import run_interrupted_at
 from tests.programs import FULL_SIZE
 from tests.servers.wire_pipes import SMALLEST, Machine, needs_linux
 
+Run: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, object]]], None]
+
 INTERRUPTS: Final = 300 if FULL_SIZE else 12
 
 
-def run(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Run a program on asyncio."""
+def run_with_runner(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run a program on asyncio, whose handler cancels it."""
     asyncio.run(main())
 
 
+def run_bare(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    """Run a program as before there was `asyncio.run`, with Python's own handler, which raises anywhere."""
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(main())
+    finally:
+        with suppress(KeyboardInterrupt):  # from a task that gets it from another
+            loop.run_until_complete(cancel_others())
+        loop.close()
+
+
+async def cancel_others() -> None:
+    for task in (others := asyncio.all_tasks() - {asyncio.current_task()}):
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 @needs_linux
-@pytest.mark.parametrize("path", [_bridge.__file__, _caller.__file__])
-def test_ctrl_c_in_a_withdrawal_leaves_and_doubles_nothing(path: str) -> None:
-    """A-08: with a guest, whatever line it hits while callers leave a full pipe, or get their answers."""
+@pytest.mark.parametrize("run", [run_with_runner, run_bare])
+@pytest.mark.parametrize("module", [_bridge, _caller, _direct, _pipes, _serving])
+def test_ctrl_c_in_a_withdrawal_leaves_and_doubles_nothing(module: ModuleType, run: Run) -> None:
+    """A-08: with a guest, whatever line it hits while callers begin, leave a full pipe, or get their answers."""
     machines: list[Machine] = []
+    blocks: list[Any] = []
 
     async def call_and_leave() -> None:
         machines.append(machine := Machine("legacy", SMALLEST))
-        config = machine.config(stop_timeout=0.1)
+        config = machine.config(stop_timeout=0.1, request_timeout=None)
         with machine.installed():
-            async with bridge.open_servers(config, host="guest") as servers:
+            blocks.append(block := bridge.open_servers(config, host="guest"))
+            async with block as servers:
                 await call(servers["a"], 0)
                 machine.now.freeze()
                 tasks = [asyncio.create_task(call(servers["a"], number)) for number in range(1, 6)]
@@ -46,12 +74,15 @@ def test_ctrl_c_in_a_withdrawal_leaves_and_doubles_nothing(path: str) -> None:
                 machine.now.thaw()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
+    path = str(module.__file__)
     lines, nothing = run_interrupted_at(None, call_and_leave, path, run=run)
     assert nothing is None
     step = -(-lines // INTERRUPTS)
     for at in range(random.randint(1, step), lines + 1, step):
         ran, end = run_interrupted_at(at, call_and_leave, path, run=run)
         assert end is KeyboardInterrupt or ran < at, at
+        if trio.lowlevel.in_trio_run():  # it was interrupted when it left the block
+            blocks[-1]._run.at_exit()
         for process in machines[-1].processes:
             assert process.has_exited()
             whole = [json.loads(line) for line in bytes(process.received).split(b"\n")[:-1]]
