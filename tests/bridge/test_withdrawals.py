@@ -36,7 +36,7 @@ def run_with_runner(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
 def run_bare(main: Callable[[], Coroutine[Any, Any, object]]) -> None:
     """Run a program as before there was `asyncio.run`, with Python's own handler, which raises anywhere."""
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # nobody asks a task for its `KeyboardInterrupt`
+    loop.set_exception_handler(lambda *_: None)  # a task that was interrupted would be logged
     try:
         loop.run_until_complete(main())
     finally:
