@@ -14,9 +14,12 @@
 # This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
-Every connection is owned by one task, restarted when it fails, and never leaked. Programs that use MCP servers start at
-`open_servers`, or on asyncio at `mcp_actors.bridge`; agents of other libraries get tools from `mcp_actors.adapters`.
-Programs that want actors of their own import `mcp_actors.kernel`.
+Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
+use MCP servers start at `open_servers`, or on asyncio at `mcp_actors.bridge`; agents of other libraries get tools from
+`mcp_actors.adapters`. Programs that want actors of their own import `mcp_actors.kernel`.
+
+The public names are listed in ``__all__``, and their modules in ``_HOMES``. A module is imported when a program first
+uses one of its names (PEP 562). The version is ``__version__``. On Windows the import raises an ``ImportError``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Compute delays between attempts, and sleep through a suspended machine.
 
-Used wherever something is tried again; knows nothing of what that is. The rule is arithmetic on the number of the
-attempt. It reads no clock and no random source of its own, so that every delay can be computed in advance, printed and
-tested. Only `sleep_through_suspend` reads clocks: that of Trio and the wall clock.
+`Backoff` is frozen data, checked when it is made (`ConfigError`) and published as a name of the façade. A delay is
+arithmetic on the number of the attempt. It reads no clock, and the caller passes the source of random numbers for the
+jitter, so delays can be computed in advance, printed and tested. `sleep_through_suspend` sleeps in the task of its
+caller and reads two clocks: that of Trio and the wall clock.
+
+The kernel, the servers, the transports, the configuration and ``_tasks`` use this file. Of the package it imports
+``_errors``, ``_exports`` and ``_misuse``.
 """
 
 from __future__ import annotations

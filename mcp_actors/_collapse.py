@@ -1,10 +1,15 @@
-"""Reduce the exception groups of nurseries to one exception.
+"""Reduce the exception groups of nurseries to one exception, and classify exceptions.
 
-Users should see the failure itself, not the groups that nurseries wrap around it. All layers use this file, which
-imports nothing of the package.
+Users should see the failure itself, not the groups that nurseries wrap around it (`collapse`). The other functions list
+the exceptions in a group (`leaves`), tell exits of the program, cancellations and failures apart (`is_exit`, `exit_in`,
+`is_failure`, `is_a`), leave out cancellations (`without_cancelled`), turn deep groups into flat ones (`flattened`), and
+set the cause or add notes to an exception (`blame`, `caused_by`, `first_of`).
 
-Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here calls itself, and
-nothing calls ``split`` or ``derive`` of a group, which do, and which a class may override.
+Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here recurses, and
+nothing calls ``split`` of a group, which recurses, or ``derive``, which a class may override.
+
+The kernel, ``auth``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and other single files use this file.
+It imports nothing of the package, keeps no state, and does not log; it looks for asyncio in ``sys.modules``.
 """
 
 from __future__ import annotations

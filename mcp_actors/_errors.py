@@ -1,10 +1,13 @@
 """The error tree of the package.
 
-Every message says who failed, what happened and what to do about it. Errors of the kernel speak of actors, errors of
-the MCP layer of servers; a `ServerRef` never raises the former. An error that a server answers (`mcp.MCPError`) is not
-in this tree and passes through unchanged.
+`McpActorsError` is the base of the errors about actors (`ActorError`), those about servers (`ServerError`), and of
+`ToolFailed` and `ConfigError`, which are neither. Some derive from `ValueError`, `TimeoutError` or `trio.WouldBlock`
+too. The classes keep facts as attributes; the code that raises an error writes its message: who failed, what happened
+and what to do about it. An error that a server answers (`mcp.MCPError`) is not in this tree. The words for
+`ChildError.reason` and `ConnectFailed.phase` are types here.
 
-Of the package, this file imports the pickling and the naming of errors only, so every other file may raise them.
+Of the package, this file imports ``_pickling``, which copies and pickles errors, and ``_exports``, which it calls to
+publish the classes. It does not import `mcp`.
 """
 
 from __future__ import annotations

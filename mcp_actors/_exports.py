@@ -1,9 +1,13 @@
 """Publish the names of a folder, and import some only when used.
 
-Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code (`publish`). A program that
-reads no files, signs in nowhere or has no server over HTTP does not wait for the import of that code (`fetch_later`).
-The ``__init__`` of each folder uses it. It imports nothing of the package, reads the façade's table of names, and
-writes ``__module__`` of the things that it is given and the namespace of their folder.
+`publish` writes ``__module__`` of the classes and functions that it is given from private files, so tracebacks and
+`repr` show ``mcp_actors.ConnectFailed``, not the private file of its code. It reads ``_HOMES`` of the façade in
+``sys.modules``. `fetch_later` makes a ``__getattr__`` and a ``__dir__`` for a folder. They import a module of the
+folder at the first use of one of its names, and write the names into the folder's namespace. So a program that reads no
+files, signs in nowhere or has no server over HTTP does not wait for the import of that code.
+
+The ``__init__`` of most folders, ``_backoff`` and ``_errors`` use this file. When it is imported itself, it imports
+nothing of the package.
 """
 
 from __future__ import annotations

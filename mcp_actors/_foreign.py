@@ -1,10 +1,15 @@
-"""Show, log and call what users give, whatever their code does.
-
-All layers use this file, which imports only `_collapse` of the package and keeps no state.
+"""Log, show and await what users give, whatever their code does.
 
 A line of log runs the handlers, filters and formatters of the program, and a text in it runs the ``__repr__`` of an
-exception or an observer. Any of them may raise, in the midst of a step: an actor would never report its end then, and
-its tree would hang. So this package logs through `Log`, and shows objects with `shown` and `words_of`.
+exception or an observer. Any of them may raise, in the midst of a step: an actor might then not report its end, and its
+tree would hang. So `Log` writes a record to stderr if the logging module raises (unless ``logging.raiseExceptions`` is
+false), and then lets an exit of the program leave; `shown` and `words_of` return a short text even if ``__repr__`` or
+``__str__`` raises. `plain_name` returns the text of a name whose class has another ``repr``, such as an `enum.StrEnum`.
+
+`answer_of` and `always_async` let users give a plain function or an async one. An exception of that function leaves.
+
+The kernel, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``_pickling`` and ``_tasks`` use
+this file. Of the package it imports ``_collapse``. It keeps no state but the logger in a `Log`, and starts no task.
 """
 
 from __future__ import annotations

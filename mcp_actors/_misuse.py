@@ -1,9 +1,18 @@
-"""Explain wrong calls of the public API, with a remedy.
+"""Explain wrong uses of the public API, with remedies; check options.
 
-Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. An
-error is explained after the call has failed, so that correct calls are not checked twice. For type checkers the things
-keep their types. The kernel, the servers, the bridge and the configuration use this file, which imports nothing of the
-package and changes only what its decorators wrap.
+Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Here
+are checks and errors for
+
+- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`nearest`). The
+  decorators explain a call after it has failed, so that correct calls are not checked twice;
+- blocks that are used without ``async with`` (`Block`, `opens_block`);
+- the wrong kind of event loop, or the wrong thread (`check_flavor`, `check_trio`), by asking sniffio and Trio;
+- numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
+- names of states to wait for (`check_states`).
+
+The kernel, the servers, the bridge, the configuration, the command line and ``_backoff`` use this file. It imports
+nothing of the package. It writes the methods of the classes that its decorators are given, and a `Block` notes that it
+was entered. For type checkers, the decorated things keep their types.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """Fixtures for the tests of programs that use MCP servers or actors.
 
-pytest imports this file in every run, also in projects that never use it. So it imports nothing but pytest, and does
-nothing, until a test names one of its fixtures.
+``scripted_server`` is a server for a test; ``event_recorder`` is a list of events; ``mcp_servers`` opens servers on
+Trio or asyncio, and lets the recorder observe them; ``nothing_left`` fails a test that leaves child processes (and
+kills them), file descriptors, threads or asyncio tasks.
+
+pytest imports this file when it starts, also in projects that do not use the fixtures. So the file imports pytest and
+the standard library first, and ``testing``, ``servers``, ``bridge`` and sniffio in the fixtures that need them.
 """
 
 from __future__ import annotations

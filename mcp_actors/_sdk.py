@@ -1,8 +1,12 @@
-"""Refuse an SDK that is too old at its first import.
+"""Refuse an SDK that is too old, when this file is imported.
 
 Otherwise the first name that an old SDK lacks would be the error, which does not say that a newer version has it. The
-folders that import `mcp` first import this module first; it imports nothing of the package. Reading the version takes
-less than a millisecond, because the SDK itself imports `importlib.metadata`.
+file reads the version from the metadata of the installed distribution ``mcp``, and raises an `ImportError` with the
+remedy. It accepts an SDK without metadata, or whose version does not begin with two numbers. It imports neither `mcp`
+nor anything of the package.
+
+``catalog``, ``config`` and ``transports`` import it before anything that imports `mcp`; ``adapters`` and the command
+line import it when they are first used.
 """
 
 from __future__ import annotations

@@ -1,7 +1,17 @@
-"""Tools for tasks: background, closing order, fan-out, feeds, signals, time slices, upkeep.
+"""Background tasks, closing order, fan-out, feeds, signals, time slices, threads, upkeep.
 
-The servers, the transports and the bridge use them. This file knows nothing of those: a server is a name here, and its
-work a function. All state is in the objects that a group or a connection makes.
+- `open_background` runs shielded tasks around a block, until its clean-up is over.
+- `ClosingOrder` lets the servers of a group begin to close in reverse configured order.
+- `fan_out` runs a step for several actors at the same time.
+- `Feed` queues items for a slow callback by rank, and drops items beyond its limits.
+- `Signals` checks signal numbers, and receives the signals through Trio, in the main thread.
+- `TimeSlice` runs a checkpoint after each `PIECE` seconds of CPU-bound work; `work_clock` is its clock.
+- `run_in_thread` runs a blocking job in a thread, or raises `NoThread`.
+- `Upkeep` runs a failed job of a group again after a delay, keeps its error, and logs it to ``mcp_actors.servers``.
+
+The servers and the transports use this file, and the bridge uses `Signals`. It imports none of them: a server is a name
+here, and its work a function. Of the package it imports ``_backoff``, ``_collapse``, ``_errors``, ``_foreign`` and
+``_text``. State is in the objects that the callers make.
 """
 
 from __future__ import annotations

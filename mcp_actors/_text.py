@@ -1,7 +1,16 @@
-"""Show foreign text, measure and repair foreign JSON, and describe errors.
+"""Show foreign text, measure and read foreign JSON, and describe errors.
 
-Every file that shows, limits or parses what a server has sent uses this one. It imports only the errors of the package,
-does no I/O, and keeps no state except in an `ItemReader`.
+- `plain_text`, `one_line` and `indented` make the text of a server safe for logs and terminals.
+- `walk`, `members_of`, `measured` and `bytes_in` go through unchecked JSON-like data, and find its size and depth.
+- `ItemReader` reads the items of a list in JSON text that the parser refuses as a whole. `UnreadableItem` replaces an
+  item, `UnparsedText` marks a text. `JSON_TOKEN` and `BRACKETS` find where values begin and end.
+- `problem_of` and `bad_option` describe errors. `own_shortage` finds a shortage of this program or machine among the
+  causes of an error, with its remedy; `shortage_of` names one that a retry may not meet.
+- `LOGGERS` are the names of the package's loggers.
+
+``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and ``_tasks`` use this file, and
+the kernel uses `plain_text`. Of the package it imports ``_errors``; it parses with pydantic-core and `json`. It does no
+I/O, does not log, and keeps no state outside of the objects that it makes.
 """
 
 from __future__ import annotations

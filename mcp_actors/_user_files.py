@@ -1,7 +1,12 @@
-"""Find the directories of this user, and replace private files in them.
+"""Find the directories of this user, and write private files.
 
-A file is replaced as a whole, so a reader never sees half of it, and a writer that is killed leaves the old content.
-All functions block. Stored tokens and pins and the command line use them; this file knows nothing of their content.
+`user_directory` reads the environment and the platform. `make_directory` and `replace_file` write new directories and
+files that other users cannot read, and block meanwhile. A file is replaced as a whole, so a reader does not see half of
+it, and a writer that is killed leaves the old content, and perhaps a file that ends in `UNFINISHED`. With ``durable``
+the new content survives a power failure.
+
+The stores of tokens (``auth``) and of pins (``catalog``) and the command line use this file. It imports nothing of the
+package, and takes the content as bytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,18 @@
 """Actors on Trio, without MCP: mailboxes, incarnations, supervision.
 
-It knows nothing of servers, tools or configuration; the servers of this package are built on it. Usable alone::
+Usable alone::
 
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
+
+Programs use the names in ``__all__``. The servers, the bridge, the test tools and the command line import from here,
+too; the names below "For the layers above" are meant for them. The kernel imports single files of the package
+(``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``, ``_pickling``, ``_text``) and none
+of its other folders. Its tasks run in the blocks of `open_actor` and `open_supervisor`; it starts no thread or process,
+and opens no file or socket.
+
+The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
+``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_actor``, ``_serving``, ``_requests``, ``_incarnation``,
+``_restart``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,15 @@
 """The base class of actors, and the handlers that a class declares.
 
-An actor sees its incarnation as a `Life` and its requests as `Defers`; this file knows nothing of how these work, or a
-supervisor. It writes the tables of handlers, which belong to the classes, and counts a task as one of a handler
-(``_circles``). The exceptions by which an actor ends itself, or refuses a message, are declared here, too. Incarnations
-and ``_requests`` call it.
+`handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
+table of the class. They are checked against their annotations and, unless the class overrides `handle` or `take`,
+against ``Actor[...]``. `Actor` finds the handler of a message, and has the methods by which an actor ends itself,
+answers later, sets timers and watches other actors. They call its incarnation and its requests, which it sees as `Life`
+and `Defers`. The exceptions `StopActor`, `IgnoreStart` and `NotSent`, and `check_actor`, which checks an actor before
+it runs, are here too.
+
+The file writes the marked methods, the tables of the classes and, in `join_handler`, the context variables of the
+running task (``_circles``). It makes references to the actor and its supervisor from the record, and starts no task.
+Incarnations, ``_open``, ``_serving`` and ``_requests`` call it; supervisors derive from `Actor`.
 """
 
 from __future__ import annotations

@@ -1,32 +1,34 @@
 """Run the children of a supervisor, and change their table.
 
-Writes the table, and the records of the children. What becomes of a child that has failed is decided in
-``_supervisor``, by `Recovery`, a subclass of `Children`; nothing here knows the messages of a supervisor.
+The parts: the child table (`Run`, `Group`, `Child`, with a drawing of the states) and functions on records; `Children`,
+which starts and stops children; `DormantSupervisor`, which makes records and runs no child; errors of refused changes.
+The file writes the table, the records of the supervisor, of its children and of actors below. `Recovery`, a subclass of
+`Children` in ``_supervisor``, decides about failed children; ``_pool`` adds and stops members through it.
 
 Theory of operation
 -------------------
-These tasks run in the supervisor's nursery:
+These tasks run in the supervisor's nursery; `Recovery` starts the alarms, the tasks for overdue members, and one that
+ends the supervisor, once that has started, for a significant child:
 
-- one *owner* per running child (`Run.run`), from its start to its end. It decides nothing; it puts the end into the job
-  queue;
-- one task per stop, and per end of a child by itself, which bounds it. All others only wait for its end;
-- one *alarm* per group in back-off, which sleeps and then puts its start into the job queue;
+- one *owner* per running child (`Run.run`), from its start to its end. It puts the end of a child that has started, or
+  was overdue, into the job queue;
+- one task per stop, and per end of a child by itself, which bounds it. A start is bounded by the task that waits for
+  it;
+- one *alarm* per group in back-off, and per parked child with a retry. It sleeps, then puts the start into the queue;
 - one task per group that is due while a member is overdue, which waits for that member and then does the same;
-- in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job. So changes
-  never interleave, and a crash, a restart and a ``stop_child`` happen in the order in which they were noticed. One
-  thing does not wait for the manager: the stop of a child that starts, ends, or waits for its next start;
-- with ``start_order="parallel"``, one task per start attempt and per ``stop_child`` (`carry_out`), in the manager's own
-  nursery.
+- in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job in the order
+  of the queue. Not in the queue: awaited first starts, the stop of a child that starts, ends, or waits for its next
+  start, the members that a pool adds and stops, and the stops at the end of the supervisor;
+- with ``start_order="parallel"``, one task per start that the manager begins and per change that waits for a child
+  (`carry_out`), in the manager's own nursery.
 
-The manager never waits without a bound: a start or stop that is held up by a shield is reported as overdue, and the
-work that depends on its end becomes a job then.
+The manager waits for starts and stops as long as ``start_timeout`` and ``shutdown`` let it. One that a shield holds up
+after that is reported as overdue, and the work that depends on its end becomes a job then.
 
 With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins the starts and stops. The manager
 waits only for the stops of a group that is restarted, each within its child's ``shutdown``. The task that waits for a
 start handles its result. A child may be stopped, or restarted with its group, while it is starting: after its wait,
 that task must check the state of the child again.
-
-The states of a child and their transitions are drawn above `Child`.
 """
 
 from __future__ import annotations

@@ -1,16 +1,18 @@
-"""Detect a call that would deadlock.
+"""Detect calls that would deadlock, and note for whom a task works.
 
-Mailboxes, envelopes, incarnations and supervisors are nodes here (`Node`), and nothing more is known of them. The file
-writes the calls of a sender and two context variables, which say for whom a task works. References ask it before a
-sender waits.
+Envelopes, mailboxes, incarnations and the managers of supervisors derive from `Node` or `Sender`; this file imports
+none of them. References and supervisors ask it before a sender waits (`find_circle`), and they and ``_open`` note a
+wait (`expect`). The file writes the calls of a sender and two context variables, which say for whom a task works
+(`act_for`, `act_for_caller`, `current_sender`). It reads Trio's tasks, their nurseries, contexts and deadlines, starts
+no task and does not wait. The caller raises the error, with the text of `explain`.
 
 Theory of operation
 -------------------
 The nodes of a wait-for graph are
 
 - the handling of a message (its `Envelope`), which waits for the calls that it has made;
-- an `Incarnation` that starts or ends, which waits for the calls that its own code has made then, for its handlers
-  and, if it is a supervisor, for children that start or end;
+- an `Incarnation` that starts or ends, which waits for the calls that its own code has made then, for its handlers and,
+  if it is a supervisor, for children that start or end;
 - a `Mailbox`, in which calls wait for one of the actor's slots; or, if the actor does not serve, for the incarnation
   that is starting, or that has to be over before the next;
 - the manager of a supervisor (`Children`), which waits for children that start or end. So does a change of the child
@@ -19,12 +21,13 @@ The nodes of a wait-for graph are
 A mailbox is stuck if all of its slots are; any other node is stuck if one of its blockers is. The graph is not stored:
 each node knows its blockers, and the graph is walked when a node is about to wait. `find_circle` assumes that all nodes
 are stuck, removes those that are not, and then those that waited only for these, until nothing changes. If the place
-where the call would wait remains, only a cancellation could end the wait. So the last call of a circle is refused,
-whether its calls belong to one request (p → q → p) or to two that have crossed.
+where the call would wait remains, the wait would not end by itself. So the last call of a circle is refused, whether
+its calls belong to one request (p → q → p) or to two that have crossed.
 
-A handler waits for the tasks below its slot, so only their calls are its calls (`current_sender`). A task that it has
-started in a nursery outside the actor inherits its context variables and nothing more. Calls under a deadline that the
-caller itself has set are left out as well (`is_bounded`): they end by themselves.
+A handler waits for the tasks below its slot, so their calls are its calls (`current_sender`), as are those of a task
+that has joined it (`act_for`). A task that it has started in a nursery outside the actor inherits its context variables
+and nothing more. Calls under a deadline that the caller itself has set are left out as well (`is_bounded`): they end by
+themselves.
 
 A node that waits for several calls counts as stuck if one of them is. It might race them against each other; but a
 program that relies on that contains a deadlock.

@@ -1,10 +1,14 @@
 """Emit events, as frozen data, to observers and subscribers.
 
-Events report; they control nothing. An observer is a synchronous callable that runs in the same step as the event, so
-it sees every event in order. A subscriber reads from a bounded stream at its own pace and may miss the oldest events.
+The events come first: `Event`, which compares, shows and pickles them and reads the wall clock, and a class for each.
+An `Observer` is a synchronous callable that runs in the same step as the event. A subscriber reads from a bounded
+`EventStream` at its own pace and may miss the oldest events.
 
-Imports nothing of the kernel. Records emit the events of their actors through the hub of their tree. The only way back
-is an exit that an observer or a log handler raises: it ends the tree (`EventHub.on_exit`).
+`EventHub` calls the observers; there is one per tree of actors. Records emit the events of their actors through it, and
+incarnations and supervisors log through it (``mcp_actors.kernel``). An exception of an observer is logged. One that
+ends the program, from an observer or a log handler, leaves `emit`, or ends the tree (`on_exit`). The hub also keeps the
+queue by which supervisors pass on a stop in one step (`after_stop`). This file imports nothing of the kernel, and
+starts no task.
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
-"""Messages on their way: reply slots, envelopes and mailboxes.
+"""Messages, reply slots, envelopes and mailboxes.
 
-References put envelopes into a mailbox; an incarnation or a pool takes them out, and is known here as its `Taker` only.
-Nothing here runs a task, starts an actor or calls a handler. Of the kernel, this file imports the detection of
-deadlocks.
+`Message` and `Call` are the bases of what users send; `Receives` and `CallFor` are for type checkers. An `Envelope` is
+a message on its way. It is a `Reply` too: a slot whose answer wakes the task that waits, or calls a function of the
+sender. A `Mailbox` queues envelopes in three lanes, also between two incarnations, and `check_mailbox` checks its
+options.
+
+References and ``_timers`` put envelopes into a mailbox. An incarnation or a pool takes them out, and is known here as
+its `Taker`; the mailbox calls it in the step of the sender or of the task that frees a slot, and it may run a handler
+there. This file itself starts no task and runs no handler. It calls the functions that others set (`accepts`, `route`,
+`on_wait`), reads Trio's clock, copies the context variables of the sender, and logs if a function of the sender raises.
+Of the kernel, it imports the detection of deadlocks (``_circles``).
 """
 
 from __future__ import annotations

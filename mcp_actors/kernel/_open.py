@@ -1,14 +1,17 @@
 """Open an actor or a supervisor around a block of code.
 
-The top of the kernel: it makes the first record of a tree, its event hub and its sweeper, and runs the root. Only the
-``__init__`` of the kernel imports this file.
+The top of the kernel: `open_actor` and `open_supervisor` check their arguments and that they run on Trio, make the
+first record of a tree with its mailbox, event hub and sweeper, and run the root (`Root`, an incarnation) in tasks
+around the block. If an actor opens one, ``_circles`` is asked to note that it waits for the root. If the root fails,
+the block is cancelled; `_verdict` decides which exception the caller gets. Only the ``__init__`` of the kernel imports
+this file.
 
 Theory of operation
 -------------------
 The nursery in `_run` belongs to the user's task. Besides the sweeper, two tasks run in it: the owner of the root actor,
 which shields itself once it has started; and a task, shielded too, that waits for the end of the user's block or of the
-root, and then stops the root. So the block ends first, clean-up calls in it are still answered, and no cancellation of
-the user's task can cut the stop short.
+root, and then stops the root. So, unless the root ends by itself, the block ends first and clean-up calls in it are
+still answered; and once the root has started, a cancellation of the user's task does not cut the stop short.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
 """Pools: equal actors behind one reference.
 
-A pool is a `Supervisor` whose mailbox has its members (`Crew`) as the taker, and whose members have a mailbox of
-another kind (`Lane`). It writes the table of its children, and knows nothing of what its members do. Only the
-``__init__`` of the kernel imports this file.
+A `Pool` is a `Supervisor` of its members. Without a key, the pool's mailbox has the members (`Crew`) as the taker, and
+a member has a mailbox of another kind (`Lane`). With a key, the pool's mailbox routes a message to the ordinary mailbox
+of one member, by the hash of the key. Control messages are for the pool itself.
+
+The file writes the records and the table of the members, and the taker, route and checks of the pool's mailbox. If the
+size may vary, a task (`_adjust`) adds and stops members, and a task per added member waits for its start. The factory
+and the key function of the user are called here. It emits `MemberAdded` and `MemberRemoved`, and dead letters and
+unhandled messages of the pool itself. Restarts are those of `Supervisor`. Only the ``__init__`` of the kernel imports
+this file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """References to actors and supervisors, pending calls, and monitors.
 
-A reference reads the record of its actor, puts envelopes into its mailbox, and lets monitors watch it. It changes
-nothing else, and knows neither the class nor the incarnations of the actor. Programs and actors send messages with it.
+Programs and actors send messages with an `ActorRef`; a `PendingCall` is an answer to wait for later, and a `Monitor`
+reports the end of an incarnation (`Down`). A `SupervisorRef` also finds children, shows the tree, subscribes to events,
+and sends the messages declared here (`StartChild` to `CountChildren`), which ``_supervisor`` handles.
+
+A reference holds and reads the record of its actor. It puts envelopes into the mailbox, adds watchers to the record,
+asks ``_circles`` before a sender waits, and notes there for what it waits. It refuses to send outside the Trio run, and
+starts no task.
 """
 
 from __future__ import annotations

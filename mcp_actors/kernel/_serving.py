@@ -1,12 +1,16 @@
 """Decide how each message ends, and serve messages without a task.
 
-Works for one incarnation, known as a `Life`: it answers envelopes, returns them to their mailbox, counts the free
-slots, calls `Actor.take`, and may end the incarnation. It runs no handler and starts no task: `Requests` in
-``_requests``, the only user of this file, does.
+`Answers` turns an exception of a handler into an answer, a return to the mailbox, an event, or the end of the
+incarnation. `Taken` offers messages to `Actor.take`, keeps those whose handler has returned a `Later`, and frees slots.
+
+Both work for one incarnation, known as a `Life`. They write envelopes, ``in_flight`` of the record and the sender's
+copied context, emit events and log through the record, and call `take`, `ending`, `is_fatal` and ``on_cancel`` of the
+actor. They run no handler and start no task: `Plain` and `Requests` in ``_requests``, which derive from `Taken`, do.
 
 Theory of operation
 -------------------
-A handler is a task, which owns its message from beginning to end. Without one, these steps share the work:
+An ``async def`` handler is a task, which owns its message from beginning to end. Without one, these steps share the
+work:
 
 - A step of the *sender*, or of any task that frees a slot, calls `Actor.take` in a copy of the sender's context. By
   then the message is in flight and has its slot, so `Actor.take` may do all that a handler may: send messages, answer,
@@ -21,8 +25,9 @@ A handler is a task, which owns its message from beginning to end. Without one, 
 - The *owner* calls `Later.on_cancel` for all that were marked, in order, before ``running()`` is left, and frees their
   slots, unless the actor does that.
 
-`NotSent` returns a message to its old place, and all slots count as taken until `Taken.take_again`, from that very step
-on. Otherwise the mailbox would offer the same message again, forever, or a younger one.
+`NotSent` from `Actor.take`, or given to a `Later` without a running handler, returns a message to its old place, and
+all slots count as taken until `Taken.take_again`, from that very step on. Otherwise the mailbox would offer the same
+message again, forever, or a younger one.
 
 While a handler runs, its `Later` is only an answer that comes early: the slot is the handler's (`Envelope.scope` is the
 scope around it). Once it has returned the `Later`, that has taken its place (`Envelope.scope` is the `Later`).

@@ -1,7 +1,13 @@
 """Supervisors: restart failed children, and change the table on request.
 
-``_children`` starts and stops the children, ``_restart`` decides; this file passes the decisions the table and the
-clock, and counts failures. ``_open`` and ``_pool`` use it.
+`Recovery` counts failures, takes attempts from the budget, waits for the back-off, and restarts a child, parks it, or
+ends the supervisor. `Supervisor`, the actor, makes the first starts, answers the messages about its children, and stops
+them at its end. ``_children`` starts and stops a child, and ``_restart`` has the rules; this file gives those the table
+and Trio's clock. The retry of a parked child follows the wall clock too.
+
+It writes the table and the records of the children, starts the manager, alarms and other tasks in the supervisor's
+nurseries, emits `Restarting` and `GaveUp`, logs, and calls ``park_retry`` of the user and `Backoff.delay` with
+`random.random`. ``_open`` and ``_pool`` use it.
 """
 
 from __future__ import annotations

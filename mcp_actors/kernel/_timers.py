@@ -1,8 +1,13 @@
 """Timers, late answers, and other messages of an actor to itself.
 
-An `Actor` sets timers, watches actors and defers answers; its incarnation owns what comes of that, and ends it. This
-file knows neither: it puts envelopes into the mailbox of a record, and starts the task of the timers in a nursery that
-it is given.
+`Timer` and `Timers` send an actor a message after a delay or periodically; `Later` is an answer that is given later;
+`OwnMessages` sends an incarnation the messages of its timers and of its monitors of other actors (`OwnMonitor`), and
+removes them when the incarnation ends.
+
+An `Actor` sets timers, watches actors and defers answers. Its incarnation makes and closes `Timers` and `OwnMessages`;
+``_serving`` makes a `Later` and settles it, as its `Settles`. This file imports none of these three. It puts envelopes
+into the mailbox of a record and removes them, starts the task of the timers in a nursery that it is given, calls a
+function that it is given if a message cannot be sent, and reads Trio's clock.
 
 Theory of operation
 -------------------
