@@ -1,15 +1,21 @@
 """MCP servers as supervised actors, alone and in groups.
 
-Begin with the way of a request: ``ref`` is what users hold, ``requests`` are its messages, ``connection`` is the actor
-that carries them out, and ``record`` is what outlives connections. ``group`` makes one of many servers. The files hold
-what several of these rooms use: rules on plain data, deadlines, the tools of a server, its session, its errors, and the
-sources of a group.
+This file defines nothing. It publishes the names that programs may use: `open_servers`, `ServerGroup`, `ServerRef`, the
+events, the values that their methods return, and `NotSupported`.
 
-This room uses the kernel, the transports, the configuration, the catalogue and the sign-in, and what programs may use
-of it is listed here. It knows nothing of asyncio, agent frameworks and the command line, which use it. Inside, a room
-uses those below it only, from the top: group, ref, connection, requests, record (``tests/test_layers.py`` has the order
-of all files). State of a server is in its record, and each part of that says who writes it. All files are on the map in
-``docs/design/index.md``.
+Begin with the way of a request: ``ref`` is what users hold, ``requests`` are most of its messages, ``connection`` is
+the actor that carries them out, and ``record`` is what outlives connections. ``group`` makes one of many servers. The
+files next to these rooms have the protocol (``_session``, ``_dispatcher``, ``_eras``), decisions (``_rules``,
+``_admission``), the deadlines of requests (``_deadlines``), the tools of one server (``_catalog``), errors
+(``_failures``), and the sources of a group (``_sources``, ``_watch``).
+
+The folder uses the kernel, the transports, the configuration, the catalogue, the sign-in, and the single files of the
+package. It does not import asyncio, the bridge, the adapters or the command line. The façade, the bridge, the command
+line, ``testing`` and the plugin for pytest use it; the bridge also imports ``group`` and ``_sources``. Inside, a file
+imports only what is below it, in this order from the top: ``group``, ``_watch``, ``_sources``, ``ref``, ``connection``,
+``_failures``, ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_catalog``, ``_admission``, ``_deadlines``,
+``_rules``, ``_eras``. The lasting state of a server is in its `ServerRecord`, which says who writes which part. All
+files are on the map in ``docs/design/index.md``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
 """Decide which listed tools may be shown and called.
 
-The decision outlives connections: a reconnect does not make changed tools acceptable. The catalogue of a server and the
-memory of a group use it. It reads the configuration and the pins, and knows no session and no record. The last part
-says by what a server is recognized in the next run.
+`Admission` decides by the names and patterns of a `ToolFilter` and by the pins of its accepted tools, and takes the
+approval of reviewed `ToolChanges`. It outlives connections: a reconnect does not make changed tools acceptable.
+`KnownTool` is a listed tool with its hash and its immutable form; `known_tools` makes them of a listing. The last part
+(`fingerprint`, `launch_pin`) identifies a configured server across runs of a program.
+
+The catalogue of a server owns an `Admission`. Refs and requests ask it, and the memory and the roster of a group give
+it pins from an earlier run, or from before a removal. It uses the configuration and the ``catalog`` room, and imports
+no session, record or connection. It logs nothing and opens no file. `Admission.prepare` and `known_tools` may have
+checkpoints; the rest is synchronous.
 """
 
 from __future__ import annotations

@@ -1,9 +1,14 @@
 """The tools of one server: which are known, and which are shown.
 
-The catalogue outlives connections: while the server reconnects, its tools stay listed. Three places write it, each in
-one synchronous step: a new connection, a ``tools/list`` request, and the task that refreshes the list. The record owns
-one, and the group reads it. It uses the admission and the schemas of the catalogue room, calls its `Reporter`, and
-sends nothing.
+`ServerCatalog` outlives connections: while the server reconnects, its tools stay listed. It keeps the listed and the
+shown tools, their `ToolChecks`, and what it has reported; it calls its `Reporter` about changes and problems.
+`Freshness`, the last part, decides whether a response is newer than the shown one; the kept resources use it, too.
+
+The record owns one; that of an isolated retry has a copy. Its writers call synchronous methods: a new connection,
+requests that list (those of resources and prompts report what they leave out), the notification of a change, the task
+that lists again, the approval by a ref, a changed configuration, and the group (remembered tools, a server that rests).
+It uses ``_admission``, and reads Trio's clock. It sends no request, starts no task and logs nothing itself. Only the
+task that lists again waits here, for `Freshness.turn` and in `Freshness.wait_stale`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
 """Enforce the deadlines of requests, and count how they end.
 
-All requests to one server share its `Calls`, on whichever connection; their callers write it. The group has one timer.
-The timer answers messages by the kernel's `PendingCall`, and knows no connection and no session.
+All requests to one server share its `Calls`, on whichever connection: the deadlines (`Deadlines`), the counts of
+outcomes and durations (`LatencyCounts`; `Latency` is their snapshot), and the retry tokens and the circuit breaker of
+``_rules``. A group has one `DeadlineTimer`, which the `DeadlineActor` runs in a task.
+
+The record owns the `Calls`. Callers, and tasks of a connection that send requests, begin and end deadlines. A
+connection and its requests renew, suspend and hold them. The timer answers an expired request by the kernel's
+`PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and `Deadlines.begin`
+refuses callers from other threads. It imports no record, session or connection, and logs nothing.
 
 Theory of operation
 -------------------
@@ -13,8 +19,8 @@ error at once; then the request is withdrawn from the queue or, if it was sent, 
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
 
-While a person is asked to sign in, the time of all requests stops. A request that began before another one is
-given at least as much time back, so their order stays.
+While a person is asked to sign in, the ``request_timeout`` of all requests to that server stops. A request that began
+before another one is given at least as much time back, so their order stays.
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
 """Carry the messages between a session and its link.
 
-The SDK's `ClientSession` runs above this, by its public parameter ``dispatcher``. It reads the notifications and
-requests of the server, and sends a few requests of its own. All requests of a session go through
-`LinkDispatcher.exchange`. The session makes it. It may touch the link and the eras, and knows no record and no actor.
-Requests that go past the session use the spans only.
+The SDK's `ClientSession` runs above `LinkDispatcher`, by its public parameter ``dispatcher``. That session handles what
+the server sends unasked, and sends a few requests of its own. All requests of a `Session` go through
+`LinkDispatcher.exchange`. The last part writes OpenTelemetry spans of requests (`RequestSpan`); plain requests over a
+pipe, which go past the session, use that part only.
+
+`Session` makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that the
+link has, and ``_eras`` to check large messages. It starts a task for each request of the server and for work of a
+request (`start_soon`), and logs failures of the handlers. It imports no record, actor or configuration.
 
 Theory of operation
 -------------------
 A request waits in the table of its link. The task that reads settles it in the step in which the answer arrives.
 Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
-their order, and before the answer that follows them. Each request of the server has a task, which is cancelled if the
-server withdraws its request or the connection ends.
+their order, and before the answer that follows them. A progress callback that the SDK is given runs in a task.
+Each request of the server has a task, which is cancelled if the server withdraws its request or the connection ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
 """Build the errors of connects, connections and requests.
 
-Each function returns an error, or its text, and writes no state of the server. It reads the link, the configuration
-and the state, and translates exceptions of the SDK and of the transports. The connection and the ref raise the results.
-Errors about data of one object are built by it: `ServerLife.gone`, `Deadlines.failure`, `Breaker.refusal`.
+Four parts: a connect that failed or takes long (with `TimedOut`, which the negotiation raises), a connection that was
+lost, a request that was sent, and a request that was not sent. Most functions return an error; `still_connecting`
+returns the text of a warning. They translate exceptions of the SDK and of the transports.
+
+The connection and the refs raise the results, or note them in the record. The functions read the link, the
+configuration and the `ServerLife` that they are given; `unavailable` also reads the wall clock. They write no state of
+a server, but may remove credentials from an exception that they are given (`Masker.clean`). They log nothing. Some
+errors are built by the object that has their data: `ServerLife.gone`, `Deadlines.failure`, `Breaker.refusal`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""The rules of one server: retries, circuit breaker, health, parking.
+"""Rules of one server: HTTP statuses, circuit breaker, health, parking, retries.
 
-Decisions on plain data, with the time as an argument: no clock, no tasks. The objects here are written by those that
-own them: `Calls` has the breaker and the tokens, `ServerHealth` the ladder, a caller its `Retries`. Errors and policies
-are all they use, and they know no record, connection or request.
+Decisions on plain data, with the time as an argument: no clock, no task, no log. `seconds_to_retry` draws a random
+number; `Retries.failed` may be given a source of these. `Health` and `HealthStatus` are values for programs.
+
+`Breaker` and `RetryTokens` are mutable parts of a server's `Calls`, and its callers write them. A request that fails
+has a `Retries` of its own. A `Ladder` is frozen; `ServerHealth` replaces it. The file uses errors and the policies of
+the configuration, and imports no other file of ``servers``. Deadlines, record, requests, connection, refs and the tree
+of a group use it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """One session with a server: its requests, and how each is completed.
 
-Requests and connections use it; one connection opens it. It may touch the link and the eras, and no record and no
-mailbox.
+`Session` sends requests over one connection, and keeps the protocol version and the capabilities of both sides. Above
+it `Listener`, the SDK's `ClientSession`, reads the notifications and questions of the server, and calls the callbacks;
+below it `LinkDispatcher` carries the messages. `carry_on` finishes a request whose answer is a question, or is for an
+extension. `LegacyStamp` and `ModernStamp`, the last part, write what the protocol version adds to a request.
 
-The SDK's `ClientSession` is the listener above: it reads the notifications and questions of the server, and runs the
-callbacks. `LinkDispatcher` is the dispatcher below. In between, `Session` writes what the protocol version adds to a
-request (`Stamp`), and knows the capabilities of both sides.
+The negotiation makes a session for each link, the actor opens it, and requests send over it. It uses the link,
+``_dispatcher`` and ``_eras``, runs the program's extensions, and imports no record or actor. In the trace of a request
+it notes a question without a callback, and suspends the deadline while a question is answered. Its tasks are those of
+the SDK's task group, one for each question in `carry_on`, and those of `Session.start_soon`. It logs nothing.
 """
 
 from __future__ import annotations

@@ -1,15 +1,21 @@
 """Read the sources of a group, and compare what they give.
 
-The group applies what is found here, and the watcher asks it for changes. It writes what it keeps of its sources. It
-knows configurations, and no server, record or actor.
+`Sources` keeps the arguments of a group and the last reading of each source. It looks at sources, reads them, and runs
+jobs in their threads. `merge` puts the servers of several sources together (`Given`). `compare` finds how a new
+configuration differs from the servers of the group, and `change_lines` describes that for the log.
+
+The group makes the `Sources`, and applies what is found. The watcher asks for changes, notes here what was refused, and
+has tables written by `Sources.tell`. The bridge uses `anchored`. A source is a file, a directory, a database or code of
+the program. The file uses the configuration, reads the environment for overrides, and logs the problems of a reading.
+It imports no other file of ``servers`` and nothing of the kernel.
 
 Theory of operation
 -------------------
 A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
-the same time. A thread that hangs is abandoned when its caller is cancelled; nothing ever joins it, so leaving a
-group never waits for a database. A followed source must answer within `PATIENCE` seconds. One that does not is asked
-again when its thread has ended, and fails at once until then. One whose last look has failed is asked again only by
-the task that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
+the same time. A thread that hangs is abandoned when its caller is cancelled, and is not joined: a database that hangs
+cannot keep a group open. A followed source must answer within `PATIENCE` seconds. One that does not is asked again when
+its thread has ended, and fails at once until then. One whose last look has failed is looked at again only by the task
+that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
 
 A source is looked at before it is read. A change between the two is then found by the next look; in the opposite
 order it would be lost. Two readings ask each source in the order in which they began. They may end in the other

@@ -1,8 +1,13 @@
-"""Follow the sources of a group, and reload what has changed.
+"""Follow the sources of a group, and write states into tables.
 
-Two actors of the group: one looks at the sources and hands their readings over to be applied, the other writes the
-states of servers into the tables that the servers come from. They call sources only by `Sources`, and of servers they
-know only events and states. Without them the group continues.
+`WatchActor` looks at each followed source in a task of its own. When one is due, it has `Sources` read them, and hands
+the reading to a function of the group that applies it. It notes in `Sources` what was refused, logs it, and emits
+`ConfigRejected`. In the second part `StatusBoard` observes the events of the group, and `StatusActor` has a task for
+each table that writes the states of the servers from that table into it.
+
+The group makes both actors if they are needed, and continues without them. `Upkeep` begins their tasks again after a
+failure. They call the methods of sources by `Sources`, in its threads, and change no server themselves. Of the record
+they use three events; they import no connection and no request. They use Trio's clock.
 """
 
 from __future__ import annotations

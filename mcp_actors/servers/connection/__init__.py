@@ -1,8 +1,14 @@
 """One connection to one server: the actor and its tasks.
 
-Refs use it for the actor of an isolated retry, the message that subscribes, and sign-ins; the group for the actor. This
-room may touch requests, the record and everything below, the deadlines only through the record. It writes the parts of
-the record that are about the current connection. It knows no caller, no retry and no other server.
+``_actor`` opens the link and the session, and puts the other files together: ``_negotiation`` (the protocol era, and
+the time for a connect), ``_callbacks``, ``_streams`` (announced changes), ``_upkeep`` (lists, age, sign-in), and
+``_direct`` (requests without a task, and the drain).
+
+The group uses it for the actor; refs use it for the actor of an isolated retry, the message that subscribes, and
+sign-ins. The room uses requests, the record, the failures, the session and what is below it, but imports no
+``_deadlines``. It also uses the transports, which start processes and use the network, and the sign-in. It writes the
+parts of the record that `ServerRecord` assigns to a connection, and runs callbacks of the program. Restarts are up to
+the supervisors, retries of callers' requests up to the refs; it imports neither.
 """
 
 from __future__ import annotations

@@ -1,19 +1,24 @@
 """Run the user's callbacks for requests and notifications of a server.
 
-Only the actor uses it. It reads the configuration and the callbacks of the record, and writes its answers to the
-session, events about floods, and the reason why a request fails into the trace of that request. It knows no mailbox,
-and nothing else of the connection.
+Parts: `open_callbacks`, which the actor enters; answers to questions (`Questions`), with a check of the pages that a
+person is sent to; notifications (`NotificationFeed`, `Notifications`) and their limit per second (`NotificationMeter`);
+and the call of a callback in a task, with a timeout (`CallbackTasks`).
+
+The actor is its only user. It reads the configuration and the callbacks of the record, adds a listener there, and emits
+`Flooded` by it. While a callback answers a question of an unknown request, the time without progress of all requests
+stops. It returns its answers to the session, writes the reason why a request fails into the trace of that request, and
+logs failures and floods. It uses no mailbox, link or `ServerActor`, except `join_handler`, which it is given.
 
 Theory of operation
 -------------------
-A task of the SDK waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era
-the task belongs to the connection; since 2026-07-28 it is the task of the request for which the server asks. The
-callback itself runs in another task (`CallbackTasks`). So:
+A task waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era the task
+belongs to the connection; since 2026-07-28 it is one of the request for which the server asks. The callback itself runs
+in another task (`CallbackTasks`). So:
 
 - its timeout holds whatever it does, even if it reads from a terminal in a thread
-- if the SDK's task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and
+- if the waiting task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and
   the callback is cancelled too
-- an exception of a callback is logged and answered with an error, and reaches no other task
+- an exception of a callback is logged and answered with an error, and does not end the connection
 
 These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process
 alive. Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.

@@ -1,8 +1,12 @@
 """Send requests over a pipe without a task, and drain a connection.
 
-The actor offers each message to `DirectRequests.take`, and counts its own requests in the `Drain`. What is sent here
-goes past the session, to the pipe of the link. It uses the record to check a request and to mask errors, and writes
-nothing there. It knows neither retries nor the caller, who waits at the kernel.
+The actor offers messages to `DirectRequests.take`; a `SentRequest` is one on its way. `Drain`, the last part, is the
+end of a connection without a loss of requests; the actor counts its own requests in it, too.
+
+A line goes past the dispatcher, to the pipe of the link; the session says how to complete it. If the server asks back,
+a task of the connection goes on by the session. The file uses the record to check a request and to mask errors, and
+writes nothing there but the deadline of the request. It writes spans, and logs an answer that cannot be read. It
+settles a message by the kernel's `Later`, or returns it to the mailbox if its line was not written.
 
 Theory of operation
 -------------------

@@ -1,8 +1,14 @@
 """Negotiate the protocol era with a server, in limited time.
 
-The actor has one `Negotiation` for each connect. It sends its requests by the session, starts its tasks where the actor
-says, and writes the era that the next connect begins with, and that a connect is overdue. It knows no mailbox and no
-request of a caller.
+`Negotiation`, one for each connect of the actor, makes the session and agrees on an era; `Answers` are those of a
+process to the two requests. `Patience`, the second part, bounds an attempt to connect and the wait of callers for it;
+`open_patience` first waits for the turn to connect, in the `Capacity` of the group.
+
+It sends its requests by the session, and introduces this client (`OURS`, by the metadata of the package). It starts its
+tasks where the actor says; those that watch the start of a process are in a background of their own. It writes into the
+record the era that the next connect begins with, the link that connects, and that a connect is overdue. It may mark a
+link as lost whose process has exited. It logs the fall-back to the legacy era, and uses no mailbox and no request of a
+caller.
 
 Theory of operation
 -------------------

@@ -1,9 +1,13 @@
 """Receive changes of resources and lists, in either era of the protocol.
 
-The actor opens the stream of changed lists and, for each connection, a `Connection` of the subscriptions. Tasks here
-send their requests through the mailbox, read which subscriptions the record has, and put the changes into them. They
-know nothing of the callers that read these. A failure of these tasks never changes the state of the server, except that
-the actor is called if the endpoint is gone.
+`Subscribe` and `Unsubscribe` are messages to the actor, `Connection` has the subscriptions of one connection, and
+`ResourceStream` is the stream of one subscription to a modern server. `ChangeStream`, the last part, keeps the stream
+open over which a modern server announces changed lists.
+
+The actor makes a `ChangeStream` and, by `renew_subscriptions`, a `Connection`; refs send `Subscribe`. The tasks run in
+`Incoming.tasks`. They send messages through the mailbox, and open streams by the session. They read which subscriptions
+the record has, put changes and refusals into these, and pass gaps to the listeners. An attempt that fails is logged
+and, unless it was refused, repeated. It does not end the connection; but the actor is called if the endpoint is gone.
 
 Theory of operation
 -------------------

@@ -1,8 +1,14 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-The actor starts these tasks, in the tree of its owner, and each ends with the connection. They send requests through
-the mailbox as callers do, and write of the record what concerns sign-ins and idleness. They know nothing of the
-session, the link or the phase of the connection. Refs use the functions that sign in and out.
+`keep_trying` repeats a step with a back-off; ``_streams`` uses it, too. `keep_refreshed` and `keep_resources_listed`
+list again what has changed, at the pace of `Pace`. `report_lifetime` reports a connection that is unused or old. The
+last part signs a person in and out.
+
+The actor starts the tasks, in the tree of its owner, and calls `ask_to_sign_in` for a connect; refs call the functions
+that sign in and out. The tasks send requests through the mailbox as callers do. They mark a list as stale, and call
+`ServerRecord.retire`; `ask_to_sign_in` notes its questions in the record, and stops the deadlines meanwhile. A sign-in
+uses ``auth`` by `open_exchange`: the network, the store of tokens, the browser or a callback. The file logs, draws
+random delays, and uses neither the session nor the link.
 """
 
 from __future__ import annotations

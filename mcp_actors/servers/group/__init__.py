@@ -1,8 +1,13 @@
 """Many servers as one: open them, supervise them, and view them together.
 
-Only the face of `servers` uses this room, because a single server does not know that it belongs to a group. It may
-touch everything below except requests: it starts and stops the actors of servers, sends the lifecycle actor its
-changes, and writes what is wanted of a server. It alone writes the roster and the files of the catalogue store.
+``_open`` opens and closes a group, ``_group`` is what programs get, ``_tree`` has the supervision tree, the roster and
+the limits, ``_lifecycle`` and ``_loop`` carry out changes, and ``_memory`` keeps the tools for the next run.
+
+The face of ``servers`` and the bridge use this room; the rooms of a single server do not import it. It uses ``ref``,
+``connection``, ``record``, and the files of ``servers`` for sources, deadlines, rules, eras and admission, but no
+``requests``. It starts and stops the actors of servers, writes what is wanted of a server, and writes the roster and
+the files of the ``catalog_store``. It reads configurations, may receive signals, and puts a filter on the loggers of
+the package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Carry out changes of the set of servers, and run their loops.
 
-`ServerGroup` and the refs send the messages; only this actor writes the roster once the group is open. It may touch the
-supervisors, the records and the memory, and knows no connection and no request.
+`Add`, `Remove`, `Replace` and `Reload` are its messages, `ReloadSummary` is the result for programs. `LifecycleActor`
+handles these, and those of ``ref`` about single servers (`Look`, `Retire`, `Reconnect`).
+
+`ServerGroup`, the refs, the watcher and connections that retire send the messages. While the group is open, this actor
+and its loops write the servers of the roster. It starts servers by the group's supervisor, changes what is wanted of a
+server, has the memory read files, and starts the actor that writes states. It compares configurations by ``_sources``,
+and logs the changes. The loops run in its tasks. It imports neither connection nor requests.
 
 Theory of operation
 -------------------

@@ -1,10 +1,13 @@
 """Carry out the wishes about each server, one step at a time.
 
-Every change of one server goes this way, whatever has asked for it: `ServerLoops.look` carries out the steps that `due`
-returns, until there is none. It may touch the supervisors of servers, their records and the roster. The loops only read
-what is wanted, with one exception: if requests wait for a server that has come to rest, that counts as a use (`_due`).
-The lifecycle actor runs them. The second part lets servers finish their requests: before a step, and at the end of the
-group (`GroupEnd`).
+`ServerLoops.look` carries out the steps that `due` returns, until there is none. In the second part `drain` lets a
+server finish its requests before a step, and `GroupEnd` ends a group, after its block or at a signal.
+
+The lifecycle actor runs the loops. They stop and start by the supervisors, write the record and the roster, and have
+the memory note a change. They only read what is wanted, with one exception: if requests wait for a server that has come
+to rest, that counts as a use (`_due`). `GroupEnd` runs in the task of the block, or in one for a signal. It writes that
+all servers leave, has a task for each that drains, receives signals, cancels the block, and raises `SystemExit`. The
+file emits events, logs signals, and imports neither connection nor requests.
 
 Theory of operation
 -------------------

@@ -1,22 +1,24 @@
 """Remember the servers' tools from one run to the next.
 
-It reads, writes and tidies the files of the ``catalog_store``. Of a server it writes the remembered tools and era
-before the first connect, and the accepted tools also when its configuration changes; it reads its listings. It observes
-the group, and knows nothing of connections and requests. Without it the group continues.
+`CatalogMemory` reads, writes and tidies the files of the ``catalog_store``; `MemoryActor` owns the task that writes.
+The last part runs in worker threads. Into the record of a server it writes the remembered tools and era before the
+first connect, and the accepted tools also when the configuration changes; it reads the listings there. It observes the
+events of the group, logs files that cannot be used, and imports neither connection nor requests. Without it the group
+continues.
 
 Ownership: the task that opens the group reads the files before any server connects, so that the first listing of each
-server can be compared with its file. Afterwards one task, in an actor of its own, waits for new listings and writes
-them, one file after the other. Both use threads. A file system that hangs delays the group by a bounded time at its
-start (`LOAD_WAIT`) and at its end (`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost. A file
-that cannot be read for want of a thread counts as one that was not read in time. One that cannot be written is written
-again later (`Upkeep`).
+server can be compared with its file. The lifecycle actor has that of a server read that is added or changed. One task,
+in an actor of its own, waits for new listings and writes them, one file after the other. All use threads, one at a
+time. A file system that hangs delays the group by a bounded time at its start (`LOAD_WAIT`) and at its end
+(`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost. A file that cannot be read for want of a
+thread counts as one that was not read in time. One that cannot be written is written again later (`Upkeep`).
 
 A server influences how large its own file is. Files are therefore read one after the other, smallest first, so that no
 server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
 file holds the accepted tools; if it cannot be read in time, none of its tools is accepted, and the file is left as it
 is.
 
-Remembered tools are shown until the server has listed its tools in this run, and never after that.
+Remembered tools are shown until the server has listed its tools.
 """
 
 from __future__ import annotations

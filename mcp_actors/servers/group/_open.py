@@ -1,8 +1,13 @@
 """Open a group of servers around a block of code.
 
-It builds what a group consists of (roster, sources, memory, supervision tree), checks the options of `open_servers`,
-and takes all of it down at the end of the block. Its observers update the records by the events of actors, and log
-outages. It sends no request, and carries out no change. Programs, the bridge and the command line begin here.
+`open_servers` checks its options, builds what a group consists of (roster, sources, memory, supervision tree), and
+takes it down at the end of the block. Also here: the reload at a signal; `Follower`, which updates the records by the
+events of actors; `StartGate`, the wait for first connects; `OutageLog`, which logs outages; and `keep_logs_plain`,
+which puts a filter on the loggers of the package, for the rest of the process.
+
+Programs, the bridge, the command line and the plugin for pytest begin here. It reads configurations by ``_sources``,
+has tasks that receive signals, and calls the observers of the program. It sends no request to a server, and has the
+lifecycle actor carry out reloads. It reads Trio's clock.
 
 How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed; for an
 optional server, at most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with

@@ -1,12 +1,17 @@
 """The supervision tree of a group, its roster, and its limits.
 
-The specs say which actors a group has; they start nothing. The `Roster` is the list of servers, which `open_servers`
-fills and the lifecycle actor changes; all other code of the group reads it. It knows the record, the ref and the actor
-of a server, and nothing of requests.
+The specs say which actors a group has; `start_status` starts the one that writes states. The `Roster` is the list of
+servers: `open_servers` fills it, the lifecycle actor changes it, and other code of the group reads it (`GroupEnd` sets
+`closing`). `GroupLimits` checks the options for the number of servers, connects and processes.
+
+The roster makes the records, entries and refs of servers, configures their records anew, and keeps the pins of removed
+servers. `_retire` sends a message to the lifecycle actor for a connection that is idle or old. The file imports the
+actors of ``connection``, ``_deadlines``, ``_watch`` and ``_memory`` for the specs, but no requests. It runs no task,
+logs nothing and does no I/O.
 
 ::
 
-    servers                       starts in parallel, stops concurrently; a failing server never affects another
+    servers                       starts in parallel, stops concurrently; a failed one ends it with on_failure="raise"
      ├─ servers:deadlines         enforces the deadlines of all requests, whether their server is connected or not
      ├─ time:supervisor           restarts this server by its own policy; parks it when the budget is spent
      │   └─ time                  the server actor
@@ -18,7 +23,7 @@ of a server, and nothing of requests.
      ├─ servers:memory            writes listed tools to the catalogue store, for the next run
      ├─ servers:watch             reloads configurations that change
      ├─ servers:status            writes states into the tables that the servers come from
-     └─ servers:lifecycle         carries out stop(), start(), reconnect(), add(), remove(), reload()
+     └─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
 """
 
 from __future__ import annotations

@@ -1,8 +1,15 @@
 """The part of one server that outlives its connections.
 
-All rooms above use it, to read it and to write the parts that are theirs to write (see `ServerRecord`). It may touch
-the files below it (rules, deadlines, catalogue), the transports and the kernel's events, and never a connection or a
-request. It starts no task, and sends nothing.
+`ServerRecord` (``_record``) puts the parts together: the state and its reasons (``_life``), what is wanted
+(``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``). ``_states`` has the events
+about servers and the states, ``_status`` the snapshots for programs.
+
+Group, refs, connections and requests read a record, and write the parts that are theirs to write (see `ServerRecord`);
+``_failures`` and ``_watch`` use a few names. The room uses the deadlines, the rules, the catalogue and the eras of
+``servers``, the transports, the configuration, names of the ``catalog`` room, an error of the sign-in, and the kernel's
+events. It imports neither requests nor the connection, but keeps and calls what a connection gives it: its link, its
+masker, its `Subscriber`. It sends no request and starts no task; `open_incoming` opens the place where a connection
+starts its tasks. It emits events, which runs the observers of the program, and logs.
 """
 
 from __future__ import annotations

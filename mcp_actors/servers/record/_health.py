@@ -1,7 +1,13 @@
 """The health of one server, kept across its connections.
 
-Health checks write here, and requests that end. It reads the deadlines of the requests and what the link has heard. It
-sends nothing and ends nothing: the checks and the connection do (`keep_checking`).
+`ServerHealth` counts the failures and answers of a server or a replica, and decides when the next check is due and what
+follows from failures. `SharedHealth`, at the end, combines the health of several replicas.
+
+Checks write here (``requests/_upkeep.py``), and so do requests that end, the actor of a new connection, the exit of the
+process, and the group, which forgives failures. It reads the deadlines of the requests. It keeps the link of the
+connection, and asks it what it has heard and whether another process may serve. It calls the function that it is given
+for changes, and reads Trio's clock; the wait for a check also looks at the wall clock. It sends nothing and ends no
+connection: the checks and the actor do.
 
 Theory of operation
 -------------------

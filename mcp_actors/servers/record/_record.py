@@ -1,19 +1,25 @@
-"""The part of one server that outlives its connections.
+"""The record of one server, which puts its lasting parts together.
 
-It puts the parts of this room together, and passes events and reports from one to the other. It sends no request, and
-starts no task and no actor. The group makes it; connections, requests, refs and the group read it, and write the parts
-that `ServerRecord` says.
+`ServerRecord` makes the parts of this room, the catalogue and the `Calls` of a server, and passes events and reports
+from one to the other; it also makes the records of replicas. Smaller parts are here: facts about the current session
+(`Session`), what the next connect begins with (`Opening`, `SignInQuestions`), the reports of the catalogue as events
+and log records (`CatalogReporter`), and the resources and prompts that were listed last (`KeptResources`).
+
+The roster of a group makes it, and an isolated retry one of its own. Connections, requests, refs and the group read it,
+and write the parts that `ServerRecord` says. It emits events by the function that it was given, and calls `on_retire`,
+which the group sets. It reads Trio's clock. It sends no request, and starts no task and no actor.
 
 Theory of operation
 -------------------
-Each part has one writer, and code of a connection writes the parts of the record that its actor was given. Without
+Code of a connection writes the parts of the record that its actor was given (`info`: of the server's record). Without
 replicas that is the record of the server. With replicas each actor has a record of its own, a copy of that of the
-server, with another `life`, `session` and `health`; all other parts are the same objects.
+server with another `name`, `replicas`, `life`, `session`, `health` and `read_stderr`; the catalogue, the calls, the
+subscriptions and the other objects are shared.
 
-The state of a server with replicas is not written. It is that of the best replica, and is computed in the step of each
-event of one: kernel events, which come through `ServerRecord.follow`, and events of its own life, such as a change of
-its health, which come through `_emit_for`. Only what is wanted (`ServerLife.wanted`) belongs to the life of the server,
-where the lives of replicas ask for it.
+The state of a server with replicas is computed in the step of each event of one: kernel events, which come through
+`ServerRecord.follow`, and events of its own life, such as a change of its health, which come through `_emit_for`. It is
+the state of the best replica, or ``stopping`` while the server drains. What is wanted (`ServerLife.wanted`) belongs to
+the life of the server, where the lives of replicas ask for it.
 
 The records of replicas are made anew with each configuration (`_divide`), while no actor of the server runs.
 """

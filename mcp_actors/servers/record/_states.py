@@ -1,8 +1,12 @@
 """The events about servers, the states of a server, and their transitions.
 
-A server's state is the fold of the events of its actor, and `next_state` is one step of it. Nothing else sets a state.
-With replicas this holds for each of them, and the state of the server is that of the best one (`rank`). Values and pure
-functions: they use the kernel's events and nothing else, and every file above may use them.
+First the classes of events, two of them internal; then `ServerState` and the sets of states that matter; then the table
+`TRANSITIONS`, and `next_state`, which makes one step. The state of a server is the fold of the events of its actor and
+a few of its own (`Draining`, `HealthChanged`, `Recovered`). With replicas that holds for each of them; `is_followed`
+and `rank` are for these.
+
+Values and pure functions: no clock, no log, no task. They use the kernel's events, and import no other file of
+``servers``. `ServerLife` keeps the state and takes the steps.
 """
 
 from __future__ import annotations

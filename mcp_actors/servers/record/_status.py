@@ -1,7 +1,10 @@
 """Snapshots of a server: state, capabilities and description.
 
-Frozen values for programs. `ServerRef.statistics` takes the snapshots, and the connection describes the server. They
-use the states, and know no other part of the record. `require` refuses a request that the server does not support.
+Frozen values for programs: `ServerStatus` with `Replicas` and `ReplicaStatus`, which `ServerRef.statistics` returns,
+also as JSON-like values (`to_json`); and `ServerInfo` with `Supported`, which the actor makes when it has connected.
+`require`, the last function, refuses a request that the server does not support; requests call it before they are sent.
+
+The file uses the states, and types of the deadlines and the rules. It changes nothing, reads no clock and logs nothing.
 """
 
 from __future__ import annotations

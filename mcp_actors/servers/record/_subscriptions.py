@@ -1,13 +1,20 @@
 """Subscriptions to resources and listeners, which outlive the connections of a server.
 
-Callers read their subscriptions; connections renew them, and pass on what the server sends. Code here is called in the
-steps of both, and never waits. It knows of a connection only the methods of `Subscriber`.
+A `Subscription` is what a caller reads (`ResourceUpdated`); `Subscriptions` are those of one server. In the second
+part, `Listeners` are called with what the server sends unasked, and `Incoming`, one for each attempt to connect, passes
+the messages of its session to them and has the tasks of that connection.
+
+The record has the `Subscriptions` and the `Listeners`. Refs add and remove subscriptions; connections renew them, and
+put changes into them; a legacy server's changes come by a listener. The file uses of a connection the methods of
+`Subscriber`, and sends nothing itself. Reading a `Subscription` waits; the methods for connections and listeners do
+not. It logs a listener that raises, and reads Trio's clock. `open_incoming` opens a nursery; others start its tasks.
 
 Theory of operation
 -------------------
 A subscription collects changed resources that its reader has not taken yet, at most one entry per resource: a change is
 only a reason to read the resource again. It belongs to the caller that subscribed, and is registered with its server
-(`Subscriptions`). Each connection renews all registered subscriptions (`Subscriber`).
+(`Subscriptions`). A new connection renews the registered ones that the server had accepted (`Subscriber`); of several
+replicas, the one that has served the longest does.
 
 While a server reconnects, or after a stream of changes has ended, the server announces no changes, and does not repeat
 them later. So once a subscription is renewed, all its resources count as changed: `ResourceUpdated.missed`.

@@ -1,7 +1,11 @@
 """The wishes about a server, and the step that is due.
 
-All of it is pure: no actor, no clock, and of this package only the states of servers. Refs and the group make their
-wishes with it, the loops of the group ask for the next step, and the callers wait for a verdict.
+`Wanted` is what is wanted of a server, and `Seen` is what decisions use of a connection. The functions make a wish,
+return the next step (`due`), or give the verdict on a wish (`verdict_of_start`, `verdict_of_stop`, `verdict_of_ready`).
+
+Frozen values and pure functions: no actor, no clock, no log. They use the states of servers, and have a configuration
+in a `Wanted`. Refs, the record and the group make wishes with them, the loops of the group ask for the next step, and
+refs and the lifecycle actor wait for a verdict.
 
 Theory of operation
 -------------------

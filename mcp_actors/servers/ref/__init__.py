@@ -1,8 +1,14 @@
 """References to servers: how requests are sent, and changes asked for.
 
-The group makes them, and programs hold them. This room may touch everything below: it puts requests into the mailbox of
-an actor, changes what is wanted of a server, and reads the record. It knows of no other server, and of the group only
-its supervisor and the actor that carries out changes.
+``_ref`` is what programs hold, ``_prompts`` has its methods for prompts and resources, ``_caller`` sends a request with
+its retries, and ``_lifecycle`` has the changes of servers, the messages about them, and `ServerEntry`: a server with
+its supervisors.
+
+The roster of a group makes refs; the group also uses the changes, and the bridge the requests that need no task. The
+room uses the connection, requests, the record, failures and rules. It puts requests into the mailbox of an actor,
+changes what is wanted of a server, starts actors by the supervisors, and runs the actor of an isolated retry. It reads
+the record, and writes parts of it: the calls, subscriptions, approved tools. Of the group it knows the supervisor and
+the actor that carries out changes; it imports no file of ``group``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Prompts, completion and resources: messages, and methods that send them.
 
-`ServerRef` inherits the methods. They validate what is given, send one message each, and write nothing but the
-subscriptions of the record.
+The messages are `GetPrompt`, `Complete` and `ReadResource`. `PromptFunctions` and `ResourceFunctions` are the methods
+that `ServerRef` inherits: they list, get, complete, read and subscribe, show the lists that the record keeps, and
+prepare requests for the bridge.
+
+The methods validate their arguments, and send one message by `ServerRequests` (`subscribe`: `Subscribe` of the
+connection). `subscribe` also adds a subscription to the record, and removes it at the end of its block. The file starts
+no task, logs nothing, and caches no answer.
 """
 
 from __future__ import annotations

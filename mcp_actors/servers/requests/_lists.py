@@ -1,7 +1,9 @@
 """Fetch all pages of a list, within the server's limits.
 
-Messages that list use `all_pages`. It asks the session page by page, and reports to the catalogue of the record what it
-has left out; what becomes of the list is up to the message.
+`all_pages` asks the session page by page, leaves out the items that are too large or not valid (`ListMeter`), and
+reports these to the catalogue of the record. `Kind` describes a kind of items. Of the messages, `ListAll` returns a
+list to its caller, and `KeepResources` writes resources, templates and prompts into the record; those of tools, and
+their kind, are in ``_tools``. It reads the limits and the masker from the record, and starts no task.
 
 To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
 event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as

@@ -1,7 +1,12 @@
 """The messages that call and list tools, and middleware around a call.
 
-Refs send them, and a connection lists the tools with `list_all_tools`. They read the catalogue of the record and offer
-their lists to it, which decides what it shows.
+`CallTool` checks its arguments and its result by the catalogue of the record. `ListTools` offers its list to the
+catalogue, which decides what it shows, and returns copies. `list_all_tools` requests and hashes all tools.
+`send_through`, the last part, sends a request through the program's middleware; one that was not sent is requeued.
+
+Refs send `CallTool` and `ListTools`, the latter also a task of the connection; the actor calls `list_all_tools` and
+`send_through`. They note the tools of a modern server in the session, and log the tools that are left out for their
+headers. The file uses ``_admission`` and ``_rules``, and starts no task itself.
 """
 
 from __future__ import annotations

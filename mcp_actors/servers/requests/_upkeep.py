@@ -1,7 +1,13 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-Tasks of the connection and refs send them. They write the health of the record and the log level for later connections,
-and end no connection: `keep_checking` calls back for that.
+`Probe` is the message of a health check, `check_health` makes one check, and `keep_checking` repeats it. `SetLogLevel`
+sets the log level, `keep_log_level` sends it again on a new connection, and `given_level` validates it.
+`TellRootsChanged` notifies a server of changed roots.
+
+The actor runs `keep_checking` and `keep_log_level` as tasks of a connection; refs check the health, set the level and
+notify of roots. They send through the mailbox of the actor, and write the health of the record and the log level for
+later connections. They end no connection: `keep_checking` calls back for that. They read Trio's clock and the wall
+clock, and log a log level that could not be set.
 """
 
 from __future__ import annotations
