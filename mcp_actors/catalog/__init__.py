@@ -1,7 +1,15 @@
-"""The tools of all servers, as immutable data.
+"""The tools of servers as data: names, checks, pins, snapshots.
 
-Everything here is computed from listings and calls; only the store of the pins touches the disk. The servers keep the
-snapshots and report what has changed. This folder knows nothing of them.
+It gives tools public names, checks calls and results against their schemas, converts schemas for model providers,
+notices changed definitions, keeps listings in files between runs, and joins the tools of a group in a snapshot. Tools,
+pins and snapshots are immutable; `ToolChecks` keeps compiled schemas, and a `CatalogEntry` prepared variants of its
+tool.
+
+Programs and other rooms may use the names listed here; the rooms above also use a few more names of the files.
+`servers` keeps these objects and reports what has changed. The bridge, the adapters and the command line use
+`CatalogTool`, `CatalogSnapshot` or the default template of names. These files use single files of layer 0, and no other
+folder of the package. They start no task and send nothing. The `CatalogStore` reads and writes files; checks,
+conversions and the store write to the log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""Public names of tools, and the book that keeps them.
+"""Public names of tools, and the `NameBook` that keeps them.
 
-The snapshot keeps a book; the groups take their default template from here. This file uses no other file of the
-catalogue: names are made from names alone.
+The first part checks a template (`check_naming`) and makes the name of one tool (`public_name`) or distinct names of
+several (`assign_names`). A `ToolName` has the names that depend on one tool alone. A `NameBook` has the names of all
+tools of a snapshot; the next book names anew the tools that are similar to a changed one, or all of them if two short
+hashes are equal. `NameCollision` shows tools whose names people may confuse.
+
+A snapshot holds a book. The servers and the bridge take the default template from here, and `open_servers` checks
+templates. Names are made from names alone: this file uses no other file of the catalogue, and of the package only the
+errors. It does no I/O, and a book is immutable.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-The servers judge each listing with it, and keep their catalogues in its files; it knows nothing of connections. Only
-the store at the end touches the disk, and blocks while it does.
-
 A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
-model, a schema with one more argument, a hint that a tool is read-only. A pin is the hash of everything that the
-catalogue shows of a tool. The first listing of a server is trusted, because there is nothing to compare it with. Later
-listings are compared with the accepted one, also after a restart and, if pins are remembered, in the next run.
+model, a schema with one more argument, a hint that a tool is read-only. A `pin` is the hash of the definition of a
+tool: its name, title, description, schemas, annotations and meta. The first listing of a server is trusted, because
+there is nothing to compare it with. Later listings are compared with the accepted one (`judge`), also after a restart
+and, if pins are remembered, in the next run.
+
+The servers judge each listing with it. A group keeps the listings as `RememberedCatalog` in a `CatalogStore`. Its
+methods for files block, so the group calls them in threads: they read, replace and remove files, read the clock, and
+log what is ignored or not saved. The pins need none of that. `default_directory` is the one of ``catalog_store=True``.
+This file uses `digest` and the words of ``_schemas``, and knows no connection.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
-"""Check values against JSON schemas in bounded time, and describe violations.
+"""Check values against JSON schemas within a time limit, and describe violations.
 
-The validation of calls uses it, and the servers its words for kinds and paths. A schema is a foreign program here: it
-is limited in time and never fetched, and of the catalogue this file uses only the canonical text of values.
+`Patterns` matches regular expressions without backtracking. `violation_of` describes a broken rule, with words for
+kinds, paths and lists (`kind_of`, `dotted`, `listed`). `BoundedDialect` gives the validators of `jsonschema` a limit
+and an empty registry, so that no ``$ref`` is fetched. `Schema` is one schema of a server, compiled when it is first
+used; `required_of` reads its required members.
+
+``_validation`` uses it; the pins and the servers use its words. Of the catalogue it uses the canonical text of values.
+It reads the processor time of its thread, and logs at most once for each `Schema` what cannot be checked: no call fails
+because of that. `jsonschema` is imported in functions.
 """
 
 from __future__ import annotations

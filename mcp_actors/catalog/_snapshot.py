@@ -1,7 +1,12 @@
 """All tools of a group of servers at one moment.
 
-The next snapshot reuses the parts of the servers whose tools have not changed. A group makes one at each change of a
-listing or a state; nothing here waits, and only the variants of a `CatalogEntry` are ever filled in later.
+A `Listing` has the tools of one server, a `CatalogEntry` is a tool that is prepared for snapshots, and a
+`CatalogSnapshot` is the sequence of all tools under their public names. The next snapshot (`CatalogSnapshot.updated`)
+reuses the parts of the servers whose tools have not changed.
+
+The servers prepare the entries, and the group makes a snapshot when its tools are asked for and a listing or a state
+has changed. It uses the names, the tools and `pin`. It does no I/O and waits for nothing. A snapshot does not change;
+the variants of an entry and derived values such as `collisions` are computed when first needed, and kept.
 """
 
 from __future__ import annotations

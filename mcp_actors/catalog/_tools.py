@@ -1,7 +1,12 @@
-"""A tool of the catalogue, its immutable values, hashes and results.
+"""A tool in the catalogue, immutable JSON, values of results, and hashes.
 
-The rest of the catalogue, the servers and their pins are built on it. It uses the errors of the package only, and
-changes nothing that it is given.
+`freeze` and `thaw` convert JSON to dicts and lists that refuse changes, and back. A `CatalogTool` is the frozen copy of
+a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values. `digest` hashes the
+`canonical_text` of a JSON value.
+
+The schemas, the checks, the pins and the snapshot use it, and the servers freeze and hash with it. It imports the
+errors of the package, and types of the SDK for type checkers. It does no I/O, keeps no state, and does not change the
+tools, values and results that it is given.
 """
 
 from __future__ import annotations

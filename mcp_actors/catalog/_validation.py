@@ -1,7 +1,12 @@
-"""Validate tool calls, and convert schemas so that models write valid ones.
+"""Check tool calls and results, and convert schemas for model providers.
 
-`ToolChecks` is used by the servers for each call; `strict_schema` by programs that pass tools to a model provider. This
-file uses the compiled schemas of ``_schemas``, and changes neither a tool nor a schema.
+`ToolChecks` checks the names, arguments, ``_meta`` and results of the tools of one server, and returns arguments as
+they are sent. It keeps their compiled schemas, and which results are still to be sampled. `mcp_actors.servers` has one
+for each server, and makes the next one from it when the tools change. `strict_schema` converts an input schema into the
+strict form, and `StrictSchema.restore` converts a model's arguments back; programs call these.
+
+It uses ``_schemas`` and `thaw`, raises `InvalidArguments` and `InvalidResult`, and logs samples that do not match and
+schemas that cannot be converted. It sends nothing, and changes neither tools nor schemas nor arguments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
-"""Configuration of servers as frozen, validated data.
+"""Configuration of servers as frozen, validated data, and its readers.
 
-Nothing here connects, starts or decides anything; `mcp_actors.servers` does, by this data. It uses the single files of
-the package's ground floor and the types of the SDK. All other folders above the kernel use it. The sources, the tables
-and ``formats`` are imported when a program first uses one of their names.
+A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
+Other files hold values that may be credentials, the sign-in, and sources of servers: files, directories, tables.
+``formats`` reads and writes configuration files. The sources, the tables and ``formats`` are imported when a program
+first uses one of their names.
+
+Nothing here starts a server or connects to one; `mcp_actors.servers` and `mcp_actors.transports` do, by this data. The
+readers and sources block on files, and a `PostgresSource` connects to its database. It uses single files of layer 0,
+and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`, `servers`, `bridge`, `adapters`,
+`testing` and `cli` use it: the names listed here, and some names of its files.
 """
 
 from __future__ import annotations

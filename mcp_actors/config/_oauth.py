@@ -1,8 +1,11 @@
-"""Sign-in by OAuth, as configured, and the judgment of hosts.
+"""Configure the sign-in by OAuth, and judge the hosts of URLs.
 
-Nothing here sends a request or resolves a name; `mcp_actors.auth` signs in, by this data. `Http` and `Sse` have an
-`OAuth` as their ``auth``. The functions about hosts are for all code that sends credentials. It uses the validators and
-the values.
+`is_loopback` and `is_not_public` judge a host without resolving a name. `TokenStore` is the interface of a store of
+tokens. An `OAuth` has the options of a sign-in, and checks that they fit together.
+
+`Http` and `Sse` may have an `OAuth` as their ``auth``, and ``formats`` reads and writes it. `mcp_actors.auth` signs in
+by it, and judges the hosts of authorization servers; ``_transports`` and `mcp_actors.transports` ask whether a host is
+this machine. Nothing here sends a request or reads a token. It uses the validators and the values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Policies and limits of one server, as frozen data.
 
-They decide nothing themselves; `mcp_actors.servers` does, by them. `ServerConfig` has them as fields, and the readers
-of files make them. It uses the validators alone.
+`BreakerPolicy`, `HealthPolicy`, `Limits`, `RestartPolicy`, `RetryBudget` and `RetryPolicy` check their own values, and
+decide nothing; `mcp_actors.servers` and `mcp_actors.transports` act by them. `ServerConfig` has them as fields, with
+the budget in the `RetryPolicy`, and the readers of files make them. It uses the validators, `Backoff` and ``_misuse``.
+It reads no clock, and keeps no count.
 """
 
 from __future__ import annotations

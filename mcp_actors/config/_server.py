@@ -1,8 +1,12 @@
-"""The configuration of one server, the result of a load, and sources.
+"""`ServerConfig`, the result of a load, and the interface of sources.
 
-`ServerConfig` joins the transport, the policies, the filter and the hooks, which the files below define. `LoadedConfig`
-and `Source` are what readers of files and tables share with `open_servers`. Values that do not fit together, and two
-servers of one name, are refused here with a `ConfigError`. Nothing here reads a file.
+`ServerConfig` joins the transport, the policies, the filter and the hooks, which other files of this folder define.
+`check_unique_names` refuses two servers of one name, and `ServerConfig` refuses values that do not fit together: a
+`ConfigError` says which. A `LoadedConfig` has the servers and errors of one load. `Source` is the interface of a place
+where servers are written, and `Rank` its precedence.
+
+The readers of files and programs make configurations, and the sources return them; the rooms above read them, and
+`open_servers` calls the sources. Nothing here reads a file, opens a connection or calls a source.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
 """Sources of servers: a file, or a directory of YAML manifests.
 
-Programs pass them to `open_servers`, which looks at them and reads them in threads. All of it blocks, and a source
-keeps nothing between two calls. It uses the readers in ``formats``, and PyYAML once a manifest is read.
+In this order: intervals such as ``"30s"`` (`seconds_of`); a strict reader of YAML (`read_documents`); manifests of
+``kind: MCPServer``, which become entries (`entry_of`); the stamp that shows that a file has changed (`stamp_of`);
+`DirectorySource` and `FileSource`.
+
+Programs pass the sources to `open_servers`, which calls their ``look`` and ``read`` in threads, because both block on
+files. A source keeps its paths, and nothing of what it has read. A `FileSource` also keeps the user's ``ask``, which a
+read may call. It uses the readers in ``formats``, logs documents that it skips, and imports PyYAML in functions. The
+tables use `seconds_of`, and the command line `stamp_of`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
-"""Tables of servers in PostgreSQL or SQLite (`TableSource`).
+"""Tables of servers in PostgreSQL or SQLite.
 
 A table ``mcp_servers`` has a row for each server: its name, its entry in the form of ``mcpServers`` as JSON, and
-whether it is enabled. A second table ``mcp_server_status`` has the states of these servers. The first one is only read:
-it belongs to those who configure, and a program that wrote there would notice its own changes.
+whether it is enabled. A second table ``mcp_server_status`` has the states of these servers. Rows of the first one are
+only read: they belong to those who configure, and a program that wrote there would notice its own changes.
 
-A connection is opened for each look, and closed: a look is rare, and no connection has to be kept alive, checked or
-opened again.
-
-`open_servers` calls a source in threads. It uses the readers in ``formats``, and psycopg once a `PostgresSource` is
-made.
+`TableSource` has what `PostgresSource` and `SqliteSource` share. Each look, read or write opens a connection and closes
+it: it is rare, and no connection has to be kept alive, checked or opened again. These calls block; `open_servers` makes
+them in threads, and writes the states with `TableSource.write_status` if the source has an ``instance``. Programs may
+call `TableSource.create_tables`. It uses the readers in ``formats`` and `seconds_of`, and imports psycopg in functions.
 """
 
 from __future__ import annotations

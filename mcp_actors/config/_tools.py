@@ -1,8 +1,12 @@
 """Filter the tools of a server, and declare tools for it.
 
-`ServerConfig` has both as fields, and the readers of files make them. A filter is frozen data; `permitted` alone calls
-the user's predicate, and logs its failures. It uses the validators and knows nothing of the catalogue: a tool is any
-object with a server and a name.
+A `ToolFilter` shows and hides tools by names and patterns. Its predicate decides for a `ToolContext`, when tools are
+listed for an agent: `permitted` calls it, and logs its failures. `to_static_tools` and `check_static_tools` convert and
+check the tools of a server that does not list its own, which are ``mcp.types.Tool`` objects.
+
+`ServerConfig` has both as fields, and the readers of files make them. The servers ask a filter for names; groups, also
+in the bridge, call `permitted`. It uses the validators and imports nothing of the catalogue: a tool that is filtered is
+any object with a server and a name.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
-"""Transports as configured: HTTP, child processes, objects in this process.
+"""Transports as configured: `Http`, `Sse`, `InProcess`, `Stdio` and its `Sandbox`.
 
-Frozen data whose ``repr`` shows no credential. Nothing is looked up, resolved or connected here;
-`mcp_actors.transports` does that. It uses the validators, the values and `OAuth`. `ServerConfig` and the readers of
-files use it.
+Frozen data that are checked when they are made. A ``repr`` shows no token and no value of ``headers`` and ``env``, and
+masks credentials in the URL and arguments that look like credentials. `is_auth_flow` recognizes an `httpx2.Auth`
+without importing it.
+
+No command is looked up, no variable expanded and nothing connected; `mcp_actors.transports` does that. A `Sandbox`
+expands ``~`` in its paths. It uses the validators, the values and ``_oauth``. `ServerConfig`, the templates and the
+readers of files use it, and the rooms above to tell the kinds of servers apart.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Validators for configuration classes, and the form of their errors.
 
-An error names the class (or the server, if the instance has a name), the field, the value and a remedy; `problem_of`
-takes that form apart again. The classes of `config` and the readers of files use these functions, which know none of
-them.
+An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
+The functions show values (`shown`, `a_type`), build such errors (`refused`, `refused_value`), take their form apart
+again (`problem_of`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
+collections to tuples (`as_tuple`).
+
+The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
+imports no class of `config`. It does no I/O, and keeps no state.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Values that may hold a credential: expand, mask and resolve them.
+"""Values that may hold a credential: expand, mask, hold and resolve them.
 
-Each function gets the environment as an argument and keeps nothing between two calls. It uses the validators alone.
-The other files of `config` use it, and so does all code that logs a command line or a URL.
+Four parts: parse and expand variables (``${…}``) in strings; mask the credentials of a URL or a command line
+(`mask_url`, `mask_args`); `Secret`, and mappings of names to values (`NamedValues`); resolve a value at a connect
+(`resolve`), and check that the text fits into an environment, a header or a token.
+
+Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions. No
+function keeps a resolved value. It uses the validators and no other file of `config`. The transports, the sign-in, the
+templates and the readers of files use it, and so does code of other rooms that shows a command line or a URL.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
 """Resolve, renew and mask the credentials of one connection.
 
-For all transports; it uses `mcp_actors.config`, and no other file of `transports`. A `Masker` is the only object that
-keeps resolved values. Besides, `install_filters` adds filters to the loggers of this package, the SDK and httpx2.
+A `Masker` replaces credentials by their names in texts, data and exceptions. `install_filters` adds filters to the
+loggers of this package, the SDK, httpx2 and httpcore2, where they stay; they mask, shorten or drop what is logged in a
+`discreet` block. `resolve_credentials` and `Credentials` resolve values against ``os.environ``, and call the user's
+functions; `named_credentials` names the sources. `Renewal` is the auth flow of httpx2 that resolves them again after a
+401 and sends the request once more.
+
+Every link has a `Masker`; `Credentials` and `Renewal` are for HTTP. The `Masker` and the `Renewal` keep resolved
+values, and the `Renewal` writes them into its client. It uses `mcp_actors.config`, and no other file of `transports`.
+`servers` and `cli` use the `Masker`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,13 @@
-"""Requests in both directions: exchange, pipe, and the server's own requests.
+"""Requests in both directions, and the interfaces of pipes and streams.
 
-For all transports. An `Exchange` is a request of ours and the place for its answer; `IncomingRequests` counts and
-limits those of the server. It uses the table of requests and no other file of `transports`. It writes nothing itself: a
-link or a `Pipe` does.
+`IncomingRequests` counts and limits the requests of a server. An `Exchange` is a request of ours and the place for its
+answer. A `Pipe` writes an `OutgoingLine` such as the `CancelLine`; `exchange_lines` sends an exchange through one, and
+waits in the task of its caller, also up to five seconds for the notice if that is cancelled. `MessageReader`,
+`MessageWriter` and `ContextReader` are base classes of message streams, for servers in this process.
+
+All links use it. `mcp_actors.servers` makes the exchanges; the bridge and `mcp_actors.testing` derive streams. It
+starts no task and opens nothing: a link or a `Pipe` writes. It uses the table of requests and no other file of
+`transports`.
 """
 
 from __future__ import annotations

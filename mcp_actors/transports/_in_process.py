@@ -1,8 +1,12 @@
 """The links to a server object in this process.
 
-A modern server is called (`CalledServerLink`), a legacy one gets messages (`LegacyServerLink`), and one that runs on
-another event loop has two streams (`StreamsLink`). Their tasks belong to the link. It uses the link, the exchange and
-the table of requests; without bytes, there are no limits and no credentials.
+`CalledServerLink` calls the handler of a modern server, in the task of the caller and within the server's lifespan.
+`LegacyServerLink` passes messages to a legacy one through a `MemoryPipe`; a task of the link serves it. `StreamsLink`
+has two streams to an `ElsewhereServer`, on another event loop, and starts no task. `open_in_process_link` selects one
+by the object and ``ServerConfig.protocol``; `lowlevel` finds the server in an `MCPServer`.
+
+It uses the link, the exchange and the table of requests. Without bytes, it limits neither messages nor requests, and
+resolves no credentials. The bridge and `mcp_actors.testing` derive from `ElsewhereServer`.
 """
 
 from __future__ import annotations

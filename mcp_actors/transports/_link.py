@@ -1,11 +1,17 @@
 """The link: an open transport to one server.
 
-The owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order. No other
-task may. The other work of a transport (reading stderr, writing to a pipe that was full, keeping an HTTP client open)
-is done by background tasks that belong to the link and end with it.
+Each transport implements `Link`, through which `mcp_actors.servers` uses it. The tasks of a link share the state of the
+connection in its `Lifeline`, which any of them may write. An `Obituary` says how a server process ended. A
+`RequestTrace`, in a context variable, shows the sender of a request why it failed. `Certificates` reads the
+certificates of this machine for all connections of a group, in any thread, from files and the environment, under a
+lock.
 
-Each transport implements `Link`, and `mcp_actors.servers` knows a transport only as one. The tasks of a link share its
-state through the `Lifeline`. It uses the masker, the exchange and the table of requests.
+Ownership: the owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order.
+No other task may. Other tasks send requests through it, and one reads. The other work of a transport (reading stderr,
+writing to a pipe that was full, keeping an HTTP client open) is done by background tasks that belong to the link and
+end with it.
+
+It uses the masker, the exchange and the table of requests, and opens no connection itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
-For all transports with bytes. It does no I/O, starts no task and asks no clock; the caller passes bytes and times, and
-pauses for the seconds that it gets. It uses the comparison of ids, and nothing else of `transports`.
+Its parts: parse a message, and log a skipped one (`SkippedMessages`); find the id of a response that cannot be read,
+and make the error in its place; limit the bytes and values of a message; collect its bytes and split a stream into
+lines (`LineSplitter`); limit how fast messages are read (`ReadingPace`, `Bucket`).
+
+The transports over pipes and HTTP use it, and `mcp_actors.servers` raises the errors for unreadable answers with it.
+The caller passes bytes and times, and pauses for the seconds that it gets: this file reads no stream, starts no task
+and asks no clock. It uses the comparison of ids, and nothing else of `transports`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,13 @@
 """Open a link with the configured transport, within the group's capacity.
 
-`mcp_actors.servers` calls it for each connect. It alone knows all transports; those over HTTP are imported with the
-first of their servers. It reads the environment for variables, and counts the starts and processes of the group.
+`Capacity` limits how many servers of a group connect at a time, in turns (`Turn`), and the number of processes.
+`open_link` opens the link of any transport, and `open_exchange` the client that talks to an authorization server,
+without a link.
+
+`mcp_actors.servers` shares a `Capacity` in a group, waits for turns, and calls `open_link` for each connect; servers
+and the command line call `open_exchange`. This file resolves templates with ``os.environ``, makes the `Masker`, and
+selects among the links in this process, of `stdio` and of `http`, whose files are imported with the first server over
+HTTP. It starts no task itself, and imports `auth` for a type.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
 """Match answers with requests, by id.
 
-Each connection has one table for all requests that it sends. A server may guess ids, so an answer counts only once the
-whole request was written: before that it cannot be the answer to it.
+Each connection has one `RequestTable` for the requests that it sends and their reports of progress. A server may guess
+ids, so an answer counts only for a request that is marked as sent. `comparable_id` normalizes ids, and `WaitingRequest`
+is what a request must offer.
 
-The senders add requests, and the reader of a link settles them. It does no I/O, and uses nothing else of `transports`.
+`mcp_actors.servers` adds and removes requests, passes reports of progress on, and closes the table. Links settle
+requests that are answered, which calls the request in the same step, and remove some that are cancelled. It does no
+I/O, starts no task, and imports no file of the package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Read and write configuration files of Claude, Cursor, VS Code and others.
 
-Programs call `load_config` and `dump_config`; the command line and the sources also use their parts. These files may
-use the rest of `mcp_actors.config`, except for the sources and the tables, which are above them.
+Programs call `load_config` and `dump_config`, and get an `Input` in their ``ask``. `servers` calls `check_overrides`.
+The command line, the sources and the tables also use the other names here: the parts that read a file, name its places
+and load entries. These files use single files of layer 0 and the rest of `mcp_actors.config`, except for the sources
+and the tables, which are above them. They block on files; nothing is connected or started.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Write servers as a configuration that `load_config` reads (`dump_config`).
 
-It returns data and writes no file, resolves no variable, and refuses credentials that are written out. Programs and the
-command line call it.
+It returns data for JSON, and writes no file. Environment variables and inputs stay references. A variable that an
+editor defines, such as ``${workspaceFolder}``, becomes its value unless it has the same one in the current directory.
+Credentials that it finds written out and objects that a file cannot hold are errors; ``literals=True`` accepts the
+former. `_Dumping` is the state of one server: its errors and the inputs that it names.
+
+Programs and the command line call it. It uses the classes and values of `config`, and of this folder ``_entry``,
+``_keys`` and ``_load``.
 """
 
 from __future__ import annotations

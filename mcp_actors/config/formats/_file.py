@@ -1,7 +1,12 @@
 """Read a configuration file into data, within bounds of size.
 
-From bytes to objects with known places: JSON, TOML and ``.env`` files. Nothing here knows what the data mean. It reads
-the file that it is given and keeps nothing. The other readers of the folder, the sources and the command line use it.
+Its parts: name places in a configuration, build errors that describe values without showing them, and suggest words for
+misspelled ones (`child`, `found`, `bad`, `nearest`); limit the size of a section and its numbers; read a file, decode
+it, and warn of its permissions; parse JSON, also with comments, and TOML; read ``.env`` files.
+
+It makes no servers; the readers above it do. It opens the file that it is given, and keeps nothing. A `JsonObject`
+knows which of its keys were repeated. The other readers of the folder, the sources, the tables and the command line use
+it.
 """
 
 from __future__ import annotations

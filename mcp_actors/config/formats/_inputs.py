@@ -1,6 +1,8 @@
 """Inputs: values that a configuration asks a person for, once.
 
-`Inputs` calls the user's function, and keeps the answers for the load of one file. Only the readers around it use it.
+An `Input` describes one, and `Ask` is the program's function that gets it; both are public. `Inputs` has those of one
+file. It calls that function at most once for each, and keeps the answers for one load. ``_load`` makes it and
+``_entry`` asks it, through `Surroundings`. It uses `Secret` and ``_file``, and reads no file or terminal itself.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """The known keys of an entry, and readers for the larger ones.
 
-A reader puts what it finds into `Fields`, which know the key of each value for messages, and warns through
-`Surroundings`; it has no other effect. ``_entry`` uses this for one entry; loading and dumping use the tables of keys.
+After the tables of keys: `Surroundings`, the context in which an entry is read; `Fields`, the values that it sets with
+the key of each, for messages; the settings under ``mcp_actors`` (`read_settings`); the sign-in (`read_oauth`); the
+lists of tools (`read_tools`).
+
+A reader puts what it finds into `Fields` or returns it, warns through `Surroundings`, and raises `ConfigError`; it
+reads no file. ``_entry`` calls the readers; ``_entry``, ``_load``, ``_dump`` and the manifests use the tables. It makes
+objects of the classes of `config`: policies, `OAuth`, `ToolFilter`.
 """
 
 from __future__ import annotations

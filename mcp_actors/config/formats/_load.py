@@ -1,8 +1,13 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-`_Loading` has the state of one load: servers, errors, warnings. This file puts the readers around it in order, and is
-the one that reads ``os.environ``, for overrides and the connect timeout. The sources pass it entries that they have
-read themselves.
+Its parts: overrides by environment variables (`apply_overrides`, `check_overrides`); the sections of a document, the
+names of servers and the folder of a project; `load_config`, `load_servers`, and `load_entries` for what is not a
+document (`Entry`). `_Loading` has the state of one load: servers, errors, warnings. It puts the readers around it in
+order.
+
+It blocks on the files that it reads. It reads ``os.environ`` for overrides, the connect timeout and the precedence over
+a ``.env`` file, and looks up the current and the home directory. `FileSource` and the command line call it as programs
+do; the other sources pass it entries that they have read themselves.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-Only `transports` itself uses it; its files are imported with the first server over HTTP. It uses the other files there,
-but nothing of `stdio`.
+It offers the two links and what opens them (`open_link_over_http`), and the parts of a client that a sign-in needs.
+``_open`` of `transports` uses these; the files are imported with the first server over HTTP. They use the shared files
+of `transports`, `config`, `auth` and single files of layer 0, but nothing of `stdio`.
 """
 
 from __future__ import annotations

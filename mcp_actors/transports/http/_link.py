@@ -2,10 +2,12 @@
 
 Ownership: the owner task of the actor enters `open_link_over_http` and leaves it. In between, a background task of the
 link owns the HTTP client: it enters the client, serves the connection until the link is left, and leaves the client. An
-error there ends only this task: the session reads the end of its stream, and the owner task is not cancelled.
+error there ends only this task: it marks the connection as lost, and the owner task is not cancelled.
 
-Both transports over HTTP derive from `HttpLink`, and send through `Reach`, which writes the `Lifeline` when the server
-is gone. It knows nothing of sessions or event streams.
+Both transports over HTTP derive from `HttpLink`, which counts and limits the requests of the server. `Reach` sends
+requests, tries again while others are in flight, probes the server in a background task, and writes the `Lifeline` when
+the server is gone. `Refusals` asks by a ping whether a refusal concerns one request, the session or the credentials.
+The session itself and streams of events are in the files above.
 """
 
 from __future__ import annotations

@@ -1,10 +1,15 @@
 """The HTTP session: what all requests to one endpoint share.
 
-The server names the session in its answer to ``initialize``, and each later HTTP request has that name. Since
-2026-07-28 there are no sessions, and no streams that a client opens by a GET.
+A legacy server may name a session in its answer to ``initialize``, and the requests that are built here then have that
+name. Since 2026-07-28 there are no sessions, and no streams of notifications that a client opens by a GET.
 
-`HttpSession` keeps that name and the protocol version, and sends messages without an answer; `NotificationStream` reads
-what a server sends unasked. Only streamable HTTP uses it.
+`HttpSession` keeps that name and the protocol version, builds requests, sends messages without an answer, opens streams
+by a GET, and ends the session. `Reopening` decides when and where a stream goes on. `NotificationStream` reads what a
+legacy server sends unasked, settles requests, and reports gaps. Streamable HTTP uses it, and SSE does not.
+
+Background tasks of the link send most of these messages and report gaps; notifications are read in the task that calls
+`NotificationStream.run`. It loses the connection in the `Lifeline` if a refused stream shows that its session or its
+credentials are not valid any more, or if an event exceeds a limit. `Reach` does that if the server is gone.
 """
 
 from __future__ import annotations

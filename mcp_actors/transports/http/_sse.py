@@ -2,11 +2,13 @@
 
 A single event stream carries all messages of the server. Its first event names the endpoint to which all messages are
 posted. The SDK's own client waits for ever if a message cannot be posted or the endpoint is not allowed, and posts one
-message after the other. So this is an implementation of its own, based on the SDK's messages.
+message after the other. So this is an implementation of its own.
 
-A message that cannot be posted fails alone. The connection ends when the event stream ends.
+`SseLink` reads the stream in the task of the link, and posts each message in a background task, except the end of the
+handshake. A message that cannot be posted fails alone, unless the credentials are refused or a sign-in is required.
+Then the connection is lost, as when the event stream ends or the server sends too many requests.
 
-It uses the base of links over HTTP, and nothing of streamable HTTP.
+It uses the base of links over HTTP, the bodies, the failures and `real_url`, and nothing of streamable HTTP.
 """
 
 from __future__ import annotations

@@ -1,11 +1,14 @@
 """Find the program of a stdio server, its environment and its sandbox.
 
 `subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
-`FileNotFoundError`. So the program is looked up here, and a start that fails all the same is explained, where each of
-them gets an error of its own. A server with a sandbox is started by ``_landlock``, whose command line is made here.
+`FileNotFoundError`. So the program is looked up here (`find_program`), and a start that fails all the same is explained
+(`explain_spawn_error`), where each of them gets an error of its own. `child_environment` selects the variables of a
+server. A server with a sandbox is started by ``_landlock``, whose command line is made here (`confined`); `hint`
+explains a refusal of the sandbox.
 
-The look-ups block on the file system, so ``_process`` does them in a thread. It starts nothing, and creates nothing but
-the cache folders of a sandbox.
+The look-ups and `confined` block on the file system, so ``_process`` calls them in a thread. This file starts nothing.
+It creates nothing but the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx`` for a sandbox. ``_link`` uses the
+environment and the hint.
 """
 
 from __future__ import annotations

@@ -1,9 +1,13 @@
 """Confine this process by Landlock and seccomp, then run a program.
 
-This file is a program, which `confined` puts in front of a server's command, with Python's standard library only:
-``python -I -S _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]``. The numbers are those of ``linux/landlock.h``,
-``linux/seccomp.h``, and the tables of system calls. The filter (seccomp) closes ways around Landlock, which restricts
-only ``bind`` and ``connect`` of plain TCP sockets, and nothing of what processes of one user share without files.
+This file is a program, with Python's standard library only, which `confined` puts in front of a server's command:
+``python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]``. RULES is JSON: files, ports, signals, and variables
+to set. `confine` restricts this process for good; then it sets the variables and becomes PROGRAM. If the system
+refuses, it writes to stderr and exits. ``_command`` also imports it, for `version` and `MACHINES`.
+
+The numbers are those of ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls. The filter (seccomp)
+refuses some of what Landlock does not restrict: io_uring, resource limits of other processes, what processes of one
+user share without files and, if TCP is restricted, other ways to use it than ``bind`` and ``connect`` of plain sockets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The link to a server process that speaks over stdin and stdout.
 
-Ownership: the owner task of the actor enters `open_stdio_link` and leaves it; the process lives exactly that long. The
-background tasks of the link are not cancelled with the owner, and end with the link:
+Ownership: the owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops
+the process. The background tasks of the link are not cancelled with the owner, and end with the link:
 
 - one reads stderr until it ends
 - one waits for the process to exit
@@ -9,10 +9,13 @@ background tasks of the link are not cancelled with the owner, and end with the 
 - one notices that no process can read stdin any more
 - one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
 
-The connection ends when stdout ends. The exit of the process does not end it, because the real server may be the child
-of a wrapper that exited. It triggers a health check of `mcp_actors.servers`, and a server that passes goes on serving.
+The connection ends when stdout ends, when the server exceeds a limit, or when no process reads what was sent. The exit
+of the process does not end it, because the real server may be the child of a wrapper that exited. It triggers a health
+check of `mcp_actors.servers`, and a server that passes goes on serving.
 
-It joins the other files of the folder: `PipeReader`, `PipeWriter`, `ServerProcess` and `StderrReader`.
+`StdioLink` joins the other files of the folder: `PipeReader`, `PipeWriter`, `ServerProcess` and `StderrReader`. Before
+the start it resolves ``env``, and gives the `Masker` these values and what may be a credential in the arguments. It
+uses the environment and the hint of ``_command``.
 """
 
 from __future__ import annotations

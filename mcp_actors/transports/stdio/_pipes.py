@@ -1,11 +1,14 @@
 """Read and write the messages of a process through its pipes.
 
-There is no task or channel in between: the task that reads also settles requests and passes messages on, and
-`PipeWriter` writes in the step that sends. This saves a quarter to a third of the cost of a small request. In return a
-reader that always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in
-the pipe.
+First come functions for one pipe: read it, count its unread bytes, notice that it has no reader. `PipeReader` reads in
+the task that calls it, settles the requests that are answered, and passes other messages on. `PipeWriter`, the `Pipe`
+of its link, writes in the step that sends; one background task (`PipeWriter.run`) writes what the pipe does not take at
+once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
+always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in the pipe.
 
-The link owns both. They write its `Lifeline`, and know nothing of the process but a function that awaits its exit.
+The link owns both. They write its `Lifeline` and count in its `IncomingRequests`; the reader settles its table, and
+masks and logs malformed lines. Of the process they have only a function that waits for its exit. ``_link`` and
+``_process`` use functions of the first part.
 """
 
 from __future__ import annotations

@@ -8,8 +8,10 @@ is harmless.
 
 A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
 
-The link owns the process, and closes its pipes. It uses ``_command`` to find the program, and knows nothing of
-messages.
+The link owns the `ServerProcess` and the `StderrReader`; their tasks run among its background tasks. `ServerProcess`
+waits for the exit without reaping (`wait_exiting`), and closes the pipes when the link asks for it. `start_process`
+finds and spawns the program in a thread, by ``_command``. `has_successor` reads ``/proc``. The `StderrReader` logs
+lines that it has masked, and keeps the end. It uses `has_no_reader` of ``_pipes``, and knows nothing of messages.
 """
 
 from __future__ import annotations
