@@ -1,7 +1,8 @@
 """Offer the tools of a group to LangChain.
 
-Needs ``langchain_core`` only; the middleware, which needs all of LangChain, is in a file of its own. It uses the offer,
-and knows nothing of connections.
+`langchain_tools` returns the tools that the group has now, and `tool_of` makes one of them, which holds the offer and
+calls through it. Below, results become the content of messages. It needs the SDK and ``langchain_core``; the
+middleware, which needs all of LangChain, is in a file of its own and uses `tool_of`. It opens and owns no connection.
 """
 
 from __future__ import annotations

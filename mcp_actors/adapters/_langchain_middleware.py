@@ -1,6 +1,8 @@
 """Offer the tools of each turn to an agent of LangChain.
 
-Makes the tools of ``_langchain`` at each turn, and keeps nothing between turns.
+`LangChainMiddleware` makes the tools of ``_langchain`` at each turn, looks up a called tool that the agent was not
+built with, and may add the instructions of the servers to the system message. It holds the offer and its options, and
+keeps no tools between turns. It reads the name of the agent from the configuration of LangChain's run.
 """
 
 from __future__ import annotations

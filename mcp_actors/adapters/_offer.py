@@ -1,7 +1,12 @@
 """Choose servers of a group, and offer what they have.
 
-All adapters are made with this, and one is here: `McpClient` needs no framework but the SDK. It uses the group of the
-bridge as a program does, owns no connection, and imports no framework.
+An `Offer` lists and calls the tools of a group, or of some of its servers, and collects instructions; all adapters are
+made with it. Adapters also use `context_of`, `as_listed`, `failure_text` and `PromptsAndResources`, the methods of an
+adapter of one server. Programs use `server_instructions`, and `McpClient`, an adapter that needs no framework but the
+SDK.
+
+It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_views``. It owns no
+connection, keeps no tools, and imports no framework.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Offer a group to the OpenAI Agents SDK as an MCP server.
 
-It answers from the offer, and keeps nothing between turns.
+`OpenAIAgentsServer` answers from the offer: it lists and calls tools, makes instructions for an agent, and has prompts
+and resources if it has one server. It keeps no tools between turns. Connecting and cleaning up do nothing, and failures
+are left to that SDK.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Sign in to servers over HTTP by OAuth 2.1.
 
-The SDK does the protocol. This folder keeps the tokens for all processes of a user, refreshes them one at a time, and
-brings the person in where only a person can help. It imports `config`; `servers` and `cli` import it.
+The SDK does most of the protocol. This folder checks what the SDK discovers, keeps the tokens in a store that the
+processes of a user share, refreshes a token in one process at a time, and lets a person sign in where that is needed.
+
+It uses `config` and single files of the ground floor. `transports` uses `OAuthTokens`, `Exchange` and `SignInRequired`;
+`servers` and `cli` use `sign_in`, `sign_out`, `signed_in` and `open_browser`, `servers` also the failures, and `cli`
+the types `Exchange` and `SignedIn`. Only ``_exchange`` is imported with the folder, another file with the first use of
+one of its names.
 """
 
 from __future__ import annotations

@@ -1,8 +1,14 @@
-"""Talk to an authorization server: requests, challenges, and failures of a sign-in.
+"""Talk to an authorization server: failures, requests, challenges and answers of callbacks.
 
-`Exchange` sends through the client that it is given, checks each URL before, and masks every credential that it sees.
-It keeps its last answer and nothing else. The failures are those of the whole folder. It knows nothing of stores or
-connections.
+`Exchange` sends requests to authorization servers and to the MCP server, through the client that it is given. It checks
+the URL before, limits the time and the size of the answer, passes the credentials that it recognizes to ``learn``, and
+keeps the last answer. `said_by` and the functions below it describe an answer in errors. `read_challenge` parses
+``WWW-Authenticate``. `call_back` calls a function of the user, and checks that it returns a text, or None where that is
+allowed. `SignInRequired` and `SignInFailed` are public; `SignInNeeded`, `Refused` and `Unreachable` are for this
+folder, but `open_browser` raises a `Refused` too.
+
+``_flow``, ``_receiver``, ``_sign_in`` and ``_tokens`` use this file. Of `config` it imports checks of addresses and of
+scopes. It touches no store, makes no client and starts no task.
 """
 
 from __future__ import annotations

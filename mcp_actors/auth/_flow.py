@@ -2,12 +2,13 @@
 
 The SDK's providers are auth flows of httpx2: generators of requests, with the protocol in between. They let one request
 wait for the other, forget when a stored token expires, and open a browser in the middle of a call. So none of them sees
-a request of the session. A new provider gets a refusal that was received before, its requests are sent, and when it has
-the tokens it is dropped. The discovery, the registration and the exchange are the SDK's; what it has discovered is
-checked here before anything else is sent.
+a request of the session: a new provider is made for each run, its requests are sent through an `Exchange`, and it is
+dropped. The discovery, the registration and the exchange are the SDK's. In a new sign-in, `_Guard` checks what was
+discovered before a page is shown or a POST sent; for identity assertions, which have a configured issuer, the SDK does.
 
-It sends through an `Exchange`, returns a `SignedIn`, and stores nothing: the tokens of a connection and the sign-in,
-which call it, do.
+`run_person`, `run_unattended` and `refresh` return a `SignedIn`, and `revocation` a request for its caller to send.
+``_tokens`` and ``_sign_in`` call them and store the tokens; this file touches no store. It reads the clock, calls the
+configured ``assertion``, replaces methods of a provider, and keeps a filter on the SDK's logger that hides its flows.
 """
 
 from __future__ import annotations

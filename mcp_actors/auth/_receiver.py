@@ -1,19 +1,21 @@
-"""Open the browser of this machine, and receive its redirect.
+"""Open this machine's browser, and receive the redirect of a sign-in.
 
 Any program and any web page on this machine can send requests here. So a request counts only if it has the path, the
 host and the state of this sign-in. Anything else is refused by name, and the receiver goes on waiting: a stranger can
-neither end a sign-in nor give it a code. The answer never redirects and quotes nothing of the request. `MOST`
-connections are open at a time, each for `PATIENCE` seconds; a further one ends the oldest. A request that is there
-already is answered in the step in which its connection is accepted, so no flood of silent connections keeps it out.
+neither end a sign-in nor give it a code. Its answer is a page, and quotes nothing of the request. `serve` keeps at most
+`MOST` connections, each for at most `PATIENCE` seconds; a further one ends the oldest. A request that is there already
+is read in the first step of its task, so a flood of silent connections does not keep it out.
 
 Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code
-of their own for it: the state and the challenge. So the browser is started with the URL of a page on this machine, with
-an unguessable path, which leads on to the real one and does so once. On Linux, a process of another user is refused
-there, so that it cannot even be faster than the browser. The other way would be a private file that leads on; browsers
-in a sandbox (Snap, Flatpak) cannot read it.
+of their own for it: the state and the challenge. So the browser is started with the URL of a page on this machine
+(`_FirstPage`), with an unguessable path, which leads on to the real one and does so once. On Linux, a process of
+another user is refused there (`is_stranger`), so that it cannot even be faster than the browser. The other way would be
+a private file that leads on; browsers in a sandbox (Snap, Flatpak) cannot read it.
 
-The sockets are open only within a block. The sign-in uses the receiver; the command line and programs open the browser.
-It knows nothing of tokens.
+``_sign_in`` uses `open_receiver`, on Trio, and checks pasted URLs with `split` and `parameters_of`. The command line,
+`servers` and programs use `open_browser`, on Trio or asyncio. The listening sockets, on loopback addresses, are open
+within a block. This file logs refusals, reads ``/proc/net``, and calls `webbrowser` in a thread, which may outlive its
+caller. It gets codes and no tokens, and of this folder it imports `Refused` only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Sign in and out: get tokens, and store or revoke them.
+"""Sign in and out: get tokens, and store, find or revoke them.
 
-The command line and `ServerRef.sign_in` call it, outside of any connection. It writes the store under its lock, where
-the connections find the tokens. It alone waits for a person: for the redirect, or for the user's function.
+The command line and `servers` call `sign_in`, `sign_out` and `signed_in`, with an `Exchange` and apart from the
+connections to the MCP server; `sign_in` may send that server one ``ping``, for its challenge. `_Visit` is the part of a
+person: it calls the user's function with the URL, may wait for the redirect in another task, and reads what the person
+has pasted.
+
+`sign_in` and `sign_out` write the store under its lock, where the connections find the tokens; `signed_in` reads it
+without. The flows are run by ``_flow``; this file refreshes no token.
 """
 
 from __future__ import annotations

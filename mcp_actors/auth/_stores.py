@@ -1,8 +1,13 @@
 """Stores of tokens: the user's files, or the system's keyring.
 
-A store keeps texts by key, and `SignedIn` is the sign-in in such a text. It writes files of its user, and calls the
-disk or the keyring in a thread of its own, which may outlive a run of Trio. The tokens of a connection and the sign-in
-use it. It sends nothing.
+`FileTokenStore` and `KeyringTokenStore` keep texts by key. `SignedIn` is the sign-in in such a text, and `key_of` its
+key. A `StoreThread` runs the calls of a store in order, `file_lock` locks one key against other processes, and
+`patiently` limits the wait for any store (`StoreBusy`).
+
+The stores read, write, lock and remove files of their user, and call the package ``keyring``. They do so in a worker
+thread of Trio, one for each store, which may outlive a run of Trio, except to find the keyring, and to release a lock
+when no thread can be started. ``_threads`` has these threads by store, for the process. ``_tokens`` and ``_sign_in``
+use the stores, and ``_flow`` the `SignedIn`. This file sends no request, and refreshes nothing.
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-A token is refreshed by one task of one process at a time. The task takes the turn of its connection, then the
-lock of the store, and reads the store again: another process may have refreshed meanwhile. Only then is the refresh
-token sent, because many authorization servers accept it once and take a second use for a theft.
+`mcp_actors.transports` gives an `OAuthTokens` to its HTTP client as the auth flow. It asks no person to sign in: where
+only a person can help it raises `SignInRequired`. For a grant without a person it gets new tokens (`run_unattended`).
+`store_of` is the store of a configuration, for the sign-in too.
+
+A token is refreshed by one task of one process at a time. The task takes the turn of its connection, then the lock of
+the store, and reads the store again: another process may have refreshed meanwhile. Only then is the refresh token sent,
+because many authorization servers accept it once and take a second use for a theft.
 
 A refresh begins before the token expires. Until then, one task refreshes and the others go on with the old token.
 
-A refresh that has begun belongs to no caller. It goes on in a task of its own when the one that needed it is cancelled,
-and the write of the new token in an abandoned thread, under the lock (`file_lock`): no caller waits for a disk or a
-keyring that hangs.
+A refresh that has begun belongs to no caller. It goes on in a system task of Trio when the one that needed it is
+cancelled (`_apart`). The waits for a disk or a keyring that hangs are bounded; in a store of this folder, a write that
+has begun goes on in the thread of the store, under the lock.
 
 The new token is in use before it is stored. If the disk has become full since the check before the refresh, this
-connection goes on with the token, and stores it as soon as it can: the old one in the store is worth nothing.
-
-`mcp_actors.transports` gives an `OAuthTokens` to its HTTP client as the auth flow. It never asks a person: it raises
-`SignInRequired`.
+connection logs that, goes on with the token, and stores it at a later request: the old one in the store is worth
+nothing.
 """
 
 from __future__ import annotations

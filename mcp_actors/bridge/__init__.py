@@ -1,6 +1,11 @@
-"""Use actors and servers from asyncio, and asyncio from Trio.
+"""Use actors and servers from asyncio, and asyncio code from Trio.
 
-Importing this package does not import asyncio or trio-asyncio; a function imports what it needs when it is called.
+`open_servers` and `open_supervisor` run Trio next to an asyncio loop, and yield a view (``Asyncio…``). In a Trio
+program, `open_asyncio_loop` opens a loop. Programs and the pytest plugin use the names below; `adapters` uses them, and
+``_views`` directly. This folder uses the kernel, the servers, the transports, the configuration and the catalogue.
+
+Its files import asyncio and trio-asyncio only in functions, or for type checkers, because trio-asyncio changes asyncio
+for the process. The SDK, which they import, may load asyncio.
 """
 
 from __future__ import annotations

@@ -1,8 +1,17 @@
-"""The Trio run around a block of asyncio code.
+"""Run Trio around a block of asyncio code.
 
-For `open_servers` and `open_supervisor`. The block ends in one of several ways (its own code, a cancellation, Ctrl-C, a
-failure on Trio's side, a closed event loop); in each of them the Trio run ends first, and with it everything that it
-opened. This file uses the two lanes of the bridge, writes its flags, and knows nothing of servers or views.
+`Door` is the ``async with`` that `open_servers` and `open_supervisor` of ``_open`` return. It makes a `Bridge`, a
+`BlockProxy`, whose `run` is the work of Trio's main task, and by `trio_run` a `ThreadRun` or a `GuestRun`.
+`InterruptGuard` delays Ctrl-C in protected code of a guest, and `SignalWakeup` wakes the event loop at a signal.
+
+The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule
+the Trio run ends first, and with it what it opened. If the block is dropped, the run ends without it, at the latest in
+the exit handler.
+
+This file makes the lanes of the bridge, sets its ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure``,
+and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. In the process it may start a
+thread, replace the handler of SIGINT, set the wake-up descriptor to a pipe, and register exit handlers. It does not
+import the kernel, the servers or the views: ``_open`` gives the functions that open and show the thing.
 """
 
 from __future__ import annotations

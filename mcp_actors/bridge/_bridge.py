@@ -1,22 +1,26 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
-The views and the block of this folder are built on it. Of servers it knows a prepared request and the error of a
-stopped one; it knows nothing of views, or of how either side was started.
+A `Bridge` joins one Trio run and one event loop; an `Asker` is the subject of its errors. A request is a
+`_TaskRequest`, a `_MessageRequest` or a `_ServerRequest`. `Lane` and `_Bell` carry functions to another thread, and
+`run_now` takes their place in one thread. `AsyncioStream` and `open_stream` read a stream of Trio's side. The other
+files of this folder use this one, which starts neither side. It imports `act_for_caller` of the kernel, and for type
+checkers the pending calls and requests of the kernel and the servers. It closes the eventfds that it opens.
 
 Ownership
 ---------
-*On the event loop's side* each caller's task waits for a future of its own, which only steps on that side set or
-cancel. Callbacks of the program run there in tasks that the block cancels and awaits at its end.
+*On the event loop's side* each caller's task waits for a future of its own, which code of that side settles. A stream
+has a task that holds it open, and one that reads the next item. ``_callbacks`` makes the tasks in `Bridge.callbacks`;
+``_block`` cancels and awaits those of its block.
 
-*On Trio's side* a message to an actor needs no task: its answer posts the way back. A tool call is such a message too,
-until it fails. Any other request is a task in `Bridge.nursery`, which encloses the actors and servers that the requests
-are for. It outlives them, so every request is answered by the actor or server it was sent to; a request that still
-waits after that is cancelled.
+*On Trio's side* `Bridge.send` needs no task: the answer of the actor posts the way back. `Bridge.ask` needs one if its
+`PendingRequest` has to be finished in a task, and `Bridge.call` takes one. These run in `Bridge.nursery`. In a block of
+`open_servers` or `open_supervisor` it encloses the actors and servers of the block and outlives them, so they can still
+answer. A task that runs after that is cancelled, and `Bridge.end` fails the requests without an answer.
 
-Neither side changes an object of the other; the event loop reads a few flags of Trio's side. It posts a function
-instead, through ``to_trio`` or ``to_loop``. Between threads these are lanes, with an eventfd where there is one; where
-both sides share a thread (a guest run, a loop on trio-asyncio) the function is called directly. A request is one
-function posted each way.
+To act on the other side, a side posts a function, through ``to_trio`` or ``to_loop``. Between threads these are lanes,
+with an eventfd where there is one; where both sides share a thread (a guest run, a loop on trio-asyncio) the function
+is called directly. Usually a request is one function posted each way. Between threads, both sides change the queue and
+the flag of a lane, and each reads a few attributes that the other writes, such as ``serving`` and ``failure``.
 
 A cancelled caller leaves at once and posts a function that withdraws its request. An answer that arrives later finds
 the future done and is dropped.

@@ -1,7 +1,15 @@
-"""Functions and objects of an asyncio program that Trio's side uses.
+"""Let Trio's side use functions, servers and signals of an asyncio program.
 
-Middleware, observers, callbacks, value functions, extensions and in-process servers are written for asyncio, so they
-run on the event loop. This file wraps each of them for Trio's side, and knows nothing of views or blocks.
+`on_loop` makes an async function for Trio's side that calls one of the program on the event loop, in a task for each
+call. `config_from_loop` and `callbacks_from_loop` apply it to middleware, callbacks, functions that return a value and
+functions of a sign-in, but not to predicates of filters, ``http_client`` and token stores. Extensions of the SDK go
+through `extension_from_loop`, with a `SessionView`, and in-process servers are served on the event loop (`LoopServer`).
+`observers_from_loop` passes events on without a task. `LoopSignals` receives ``stop_on`` and ``reload_on`` in the main
+thread. `ServerAsker` names a server in errors.
+
+``_open`` and ``_views`` use this file; it imports the bridge, the kernel, the configuration and the transports. It
+writes `Bridge.callbacks` and `Bridge.adapted`, and logs the errors of observers. It sets and restores signal handlers,
+and sends a signal once more if the event loop is closed. On Trio's side, a connection to a `LoopServer` has one task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-The public functions of this folder. Each opens with the function of the Trio side, over a bridge, and gives the block a
-view; the arguments that hold functions of the program are wrapped first.
+`open_supervisor` and `open_servers` return a `Door` around the function of the same name in the kernel or the servers,
+which gives the block a view. Before, observers, callbacks, configurations and signals are wrapped by ``_callbacks``,
+and paths of configurations and of ``env_file`` are made absolute. Actors are not wrapped: they are written for Trio.
+
+`open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process, and yields an `AsyncioLoop`: it runs
+async functions on the loop, and makes views of what the Trio program has opened. Its bridge has no `Door`: both sides
+are in one thread, and the nursery of the requests is opened here, around the loop.
 """
 
 from __future__ import annotations

@@ -1,18 +1,23 @@
-"""The refs and groups that asyncio programs use.
+"""The refs and groups that asyncio programs hold.
 
-Each class mirrors one of the Trio side, and calls its methods through the bridge. This file knows nothing of how either
-side was started. One line makes a method from that of the Trio object, and keeps its arguments, documentation and
-types, for type checkers too:
+Each class ``Asyncio…`` here is a view: it holds an object of Trio's side and a bridge. One line makes most methods from
+those of the object, and keeps their arguments, documentation and types, for type checkers too; the other members are
+written out.
 
 | method on Trio's side | rule | method of the view |
 |---|---|---|
 | async | `async_view` | async; called on Trio's side |
-| async, sends a request to a server | `request_view` | the same, without a task on Trio's side |
+| async, sends a request to a server | `request_view` | the same, with a task on Trio's side only if it needs one |
 | sync, acts | `step_view` | async; called on Trio's side, where nothing else acts at the same time |
 | sync, only reads | `sync_view` | sync; called in the thread of its caller |
 | ``async with`` of a stream | `stream_view` | the same, with an `AsyncioStream` |
 
-A ref can be read in any thread, because each of its reading methods reads one value or makes its copy in one step.
+Sync methods go past the bridge, in any thread, so they read single values, or copies that are made in one step.
+`AsyncioServerGroup.list_tools` calls the predicates of filters on the event loop. `view_of` makes the view of an
+object. `list_tools_again`, for `adapters`, lists the tools of several servers in asyncio tasks, and logs failures.
+
+``_open`` makes the first views; this file starts neither side. It uses ``_callbacks`` for functions and configurations
+of the program, removes entries of `Bridge.adapted`, and imports the kernel, the servers and the configuration.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The command line: ``mcp-actors``, or ``python -m mcp_actors``.
 
-Importing this folder loads only `_interrupt`, so that a Ctrl-C finds its handler before the slow imports begin.
-`_start` prepares the process, `_app` parses the command line, and each command imports the code behind it when it runs.
-In the package, only ``__main__`` imports this folder.
+Of this folder, its import loads only ``_interrupt``, so that a Ctrl-C finds its handler before the slow imports begin.
+`main` calls ``_start``, which prepares the process and returns `run` of ``_app``; a command imports the code behind it
+when it runs. That code uses the configuration, the servers, the transports, the sign-in, and types of the kernel and of
+the catalogue. In the package, only ``__main__`` imports this folder.
 """
 
 from __future__ import annotations

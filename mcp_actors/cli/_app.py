@@ -1,6 +1,11 @@
-"""Declare and run the commands, and report their errors.
+"""Declare the commands, run the chosen one, and report its errors.
 
-The parser imports this file for every command line, also for ``--help``. A command imports the code behind it when it
+The functions under the first heading are the commands, with their help. `make_app` makes the parser (cyclopts). `run`
+parses the words, runs the command in `trio.run`, and returns the exit code. An error of the command line, a command or
+the package becomes a message on an `Output` and a code, a signal a code; what cannot be written any more is sent to the
+null device.
+
+``_start`` imports this file for every command line, also for ``--help``. A command imports the code behind it when it
 runs: with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
 """
 

@@ -1,7 +1,9 @@
 """``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
 
-Uses the configuration and the connected group of a command, and writes only through its `Output`. Words like
-``key=value`` become arguments by the schema of the tool. Errors in results and descriptions of tools are masked here.
+Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
+`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes arguments of words like
+``key=value``, by the schema of the tool. Credentials in the texts of failed results and in descriptions of tools are
+masked here. ``_app`` imports this file when one of the three commands runs.
 """
 
 from __future__ import annotations

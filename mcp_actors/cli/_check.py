@@ -1,7 +1,11 @@
 """``mcp-actors check`` and ``watch``: report the states of all servers.
 
-Uses the configuration and the connected group of a command, and the sign-ins for their state. `check` connects once;
-`watch` follows the file and the events of its group until a signal.
+``check`` connects once (`open_once`), measures each connect with an observer (`Stopwatch`), asks the token stores which
+servers are signed in, and prints a `Finding` for each entry. ``watch`` opens a group on a `FollowedFile`, follows the
+file and the events, and shows a live table or a line for each change, until a signal or an error ends it.
+
+Uses the configuration, the connected group and the sign-ins of this folder, and writes through `Output`; the live table
+is drawn on the console of that. ``_app`` imports this file when one of the two commands runs.
 """
 
 from __future__ import annotations

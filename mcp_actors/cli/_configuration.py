@@ -1,7 +1,12 @@
-"""Find and load the configuration of a command.
+"""Find, trust and load the configuration of a command.
 
-Each command that connects to servers or signs in to them begins here. This file may read the terminal, to ask for
-inputs and for trust, and stores what was accepted in the user's folder for state. It starts no server.
+Each command begins here: with `load`, or ``watch`` with `FollowedFile`, a source for `open_servers` that reads the file
+again. A file that was found and not named needs `require_trust`: only the user and root may be able to write it, and
+the user must have accepted its content.
+
+It uses `config` and its ``formats``, reads the environment and the tables of users and groups, and may ask at the
+terminal, for inputs and for trust. It stores hashes of what was accepted in the user's folder for state. It starts no
+server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,12 @@
-"""Connect the servers of a command, and describe them.
+"""Connect the servers of a command once, and describe them.
 
-`check`, `tools`, `call` and `graph` connect each server once; `watch` opens its group itself, and shares the words.
-This file loads the SDK, and reads the record of a server for what its ref does not show.
+`open_once` is for ``check``, ``tools``, ``call`` and ``graph``: it opens a group, tries each enabled server once in a
+task of its own, prints which are slow, and stops on a signal. ``watch`` opens its group itself. `connecting` and
+`describe` return words about configurations. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for
+what the ref does not show.
+
+``_call`` and ``_check`` use it. It imports the servers, the configuration and the transports, and with them the SDK,
+and writes through the `Output` that it is given.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Exit on Ctrl-C during imports.
 
-Used around each slow import of the command line. It imports no other file of the package, because it has to be ready
-before they load.
+`cli.main` and each command in ``_app`` use it around their slow imports. Within the block it replaces the handler of
+SIGINT, unless that is ignored; the handler writes a line to stderr and ends the process without clean-up, with
+`INTERRUPTED`. It imports no other file of the package, because it has to be ready before they load.
 """
 
 from __future__ import annotations

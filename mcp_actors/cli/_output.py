@@ -1,7 +1,12 @@
-"""Print results on stdout, and errors and progress on stderr.
+"""Print results, stop on signals, and define the errors of commands.
 
-Every command prints through an `Output`, and raises the errors and obeys the signals at the end of this file. It is
-imported for ``--help`` too, so it knows nothing of servers and of the SDK.
+An `Output` prints results on stdout, as text or as JSON, and errors, warnings, notes and progress on stderr; the error
+that ends a command is also JSON on stdout, if that is asked for. ``_app`` makes it. `until_signalled` cancels a block
+on SIGTERM and SIGHUP, and raises `Signalled`. `Failure`, `Misuse` and `unknown` are the errors of commands besides
+those of the package.
+
+``_app`` and the files of the commands use it. It is imported for ``--help`` too, so it imports neither the SDK nor
+another folder; of the package it uses ``_misuse`` and ``_text``.
 """
 
 from __future__ import annotations

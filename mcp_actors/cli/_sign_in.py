@@ -1,8 +1,9 @@
 """``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
 
-Uses the sign-in of ``auth``, which stores and removes the tokens, over the exchange of a transport. The person's
-browser is opened, or the URL is printed and the redirect read from stdin. It starts no server and opens no group, so it
-does not wait for that code to load.
+Uses the sign-in of ``auth``, which stores and removes the tokens, over the exchange of a transport. ``login`` prints
+the URL, opens the browser, and at a terminal reads a pasted URL from stdin in a thread. `describe_sign_in` and
+`NEEDS_AUTH` are for ``check`` too. It starts no server and does not import ``servers``, so it does not wait for that
+code to load.
 """
 
 from __future__ import annotations

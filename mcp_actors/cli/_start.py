@@ -1,7 +1,9 @@
-"""Prepare the process for a command: streams, extras, logs.
+"""Prepare the process for a command: streams, extras, the SDK, logs.
 
-Called once, before the parser is imported. It writes to the standard streams directly, because the libraries that
-`Output` needs may be missing.
+`cli.main` calls `start` once, before the parser is imported, and gets the function of ``_app`` that runs a command.
+Missing streams become the null device, output escapes what its encoding lacks, and the root logger gets a handler that
+drops records. If an extra is missing or the SDK is too old, the process exits with 1. That error goes directly to the
+standard streams, because the libraries that `Output` needs may be missing.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Test programs that use MCP servers or actors.
 
-pytest loads the fixtures by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``, ``nothing_left``); they
-import this package when a test names one. The scripted server needs the SDK's server, and is imported at its first use,
-so tests of actors alone do without.
+A test holds a `ScriptedServer` (``_server``), which writes its script. ``_behavior`` has the script, its faults and the
+SDK's server behind it; ``_connections`` are the ways to it, and ``_relay`` is its process over stdio. `EventRecorder`,
+`Probe` and `run_seeded` (``_recorder``) do without a server. `Snapshot` (``_leftovers``) finds what a test leaves
+behind.
 
-A test holds a `ScriptedServer` (``_server``), which writes its script. ``_behavior`` is the SDK's server with a
-middleware that carries the script out; ``_connections`` are the ways to it, which run in a thread of their own for
-pipes and sockets.
+pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
+``nothing_left``); they import this package when a test names one. It uses the kernel, the configuration and the
+transports, and the servers in one method. The scripted server needs the SDK's server, and is imported at its first use,
+so tests of actors alone do without.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""The script of a scripted server, and the SDK's server behind it.
+"""A scripted server's script and faults, and the SDK's server behind it.
 
-The test writes the script, from any thread; a middleware reads it at each request, and commits the fault that is
-planned. This file knows of connections only what `Connected` says.
+The test writes the `Script`, from any thread. A `Behavior` is a server of the SDK; its middleware notes each request
+that it gets, and commits the fault that is planned. What a fault does to bytes, statuses of HTTP and connections is in
+``_connections`` and ``_server``; this file knows of connections what `Connected` says. At the end, `Signal` wakes tasks
+of any event loop from any thread, and `post` calls a function in a run of Trio.
+
+It imports nothing else of the package, starts no task, and calls the functions with which a test answers a tool.
 """
 
 from __future__ import annotations

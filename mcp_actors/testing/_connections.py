@@ -1,10 +1,13 @@
-"""The ways in which a client is connected to a scripted server.
+"""The connections of a client to a scripted server: streams, lines, HTTP.
 
-A `Connection` can be frozen, cut and made to garble an answer. Over a stream each connection has an SDK server of its
-own; behind an HTTP port all requests have one, from one crash to the next. This file carries out what the script says,
-and tells it of connections; it opens the port, and knows nothing of threads or processes.
+A `Connection` can be frozen, cut, and made to garble, double or precede an answer. Over a stream (`StreamConnection`,
+`LineConnection`) each connection has an SDK server of its own; behind the HTTP port of an `Endpoint` all requests have
+one, from one crash to the next. There, streamable HTTP is at ``/mcp``, and HTTP with SSE at ``/sse``. `serve_asgi`, at
+the end, is the HTTP server: it runs an ASGI application on one connection.
 
-Over HTTP, streamable HTTP is at ``/mcp``, and HTTP with SSE at ``/sse``.
+This file takes faults of HTTP from the script, and tells it of connections and of a ``server/discover`` that it refuses
+itself. It opens and resets the sockets of the port, and its tasks belong to the Trio run that serves; a crash or a
+notification gets there by `post`. ``_server`` starts the thread, and signals the processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Find processes, descriptors, threads and tasks that a test has left behind.
+"""Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-It reads ``/proc`` (or asks ``ps``), the collector and the list of threads, and kills the processes that it reports. It
-uses nothing else of the package.
+A `Snapshot` holds those of one moment, and later describes what is new. `children` lists the child processes. This file
+reads ``/proc`` and ``/dev/fd`` (or asks ``ps``), the list of threads and the objects of the collector. `leftovers`
+kills the new child processes, and blocks for up to `GRACE` seconds for each of the other kinds. It uses nothing else of
+the package, and needs no event loop.
 """
 
 from __future__ import annotations

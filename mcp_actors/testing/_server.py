@@ -1,7 +1,10 @@
-"""The scripted server of a test, and the ways to reach it.
+"""A test's scripted server, its thread, and its connections in process.
 
-Its methods write the script, which all its connections read, in any thread. For pipes and sockets this file starts a
-thread with a Trio run, and signals the processes that pass the bytes on.
+The methods of `ScriptedServer`, which any thread may call, write and read the script that all its connections share, or
+return transports of `config`. For pipes and sockets, `Home` is a thread with a Trio run, which listens on two ports of
+the loopback address: one for HTTP, one for relays. The client starts a ``_relay`` process for each connection over
+stdio, and `_RelayConnection` signals it. `InProcessServer` serves in the Trio run of the client, without bytes
+(`_MemoryConnection`, `_Requests`).
 """
 
 from __future__ import annotations
