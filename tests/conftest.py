@@ -82,7 +82,8 @@ def pytest_collection() -> Generator[None, object, object]:
     """Keep the modules and items of a run out of all garbage collections: they stay to its end.
 
     There are more than a million objects, so that each full collection, and some tests ask for several, would take a
-    third of a second.
+    third of a second. Young collections are made rarer too, which saves a tenth of the time of all tests: what a test
+    leaves in cycles is looked for at its end, by a collection that is asked for.
     """
     gc.disable()
     try:
@@ -90,6 +91,7 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
 
 
 def is_worker(config: pytest.Config) -> bool:

@@ -90,9 +90,9 @@ def prose_of_module(source: str) -> Iterator[Prose]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield Prose("comment", token.start[0], token.string.lstrip("# "))
-    tree = ast.parse(source)
-    kinds = kinds_of_strings(tree)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(source)))  # outermost first, so a docstring is not mistaken for one of an attribute
+    kinds = kinds_of_strings(nodes)
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name.startswith("test_"):
                 yield Prose("test", node.lineno, name.replace("_", " "))
@@ -102,10 +102,10 @@ def prose_of_module(source: str) -> Iterator[Prose]:
                 yield Prose(kinds.get(node, "message"), node.lineno, text)
 
 
-def kinds_of_strings(tree: ast.Module) -> dict[ast.AST, str]:
+def kinds_of_strings(nodes: list[ast.AST]) -> dict[ast.AST, str]:
     """Return the kind of each string that is not a plain message; a literal within an f-string is a ``part``."""
     kinds: dict[ast.AST, str] = {}
-    for node in ast.walk(tree):  # outermost first, so a docstring is not mistaken for one of an attribute
+    for node in nodes:
         match node:
             case ast.Module(body=[ast.Expr(value=string), *_]):
                 kinds[string] = "module"

@@ -49,6 +49,11 @@ def failure(seed: int) -> str | None:
         if not gc.isenabled():
             gc.collect()
         return None
+    return report(seed, world, problems)
+
+
+def report(seed: int, world: World, problems: list[str]) -> str:
+    """Return the picture of a seed, what is wrong, and the line that repeats it."""
     repeat = f"repeat with: python -m tests.simulate --seed {seed}"
     return "\n".join([picture(world), *problems, repeat])
 
