@@ -168,11 +168,34 @@ class Masker:
         """Return `text` with every known value masked, in time proportional to its length.
 
         This includes a value that the text has only when it is shown: with escape sequences or characters without a
-        width in it, which `plain_text` drops.
+        width in it, which `plain_text` drops. It includes the beginning of a value, if ``…`` shows that the rest was
+        cut off.
         """
         forms = self._forms_in(text)
         masked = self._matcher(forms).sub(self._name_of, text) if forms else text
-        return masked if masked.isprintable() and masked.isascii() else self._masked_as_shown(masked)
+        if masked.isprintable() and masked.isascii():
+            return masked
+        return self._masked_as_shown(self._masked_if_cut(masked))
+
+    def _masked_if_cut(self, text: str) -> str:
+        if "…" not in text:
+            return text
+        folded = text.casefold()
+        seen = folded if len(folded) == len(text) else text  # places in one must be places in the other
+        found = []
+        for written, name in ((each, name) for form, name in self._names.items() for each in self._written[form]):
+            place = seen.find(written[:MIN_LENGTH])
+            while place >= 0:
+                end = seen.find("…", place + MIN_LENGTH, place + len(written))
+                if end >= 0 and written.startswith(seen[place:end]):
+                    found.append((place, end, name))
+                place = seen.find(written[:MIN_LENGTH], place + 1)
+        pieces, done = [], 0
+        for place, end, name in sorted(found):
+            if place >= done:
+                pieces += [text[done:place], name]
+                done = end
+        return "".join([*pieces, text[done:]])
 
     def _name_of(self, found: re.Match[str]) -> str:
         return self._names.get(found[0].casefold(), MASK)

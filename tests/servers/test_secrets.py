@@ -222,6 +222,32 @@ def refusal(words: str, status: int = 401) -> str:
     return response(status, body, f"X-Reason: {words}").replace("Status\r", f"{words}\r", 1)
 
 
+LONG: Final = f"{BEARER}{'-0123456789' * 20}"
+CUTS: Final = {
+    "kind": response(200, "{}", kind=f"text/{LONG}"),
+    "id": response(200, f'{{"jsonrpc": "2.0", "id": "{LONG}", "result": {{}}}}'),
+    "encodings": response(200, "{}", f"Content-Encoding: gzip, {LONG}"),
+    "version": response(
+        200,
+        f'{{"jsonrpc": "2.0", "id": {{id______}}, "result": {{"protocolVersion": "{LONG}", "capabilities": {{}}, '
+        '"serverInfo": {"name": "a", "version": "1"}}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("raw", CUTS.values(), ids=CUTS)
+async def test_a_long_token_is_masked_where_an_error_shortens_it(raw: str, log: pytest.LogCaptureFixture) -> None:
+    """B-18: the beginning of a value is a credential too."""
+    events = Events()
+    with faulty_server() as running:
+        running.scripts["server/discover"] = running.scripts["initialize"] = Raw(raw)
+        config = ServerConfig("web", Http(running.url(), auth=LONG), restart=NEVER)
+        async with open_servers(config, observers=[events]) as group:
+            shown = told_by(group, events)
+            assert "<auth>" in str(group.errors["web"])
+    assert BEARER not in shown + log.text
+
+
 BASIC: Final = base64.b64encode(b"someone:p4ssw0rd").decode()
 REFUSALS: Final = {
     "401": refusal(f"Bearer {BEARER}"),

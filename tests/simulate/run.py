@@ -25,6 +25,7 @@ def run(seed: int) -> tuple[World, list[str]]:
             world.run()
         except Exception as error:
             return world, [f"the run raised {error!r}"]
+        gc.collect()  # which warns of coroutines that nothing awaits
     return world, [*broken(world), *(f"a warning: {each.message}" for each in caught)]
 
 
@@ -36,7 +37,7 @@ def picture(world: World) -> str:
 
 
 def collect_by_hand() -> None:
-    """Have `failure` collect garbage, after each run; all that is there now stays."""
+    """Leave collecting garbage to `run`, which does it after each run; all that is there now stays."""
     gc.freeze()
     gc.disable()
 
@@ -44,12 +45,7 @@ def collect_by_hand() -> None:
 def failure(seed: int) -> str | None:
     """Return None if a seed is fine; otherwise the line that repeats it, its picture and what is wrong."""
     world, problems = run(seed)
-    if not problems:
-        del world
-        if not gc.isenabled():
-            gc.collect()
-        return None
-    return report(seed, world, problems)
+    return report(seed, world, problems) if problems else None
 
 
 def report(seed: int, world: World, problems: list[str]) -> str:

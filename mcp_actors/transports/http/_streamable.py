@@ -202,7 +202,7 @@ class HttpExchange:
             if response.status_code == 202:
                 raise failures.lost("it answered a request with 202 Accepted, which has no response")
             if kind != "application/json":
-                found = plain_text(kind, limit=SHOWN) or "no content type"
+                found = plain_text(failures.masker(kind), limit=SHOWN) or "no content type"
                 raise failures.no_answer(f"it answered with {found!r}, which is not MCP")
             body = await read_body(response, limits.bytes, max_values=limits.values, small=is_small(response))
             return self._answer_in(body)

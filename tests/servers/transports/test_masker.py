@@ -14,7 +14,7 @@ from mcp import MCPError
 
 from mcp_actors import ConnectionLost
 from mcp_actors.transports import Masker
-from mcp_actors.transports._credentials import PATTERNS
+from mcp_actors.transports._credentials import MIN_LENGTH, PATTERNS
 
 from ...processor_time import takes_less_than
 
@@ -46,6 +46,23 @@ def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker
 def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -> None:
     """B-18."""
     assert masker(value)(words) == "<auth> is invalid"
+
+
+@pytest.mark.parametrize("value", ["abcd/efgh+1234567", "Σabcdefgh123", "İabcdefgh123"])
+def test_a_value_that_was_cut_is_masked(value: str) -> None:
+    """B-18: whoever shortens a text, and before it is masked."""
+    masks = masker(value)
+    for cut in range(MIN_LENGTH, len(value)):
+        assert masks(f"'{value[:cut]}… and '{value[:cut].casefold()}…") == "'<auth>… and '<auth>…"
+    assert masks(f"{value[: MIN_LENGTH - 1]}…") == f"{value[: MIN_LENGTH - 1]}…"
+    assert masks(f"{value[:MIN_LENGTH]}!…") == f"{value[:MIN_LENGTH]}!…"
+
+
+def test_two_values_with_the_same_beginning_that_were_cut_are_masked_once() -> None:
+    """B-18."""
+    masks = masker("abcdefgh-1", "<one>")
+    masks.add("<two>", "abcdefgh-2")
+    assert masks("abcdefgh-…") in ("<one>…", "<two>…")
 
 
 def test_a_value_with_a_final_sigma_is_masked_within_a_word() -> None:
