@@ -31,8 +31,9 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
 
     An agent is built once. At each of its turns it is offered the current tools of the group, under their public names,
     and its own tools; of two tools of one name its own is offered. A `ToolFilter`'s predicate is called with the name
-    of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``. Any number of agents and runs may use one
-    at the same time. It owns no connection.
+    of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is called, with the
+    ``ToolRuntime``, which lacks some attributes of the other. Any number of agents and runs may use one at the same
+    time. It owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors

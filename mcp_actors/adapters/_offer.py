@@ -1,9 +1,9 @@
 """Choose servers of a group, and offer what they have.
 
-An `Offer` lists and calls the tools of a group, or of some of its servers, and collects instructions; all adapters are
-made with it. Adapters also use `context_of`, `as_listed`, `failure_text` and `PromptsAndResources`, the methods of an
-adapter of one server. Programs use `server_instructions`, and `McpClient`, an adapter that needs no framework but the
-SDK.
+An `Offer` lists the tools of a group, or of some of its servers, except those that only a user interface may call; it
+calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`,
+`failure_text` and `PromptsAndResources`, the methods of an adapter of one server. Programs use `server_instructions`,
+and `McpClient`, an adapter that needs no framework but the SDK.
 
 It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_views``. It owns no
 connection, keeps no tools, and imports no framework.

@@ -8,8 +8,8 @@ written out.
 |---|---|---|
 | async | `async_view` | async; called on Trio's side |
 | async, sends a request to a server | `request_view` | the same, with a task on Trio's side only if it needs one |
-| sync, acts | `step_view` | async; called on Trio's side, where nothing else acts at the same time |
-| sync, only reads | `sync_view` | sync; called in the thread of its caller |
+| sync, acts, or reads much (`tree`) | `step_view` | async; called on Trio's side, where nothing else acts meanwhile |
+| sync, only reads a little | `sync_view` | sync; called in the thread of its caller |
 | ``async with`` of a stream | `stream_view` | the same, with an `AsyncioStream` |
 
 Sync methods go past the bridge, in any thread, so they read single values, or copies that are made in one step.
@@ -146,7 +146,7 @@ def _adapt_callbacks(bridge: Bridge, names: tuple[str, ...], kwargs: dict[str, A
 def step_view(
     method: Callable[Concatenate[T, P], R],
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
-    """Make an async method of a view from a sync one that changes something."""
+    """Make an async method of a view from a sync one that changes something, or during which nothing may change."""
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -186,8 +186,8 @@ def stream_view(
 # --- Refs of actors and servers, and groups of servers, for asyncio programs ------------------------------------------
 
 # Each object here is a *view* of an object on Trio's side, and calls its method of the same name through the bridge.
-# Methods that wait or change something are async here, even where they are synchronous on Trio; methods that only read
-# are synchronous.
+# Methods that wait or change something are async here, even where they are synchronous on Trio, and so is `tree`; other
+# methods that only read are synchronous.
 
 
 _BEGIN: Final = step_view(Monitor.begin)

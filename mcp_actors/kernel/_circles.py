@@ -3,8 +3,9 @@
 Envelopes, mailboxes, incarnations and the managers of supervisors derive from `Node` or `Sender`; this file imports
 none of them. References and supervisors ask it before a sender waits (`find_circle`), and they and ``_open`` note a
 wait (`expect`). The file writes the calls of a sender and two context variables, which say for whom a task works
-(`act_for`, `act_for_caller`, `current_sender`). It reads Trio's tasks, their nurseries, contexts and deadlines, starts
-no task and does not wait. The caller raises the error, with the text of `explain`.
+(`act_for`, `act_for_caller`, `current_sender`); incarnations and what serves their messages set the first of them,
+`serving`, too. It reads Trio's tasks, their nurseries, contexts and deadlines, starts no task and does not wait. The
+caller raises the error, with the text of `explain`.
 
 Theory of operation
 -------------------
@@ -16,7 +17,8 @@ The nodes of a wait-for graph are
 - a `Mailbox`, in which calls wait for one of the actor's slots; or, if the actor does not serve, for the incarnation
   that is starting, or that has to be over before the next;
 - the manager of a supervisor (`Children`), which waits for children that start or end. So does a change of the child
-  table that it has begun: it is the handling of a message, and the incarnation counts among its calls.
+  table that it has begun: it is the handling of a message, and the incarnation counts among its calls;
+- what has taken a message and not begun to handle it (`Answers` in ``_serving``), which waits for nothing.
 
 A mailbox is stuck if all of its slots are; any other node is stuck if one of its blockers is. The graph is not stored:
 each node knows its blockers, and the graph is walked when a node is about to wait. `find_circle` assumes that all nodes

@@ -5,11 +5,13 @@ a message on its way. It is a `Reply` too: a slot whose answer wakes the task th
 sender. A `Mailbox` queues envelopes in three lanes, also between two incarnations, and `check_mailbox` checks its
 options.
 
-References and ``_timers`` put envelopes into a mailbox. An incarnation or a pool takes them out, and is known here as
-its `Taker`; the mailbox calls it in the step of the sender or of the task that frees a slot, and it may run a handler
-there. This file itself starts no task and runs no handler. It calls the functions that others set (`accepts`, `route`,
-`on_wait`), reads Trio's clock, copies the context variables of the sender, and logs if a function of the sender raises.
-Of the kernel, it imports the detection of deadlocks (``_circles``).
+References and ``_timers`` put envelopes into a mailbox, a pool hands them on to the mailboxes of its members, and an
+incarnation returns those that it has not begun. An incarnation or a pool takes them out, and is known here as its
+`Taker`. The mailbox calls it in the step of the sender, of the task that frees a slot, or of an incarnation that begins
+to serve; it may run a handler there. Closing a mailbox answers all that wait, and refuses later messages until it is
+reopened. This file itself starts no task and runs no handler. It calls the functions that others set (`accepts`,
+`route`, `on_wait`), reads Trio's clock, copies the context variables of the sender, and logs if a function of the
+sender raises. Of the kernel, it imports the detection of deadlocks (``_circles``).
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ removes them when the incarnation ends.
 
 An `Actor` sets timers, watches actors and defers answers. Its incarnation makes and closes `Timers` and `OwnMessages`;
 ``_serving`` makes a `Later` and settles it, as its `Settles`. This file imports none of these three. It puts envelopes
-into the mailbox of a record and removes them, starts the task of the timers in a nursery that it is given, calls a
-function that it is given if a message cannot be sent, and reads Trio's clock.
+into the mailbox of a record and removes them, has the records of watched actors report to it, starts the task of the
+timers in a nursery that it is given, and reads Trio's clock. If the mailbox raises, it calls a function that it is
+given; if the mailbox is closed, the message is dropped.
 
 Theory of operation
 -------------------

@@ -6,15 +6,18 @@ the server sends unasked, and sends a few requests of its own. All requests of a
 pipe, which go past the session, use that part only.
 
 `Session` makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that the
-link has, and ``_eras`` to check large messages. It starts a task for each request of the server and for work of a
-request (`start_soon`), and logs failures of the handlers. It imports no record, actor or configuration.
+link has, and ``_eras`` to check large messages. It writes the progress token and the trace into the params of a
+request. It starts a task for each request of the server and for work of a request (`start_soon`), and logs failures of
+the handlers. When reading ends, it marks the link as closing and fails all requests that wait. It imports no record,
+actor or configuration.
 
 Theory of operation
 -------------------
-A request waits in the table of its link. The task that reads settles it in the step in which the answer arrives.
+A request waits in the table of its link. Over a pipe and over SSE, the task that reads settles it in the step in which
+the answer arrives; streamable HTTP and a modern in-process server give the answer to the task of the caller directly.
 Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
-their order, and before the answer that follows them. A progress callback that the SDK is given runs in a task.
-Each request of the server has a task, which is cancelled if the server withdraws its request or the connection ends.
+their order, and before the answer that follows them. A progress callback that the SDK is given runs in a task. Each
+request of the server has a task, which is cancelled if the server withdraws its request or the connection ends.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ the key of each, for messages; the settings under ``mcp_actors`` (`read_settings
 lists of tools (`read_tools`).
 
 A reader puts what it finds into `Fields` or returns it, warns through `Surroundings`, and raises `ConfigError`; it
-reads no file. ``_entry`` calls the readers; ``_entry``, ``_load``, ``_dump`` and the manifests use the tables. It makes
-objects of the classes of `config`: policies, `OAuth`, `ToolFilter`.
+reads no file. ``_entry`` calls the readers; ``_entry``, ``_load`` and the manifests use the tables, and ``_dump`` the
+name `SETTINGS`. It makes policies (with their `Backoff`), `OAuth` and `ToolFilter`.
 """
 
 from __future__ import annotations

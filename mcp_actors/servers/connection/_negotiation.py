@@ -6,24 +6,26 @@ process to the two requests. `Patience`, the second part, bounds an attempt to c
 
 It sends its requests by the session, and introduces this client (`OURS`, by the metadata of the package). It starts its
 tasks where the actor says; those that watch the start of a process are in a background of their own. It writes into the
-record the era that the next connect begins with, the link that connects, and that a connect is overdue. It may mark a
-link as lost whose process has exited. It logs the fall-back to the legacy era, and uses no mailbox and no request of a
-caller.
+record the era that the next connect begins with, the link of a process that connects, and that a connect is overdue. It
+ends the turn when the server is connected or a process is overdue. It may mark a link as lost whose process has exited.
+It logs the fall-back to the legacy era, and uses no mailbox and no request of a caller.
 
 Theory of operation
 -------------------
 A process is sent ``server/discover``. If it has read that and does not answer for a while, it is sent ``initialize`` as
-well, on the same connection; at once if ``server/discover`` fails or lists no modern version. The first usable result
-decides, and the session drops a later one. Silence does not end a process before its time-outs have expired
-(`Patience`): the process or its machine may be slow, or it may be a relay for a server that has not started yet.
+well, on the same connection; at once if ``server/discover`` fails or lists no modern version. But an error that lists
+only versions without a handshake ends the negotiation. The first usable result decides; a later one stays in `Answers`,
+unused. Silence does not end a process before its time-outs have expired (`Patience`): the process or its machine may be
+slow, or it may be a relay for a server that has not started yet.
 
 A process is started once more, as a legacy server, if ``server/discover`` made it exit. Some servers do not survive
 that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
-process stays silent until its time-outs have expired.
+process has read both requests and stays silent until its time-outs have expired.
 
 Over HTTP and for in-process servers the requests follow each other: `initialize` is sent if ``server/discover`` was
-answered with an error or not in time. Only a server answers so; a failure of the transport says nothing about the era
-and ends the connect.
+answered with an error or without a modern version, or not in time. If the error lists a modern version that this client
+has, ``server/discover`` is sent once more instead; if it lists only versions without a handshake, the connect fails. A
+failure of the transport says nothing about the era and ends the connect.
 """
 
 from __future__ import annotations

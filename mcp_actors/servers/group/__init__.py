@@ -5,9 +5,10 @@ the limits, ``_lifecycle`` and ``_loop`` carry out changes, and ``_memory`` keep
 
 The face of ``servers`` and the bridge use this room; the rooms of a single server do not import it. It uses ``ref``,
 ``connection``, ``record``, and the files of ``servers`` for sources, deadlines, rules, eras and admission, but no
-``requests``. It starts and stops the actors of servers, writes what is wanted of a server, and writes the roster and
-the files of the ``catalog_store``. It reads configurations, may receive signals, and puts a filter on the loggers of
-the package.
+``requests``. It starts and stops the actors of servers, and writes the roster, what is wanted of a server, and parts of
+its record: the state, by the events of its actors, and the remembered tools. Worker threads read and write the files of
+the ``catalog_store``. It reads configurations, may receive signals, which cancel the block and end it with
+`SystemExit`, and puts a filter on the loggers of the package.
 """
 
 from __future__ import annotations

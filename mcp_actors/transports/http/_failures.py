@@ -1,9 +1,9 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
 `next_request_within_origin` says which redirect may be followed. `answer_in`, `check_id`, `error_in` and
-`check_refusal` judge bodies, and `retry_after` a header. `HttpFailures` builds the errors about one server: the server
-and its URL, what happened, and what to do. Text from the server and from the HTTP library is masked first
-(`HttpFailures.masker`).
+`check_refusal` judge bodies, and `retry_after` a header. `HttpFailures` builds the errors about one server: its URL,
+what happened, and what to do; all but a `ConnectionOver` name the server, too. Text from the server and from the HTTP
+library is masked (`HttpFailures.masker`).
 
 The functions get the time as an argument and do no I/O. But `check_id` writes the id of an answer, and the masker
 changes the exceptions that become causes. The bodies, the links and the sessions use it, and it uses no other file of

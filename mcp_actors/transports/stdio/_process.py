@@ -8,10 +8,12 @@ is harmless.
 
 A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
 
-The link owns the `ServerProcess` and the `StderrReader`; their tasks run among its background tasks. `ServerProcess`
-waits for the exit without reaping (`wait_exiting`), and closes the pipes when the link asks for it. `start_process`
-finds and spawns the program in a thread, by ``_command``. `has_successor` reads ``/proc``. The `StderrReader` logs
-lines that it has masked, and keeps the end. It uses `has_no_reader` of ``_pipes``, and knows nothing of messages.
+The link owns the `ServerProcess` and the `StderrReader`; their tasks run among its background tasks. `start_process`
+finds the program by ``_command`` and spawns it here, both in one thread. `ServerProcess` waits for the exit without
+reaping (`wait_exiting`); `poll` and `wait` reap. Its `stop` closes stdin, then sends SIGTERM and SIGKILL, and logs the
+signals and a process that survives them. `has_successor` reads ``/proc``. The `StderrReader` logs masked lines up to a
+limit per second, counts the others, and keeps the end. The file uses `has_no_reader` of ``_pipes``, and knows nothing
+of messages.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_a_value_is_masked_as_a_whole_and_in_its_parts(value: str, words: str) -
 
 @pytest.mark.parametrize("value", ["abcd/efgh+1234567", "Σabcdefgh123", "İabcdefgh123"])
 def test_a_value_that_was_cut_is_masked(value: str) -> None:
-    """B-18: whoever shortens a text, and before it is masked."""
+    """B-18: a text may be shortened before it is masked."""
     masks = masker(value)
     for cut in range(MIN_LENGTH, len(value)):
         assert masks(f"'{value[:cut]}… and '{value[:cut].casefold()}…") == "'<auth>… and '<auth>…"
