@@ -84,7 +84,7 @@ async def test_a_flood_of_nothing_takes_short_steps(what: str, over: Over, caplo
     with hostile_http(over, restart=LATER) as config:
         async with open_servers(config, scripted("good"), strict=True) as servers:
             await servers["evil"].call_tool("flood", {"what": what})
-            with LongestStep() as steps, trio.move_on_after(0.5):
+            with LongestStep() as steps, trio.move_on_after(0.25):
                 while True:
                     assert text_of(await servers["good"].call_tool("add", {"a": 1, "b": 2})) == "3"
             assert steps.seconds < STEP, steps.task
