@@ -1,12 +1,13 @@
 """Connect to a server over stdio, over HTTP or in this process.
 
 `open_link` opens a `Link` to a server, and `open_exchange` the way to its authorization server. The other names are for
-requests and their answers, for traces and masking, for the capacity and the certificates of a group, and for servers in
-this process.
+requests and their answers, for the end of a connection and what a server left behind, for traces and masking, for the
+capacity and the certificates of a group, and for servers in this process.
 
 `servers` connects through it; `bridge` and `testing` use the parts for servers in this process, and `cli` uses `Masker`
 and `open_exchange`. They import only these names. The files here use `config`, `auth` and single files of layer 0, and
-import neither the kernel nor the catalogue. `stdio` and `http` use the other files here, and do not know each other.
+import neither the kernel nor the catalogue. `stdio` and `http` use the shared files here and do not know each other;
+``_open``, above them, imports both.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """The messages that call and list tools, and middleware around a call.
 
-`CallTool` checks its arguments and its result by the catalogue of the record. `ListTools` offers its list to the
-catalogue, which decides what it shows, and returns copies. `list_all_tools` requests and hashes all tools.
-`send_through`, the last part, sends a request through the program's middleware; one that was not sent is requeued.
+`CallTool` checks its arguments and its result by the catalogue of the record; if a modern server refuses its headers,
+it lists the tools again. `ListTools` offers its list to the catalogue, which decides what it shows, and returns copies.
+`list_all_tools` requests and hashes all tools. `send_through`, the last part, sends a request through the program's
+middleware; a request that was not sent is requeued only if nothing of it was sent before and the middleware lets that
+very error pass.
 
 Refs send `CallTool` and `ListTools`, the latter also a task of the connection; the actor calls `list_all_tools` and
 `send_through`. They note the tools of a modern server in the session, and log the tools that are left out for their

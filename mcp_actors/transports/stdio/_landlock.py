@@ -2,12 +2,15 @@
 
 This file is a program, with Python's standard library only, which `confined` puts in front of a server's command:
 ``python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]``. RULES is JSON: files, ports, signals, and variables
-to set. `confine` restricts this process for good; then it sets the variables and becomes PROGRAM. If the system
-refuses, it writes to stderr and exits. ``_command`` also imports it, for `version` and `MACHINES`.
+to set. `confine` restricts this process for good, abstract sockets too where Landlock can; then the program sets those
+of the variables that are not set yet, and becomes PROGRAM. If the system refuses, it writes to stderr and exits.
+``_command`` also imports it, for `version` and `MACHINES`.
 
 The numbers are those of ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls. The filter (seccomp)
-refuses some of what Landlock does not restrict: io_uring, resource limits of other processes, what processes of one
-user share without files and, if TCP is restricted, other ways to use it than ``bind`` and ``connect`` of plain sockets.
+refuses some of what Landlock does not restrict: io_uring, resource limits of other processes, and what processes of one
+user share without files. If TCP is restricted, it also refuses other ways to use it than ``bind`` and ``connect`` of
+plain sockets, and all sockets but those of unix, IP and netlink; if no port is given, every ``listen``, also of unix
+sockets.
 """
 
 from __future__ import annotations
