@@ -18,8 +18,12 @@ Connections are owned by tasks, and restarted when they fail, within the limits 
 use MCP servers start at `open_servers`, or on asyncio at `mcp_actors.bridge`; agents of other libraries get tools from
 `mcp_actors.adapters`. Programs that want actors of their own import `mcp_actors.kernel`.
 
-The public names are listed in ``__all__``, and their modules in ``_HOMES``. A module is imported when a program first
-uses one of its names (PEP 562). The version is ``__version__``. On Windows the import raises an ``ImportError``.
+The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first use
+of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The version is
+``__version__``. On Windows the import raises an ``ImportError``.
+
+Exceptions to the map above: in their own layer, ``adapters`` imports ``bridge``, ``auth`` imports ``config``,
+``__main__`` imports ``cli``, and the single files of L0 import each other.
 """
 
 from __future__ import annotations

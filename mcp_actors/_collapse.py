@@ -2,11 +2,13 @@
 
 Users should see the failure itself, not the groups that nurseries wrap around it (`collapse`). The other functions list
 the exceptions in a group (`leaves`), tell exits of the program, cancellations and failures apart (`is_exit`, `exit_in`,
-`is_failure`, `is_a`), leave out cancellations (`without_cancelled`), turn deep groups into flat ones (`flattened`), and
-set the cause or add notes to an exception (`blame`, `caused_by`, `first_of`).
+`is_failure`), check a class without trusting ``__class__`` (`is_a`), leave out cancellations (`without_cancelled`),
+turn groups that are nested too deep into flat ones (`flattened`), set the cause of an exception (`blame`, `caused_by`),
+and note further failures on the first (`first_of`).
 
 Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here recurses, and
-nothing calls ``split`` of a group, which recurses, or ``derive``, which a class may override.
+nothing calls ``split`` of a group, which recurses, or ``derive``, which a class may override: a group that is changed
+becomes a plain one.
 
 The kernel, ``auth``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and other single files use this file.
 It imports nothing of the package, keeps no state, and does not log; it looks for asyncio in ``sys.modules``.

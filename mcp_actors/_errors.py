@@ -2,8 +2,9 @@
 
 `McpActorsError` is the base of the errors about actors (`ActorError`), those about servers (`ServerError`), and of
 `ToolFailed` and `ConfigError`, which are neither. Some derive from `ValueError`, `TimeoutError` or `trio.WouldBlock`
-too. The classes keep facts as attributes; the code that raises an error writes its message: who failed, what happened
-and what to do about it. An error that a server answers (`mcp.MCPError`) is not in this tree. The words for
+too. Four errors derive from these elsewhere: `SignInRequired`, `SignInFailed` and `StoreBusy` in ``auth``, `NoThread`
+in ``_tasks``. The classes keep facts as attributes; the code that raises an error writes its message: who failed, what
+happened and what to do about it. An error that a server answers (`mcp.MCPError`) is not in this tree. The words for
 `ChildError.reason` and `ConnectFailed.phase` are types here.
 
 Of the package, this file imports ``_pickling``, which copies and pickles errors, and ``_exports``, which it calls to

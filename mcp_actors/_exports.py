@@ -1,13 +1,17 @@
 """Publish the names of a folder, and import some only when used.
 
-`publish` writes ``__module__`` of the classes and functions that it is given from private files, so tracebacks and
-`repr` show ``mcp_actors.ConnectFailed``, not the private file of its code. It reads ``_HOMES`` of the façade in
-``sys.modules``. `fetch_later` makes a ``__getattr__`` and a ``__dir__`` for a folder. They import a module of the
-folder at the first use of one of its names, and write the names into the folder's namespace. So a program that reads no
+`publish` writes ``__module__`` of the public classes and functions in a namespace that come from private files of this
+package. For those that the façade offers it becomes ``mcp_actors``, for all others the module that is given. So
+tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code. It reads ``_HOMES`` of the
+façade in ``sys.modules``.
+
+`fetch_later` makes a ``__getattr__`` and a ``__dir__`` for a folder. The first use of a name imports its module of the
+folder, publishes what is fetched from that, and writes it into the folder's namespace. So a program that reads no
 files, signs in nowhere or has no server over HTTP does not wait for the import of that code.
 
-The ``__init__`` of most folders, ``_backoff`` and ``_errors`` use this file. When it is imported itself, it imports
-nothing of the package.
+The ``__init__`` of ``adapters``, ``auth``, ``bridge``, ``catalog``, ``cli``, ``config``, ``kernel``, ``servers``,
+``testing`` and ``transports/http`` use this file (`fetch_later`: ``auth``, ``config`` and ``transports/http``), and so
+do ``_backoff`` and ``_errors``. When it is imported itself, it imports nothing of the package.
 """
 
 from __future__ import annotations

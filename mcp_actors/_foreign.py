@@ -3,8 +3,9 @@
 A line of log runs the handlers, filters and formatters of the program, and a text in it runs the ``__repr__`` of an
 exception or an observer. Any of them may raise, in the midst of a step: an actor might then not report its end, and its
 tree would hang. So `Log` writes a record to stderr if the logging module raises (unless ``logging.raiseExceptions`` is
-false), and then lets an exit of the program leave; `shown` and `words_of` return a short text even if ``__repr__`` or
-``__str__`` raises. `plain_name` returns the text of a name whose class has another ``repr``, such as an `enum.StrEnum`.
+false), and then lets an exit of the program leave; groups that are nested too deep are logged as flat ones. `shown` and
+`words_of` return a text of limited length even if ``__repr__`` or ``__str__`` raises, an exit included. `plain_name`
+returns the text of a name whose class has another ``repr``, such as an `enum.StrEnum`.
 
 `answer_of` and `always_async` let users give a plain function or an async one. An exception of that function leaves.
 

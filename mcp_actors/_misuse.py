@@ -4,15 +4,17 @@ Python's errors say what Python could not do (``'Door' object is not subscriptab
 are checks and errors for
 
 - unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`nearest`). The
-  decorators explain a call after it has failed, so that correct calls are not checked twice;
-- blocks that are used without ``async with`` (`Block`, `opens_block`);
-- the wrong kind of event loop, or the wrong thread (`check_flavor`, `check_trio`), by asking sniffio and Trio;
+  decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
+  of ``call_tool``, which looks at unknown ones itself;
+- blocks that are used without ``async with``, or twice (`Block`, `opens_block`);
+- the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
+  asks Trio, and whose caller compares the threads; its error is `outside_trio`);
 - numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
 - names of states to wait for (`check_states`).
 
 The kernel, the servers, the bridge, the configuration, the command line and ``_backoff`` use this file. It imports
 nothing of the package. It writes the methods of the classes that its decorators are given, and a `Block` notes that it
-was entered. For type checkers, the decorated things keep their types.
+was entered. For type checkers, what `explained` and `explained_methods` decorate keeps its type.
 """
 
 from __future__ import annotations

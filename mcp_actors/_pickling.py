@@ -1,13 +1,14 @@
 """Pickle and copy exceptions with their attributes, notes and causes.
 
-Python pickles an exception as its class and ``args``. An ``__init__`` with required keywords then fails on loading,
-which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps all of it. `pack`
-and `unpack` do the same for one value, which may be an exception of any class. In a pickle, a group is made anew from
-its members, as a plain one. Another exception that is not `Portable` is pickled and loaded on trial, which runs code of
-its class. One that fails this is replaced by an `UnpicklableError` with its class and text.
+Python pickles an exception as its class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
+loading, which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps the cause,
+and is loaded without ``__init__``. `pack` and `unpack` do the same for one value, which may be an exception of any
+class. In a pickle or a deep copy, a group is made anew from its members, as a plain one. Another exception that is not
+`Portable` is pickled and loaded on trial, which runs code of its class. One that fails this is replaced by an
+`UnpicklableError` with its class and text. Pickles and deep copies have no traceback and no context.
 
-The errors of the package derive from `Portable`, and the events of the kernel `pack` the exceptions in them. This file
-imports neither; of the package it imports ``_collapse`` and ``_foreign``. It keeps no state and writes no file.
+`McpActorsError` derives from `Portable`, and the events of the kernel `pack` the exceptions in them. This file imports
+neither; of the package it imports ``_collapse`` and ``_foreign``. It keeps no state and writes no file.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Background tasks, closing order, fan-out, feeds, signals, time slices, threads, upkeep.
 
-- `open_background` runs shielded tasks around a block, until its clean-up is over.
-- `ClosingOrder` lets the servers of a group begin to close in reverse configured order.
-- `fan_out` runs a step for several actors at the same time.
-- `Feed` queues items for a slow callback by rank, and drops items beyond its limits.
-- `Signals` checks signal numbers, and receives the signals through Trio, in the main thread.
+- `open_background` opens a place for shielded tasks around a block (`Background`), which are cancelled when the block
+  and its clean-up are over. A task that fails cancels the block.
+- `ClosingOrder` lets the connected servers of a group begin to close in reverse configured order.
+- `fan_out` runs a step for several actors at the same time, in tasks of its own.
+- `Feed` queues items for a slow callback by rank, and drops items beyond its limits. Its caller runs it in a task.
+- `Signals` checks signal numbers, and receives the signals through Trio, in the main thread; `name_of` names one.
 - `TimeSlice` runs a checkpoint after each `PIECE` seconds of CPU-bound work; `work_clock` is its clock.
-- `run_in_thread` runs a blocking job in a thread, or raises `NoThread`.
+- `run_in_thread` runs a blocking job in a thread. If no thread can be started, it raises `NoThread`.
 - `Upkeep` runs a failed job of a group again after a delay, keeps its error, and logs it to ``mcp_actors.servers``.
 
-The servers and the transports use this file, and the bridge uses `Signals`. It imports none of them: a server is a name
-here, and its work a function. Of the package it imports ``_backoff``, ``_collapse``, ``_errors``, ``_foreign`` and
-``_text``. State is in the objects that the callers make.
+The servers and the transports use this file, and the bridge uses `Signals`. It imports none of them: it knows an actor
+or a server by its name, and its work as a function. Of the package it imports ``_backoff``, ``_collapse``, ``_errors``,
+``_foreign`` and ``_text``. State is in objects of these classes.
 """
 
 from __future__ import annotations

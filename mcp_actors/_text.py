@@ -1,11 +1,13 @@
 """Show foreign text, measure and read foreign JSON, and describe errors.
 
-- `plain_text`, `one_line` and `indented` make the text of a server safe for logs and terminals.
+- `plain_text` makes the text of a server safe for logs and terminals. `one_line` drops what `HIDDEN` finds, for a
+  search in the text, and `indented` indents further lines, so that none looks like a message of its own.
 - `walk`, `members_of`, `measured` and `bytes_in` go through unchecked JSON-like data, and find its size and depth.
 - `ItemReader` reads the items of a list in JSON text that the parser refuses as a whole. `UnreadableItem` replaces an
   item, `UnparsedText` marks a text. `JSON_TOKEN` and `BRACKETS` find where values begin and end.
-- `problem_of` and `bad_option` describe errors. `own_shortage` finds a shortage of this program or machine among the
-  causes of an error, with its remedy; `shortage_of` names one that a retry may not meet.
+- `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
+  `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
+  `shortage_of` names one that a retry may not meet.
 - `LOGGERS` are the names of the package's loggers.
 
 ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and ``_tasks`` use this file, and

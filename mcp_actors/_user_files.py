@@ -1,12 +1,13 @@
 """Find the directories of this user, and write private files.
 
-`user_directory` reads the environment and the platform. `make_directory` and `replace_file` write new directories and
-files that other users cannot read, and block meanwhile. A file is replaced as a whole, so a reader does not see half of
-it, and a writer that is killed leaves the old content, and perhaps a file that ends in `UNFINISHED`. With ``durable``
-the new content survives a power failure.
+`user_directory` reads the environment, the platform and the user's home, and creates nothing. `make_directory` and
+`replace_file` write new directories and files that other users cannot read, and block meanwhile; directories that exist
+keep their mode. A file is replaced as a whole, so a reader does not see half of it, and a writer that is killed leaves
+the old content or the new, and perhaps a file that ends in `UNFINISHED`. With ``durable`` the new content survives a
+power failure after the return.
 
-The stores of tokens (``auth``) and of pins (``catalog``) and the command line use this file. It imports nothing of the
-package, and takes the content as bytes.
+The store of tokens in files (``auth``), that of listings (``catalog``) and the command line use this file. It imports
+nothing of the package, and takes the content as bytes.
 """
 
 from __future__ import annotations

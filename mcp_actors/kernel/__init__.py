@@ -8,7 +8,7 @@ Programs use the names in ``__all__``. The servers, the bridge, the test tools a
 too; the names below "For the layers above" are meant for them. The kernel imports single files of the package
 (``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``, ``_pickling``, ``_text``) and none
 of its other folders. Its tasks run in the blocks of `open_actor` and `open_supervisor`; it starts no thread or process,
-and opens no file or socket.
+opens no file or socket, and logs to ``mcp_actors.kernel``.
 
 The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
 ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_actor``, ``_serving``, ``_requests``, ``_incarnation``,

@@ -2,14 +2,18 @@
 
 `handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
 table of the class. They are checked against their annotations and, unless the class overrides `handle` or `take`,
-against ``Actor[...]``. `Actor` finds the handler of a message, and has the methods by which an actor ends itself,
-answers later, sets timers and watches other actors. They call its incarnation and its requests, which it sees as `Life`
-and `Defers`. The exceptions `StopActor`, `IgnoreStart` and `NotSent`, and `check_actor`, which checks an actor before
-it runs, are here too.
+against ``Actor[...]``. The errors for messages without a handler are made here.
+
+`Actor` finds the handler of a message. It has the methods that a class may override (`running`, `handle`, `take`,
+`ending`, `is_fatal`, `is_hopeless`), and those by which an actor ends itself, answers later, sets timers, watches other
+actors, and counts the work of a task as that of a handler (`join_handler`). It sees its incarnation as `Life`, and its
+requests as `Defers`. The exceptions `StopActor`, `IgnoreStart` and `NotSent`, and `check_actor`, which checks an actor
+before it runs, are here too.
 
 The file writes the marked methods, the tables of the classes and, in `join_handler`, the context variables of the
 running task (``_circles``). It makes references to the actor and its supervisor from the record, and starts no task.
-Incarnations, ``_open``, ``_serving`` and ``_requests`` call it; supervisors derive from `Actor`.
+Incarnations, ``_open``, ``_serving`` and ``_requests`` call it, and mailboxes call its check for a handler.
+Supervisors, `DormantSupervisor`, and actors of ``servers`` and ``testing`` derive from `Actor`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Run the children of a supervisor, and change their table.
 
 The parts: the child table (`Run`, `Group`, `Child`, with a drawing of the states) and functions on records; `Children`,
-which starts and stops children; `DormantSupervisor`, which makes records and runs no child; errors of refused changes.
-The file writes the table, the records of the supervisor, of its children and of actors below. `Recovery`, a subclass of
-`Children` in ``_supervisor``, decides about failed children; ``_pool`` adds and stops members through it.
+which starts and stops children; `DormantSupervisor`, which makes records and runs no child; errors of starts and
+changes. The file writes the table, the records of the supervisor, of its children and of actors below, and closes
+mailboxes and emits `Stopped` through them. `Recovery`, a subclass of `Children` in ``_supervisor``, decides about
+failed children; ``_pool`` adds and stops members through it.
 
 Theory of operation
 -------------------
@@ -23,12 +24,12 @@ ends the supervisor, once that has started, for a significant child:
   (`carry_out`), in the manager's own nursery.
 
 The manager waits for starts and stops as long as ``start_timeout`` and ``shutdown`` let it. One that a shield holds up
-after that is reported as overdue, and the work that depends on its end becomes a job then.
+after that is reported as overdue, and the rest of the manager's work for it becomes a job at its end.
 
-With ``start_order="parallel"`` a job is one synchronous step: it decides, and begins the starts and stops. The manager
-waits only for the stops of a group that is restarted, each within its child's ``shutdown``. The task that waits for a
-start handles its result. A child may be stopped, or restarted with its group, while it is starting: after its wait,
-that task must check the state of the child again.
+With ``start_order="parallel"`` a job decides, and begins starts and stops without waiting for them, except for the
+stops of a group that is restarted, each within its child's ``shutdown``. The task that waits for a start handles its
+result. A child may be stopped, or restarted with its group, while it is starting: after its wait, that task must check
+the state of the child again.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
 """Emit events, as frozen data, to observers and subscribers.
 
-The events come first: `Event`, which compares, shows and pickles them and reads the wall clock, and a class for each.
-An `Observer` is a synchronous callable that runs in the same step as the event. A subscriber reads from a bounded
-`EventStream` at its own pace and may miss the oldest events.
+The events come first: `Event`, which compares, shows and pickles them and reads the wall clock, and a class for each
+event of the kernel. An `Observer` is a synchronous callable that runs in the same step as the event. A subscriber reads
+from a bounded `EventStream` at its own pace and may miss the oldest events.
 
-`EventHub` calls the observers; there is one per tree of actors. Records emit the events of their actors through it, and
-incarnations and supervisors log through it (``mcp_actors.kernel``). An exception of an observer is logged. One that
-ends the program, from an observer or a log handler, leaves `emit`, or ends the tree (`on_exit`). The hub also keeps the
-queue by which supervisors pass on a stop in one step (`after_stop`). This file imports nothing of the kernel, and
-starts no task.
+`EventHub` calls the observers. A tree of actors has one, and a group of servers another one. In a tree, records emit
+the events of their actors through it, and incarnations, ``_serving``, supervisors and pools log through it
+(``mcp_actors.kernel``). An exception of an observer is logged. One that ends the program leaves `emit`; within a step
+of the kernel (`note`, `log`, `leave`) the first is kept in `exit`, and `on_exit`, which ``_open`` sets, ends the tree.
+The hub also keeps the queue by which supervisors pass on a stop in one step (`after_stop`). This file imports nothing
+of the kernel, and starts no task.
 """
 
 from __future__ import annotations

@@ -1,31 +1,36 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
 An `Incarnation` makes the actor, enters and leaves its ``running()``, attaches its requests to the mailbox, keeps its
-timers and monitors, writes the record, and emits and logs how it starts and ends. `Run` in ``_children`` and `Root` in
-``_open`` derive from it: four abstract methods make the actor, say whether it comes back, and react to its end. `stop`
-and `stop_within`, at the end of the file, ask an incarnation to stop, kill it after its time (`Shutdown`), and report
-it if it is overdue; supervisors and ``_open`` call them. Handlers are run in ``_requests``.
+timers and monitors, writes the record, and emits and logs how it starts and ends (supervisors and ``_open`` emit
+`Stopped`). If it has started, ends by itself, and none follows, it closes the mailbox. While it starts or ends, others
+may wait for it in the graph of ``_circles``.
+
+`Run` in ``_children`` and `Root` in ``_open`` derive from it: four abstract methods make the actor, say whether it
+comes back, and react to its end. `stop` and `stop_within`, at the end of the file, ask an incarnation to stop, kill it
+after its time (`Shutdown`), and report it if it is overdue; supervisors and ``_open`` call them. Handlers are run in
+``_requests``.
 
 Theory of operation
 -------------------
 The owner task runs `Incarnation.run` from the first line to the last, so ``running()`` is entered and left by the same
 task. Three blocks nest in it::
 
-    nursery                the slots, each with the task of one message in a handler, and the task of the timers. Its
-                           scope is cancelled once the resource was left, or to kill the incarnation. It is shielded
-                           from outside once the incarnation has started
+    nursery                the slots, each with the task of at most one message in a handler, and the task of the
+                           timers. Its scope is cancelled once the resource was left, to end a start, or to kill the
+                           incarnation. It is shielded from outside once the incarnation has started
       actor.running()      the resource
-        loop               waits until a caller leaves or the end is decided
+        loop               waits until a caller leaves, whose request it cancels, or the end is decided
 
 The nursery encloses the resource. So the resource is released *before* the request tasks are joined.
 
 Once an incarnation has started, its end is decided by any task, in one synchronous step (`end`): no more messages are
-taken, the messages in flight are answered, and their handlers are cancelled. A handler that decides the end itself
-still gives its own answer, and an exception that ends the program replaces an earlier decision. Then the owner wakes
-up, leaves ``running()`` and joins the handlers. So callers do not wait for a slow clean-up.
+taken, `Actor.ending` may put some of those in flight back, the others are answered, and the tasks of their handlers are
+cancelled. A handler that decides the end itself still gives its own answer, and an exception that ends the program
+replaces an earlier decision. Then the owner wakes up, leaves ``running()`` and joins the handlers. So callers do not
+wait for a slow clean-up.
 
-Before it has started, an incarnation is not shielded: a deadline around the call that starts it fires at once. It
-shields itself in the same step in which it starts, after checking that no cancellation is pending.
+Before it has started, an incarnation is not shielded: a deadline around the block that opens a tree ends the first
+starts at once. It shields itself in the same step in which it starts, after checking that no cancellation is pending.
 """
 
 from __future__ import annotations

@@ -2,16 +2,17 @@
 
 The top of the kernel: `open_actor` and `open_supervisor` check their arguments and that they run on Trio, make the
 first record of a tree with its mailbox, event hub and sweeper, and run the root (`Root`, an incarnation) in tasks
-around the block. If an actor opens one, ``_circles`` is asked to note that it waits for the root. If the root fails,
-the block is cancelled; `_verdict` decides which exception the caller gets. Only the ``__init__`` of the kernel imports
-this file.
+around the block. If an actor opens one in a handler, or while it starts or ends, and has set no deadline around that,
+its wait for the root is noted in ``_circles``. If the root fails, or the program is to exit (`on_exit` of the hub), the
+block is cancelled; `_verdict` decides which exception the caller gets. At its end the root closes its mailbox and the
+hub, and emits `Stopped`. Only the ``__init__`` of the kernel imports this file.
 
 Theory of operation
 -------------------
 The nursery in `_run` belongs to the user's task. Besides the sweeper, two tasks run in it: the owner of the root actor,
 which shields itself once it has started; and a task, shielded too, that waits for the end of the user's block or of the
-root, and then stops the root. So, unless the root ends by itself, the block ends first and clean-up calls in it are
-still answered; and once the root has started, a cancellation of the user's task does not cut the stop short.
+root, and then stops the root. So, unless the root ends first, the block ends first and clean-up calls in it are still
+answered; and once the root has started, a cancellation of the user's task does not cut the stop short.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The record of an actor, which outlives its incarnations.
 
 A `Record` has the mailbox, state, children and watchers of one actor. Its supervisor, its incarnations with their
-requests, and ``_open`` write it; references read it, and add watchers. It emits events through the hub of its tree,
-wakes the tasks that wait for a change (`Change`), calls its watchers and closes its mailbox, but it starts and stops no
-incarnation. It reads Trio's clock and the id of the thread.
+requests, and ``_open`` write it; references read it, and monitors add and remove watchers. It emits events through the
+hub of its tree, wakes the tasks that wait for a change (`Change`), calls its watchers and closes its mailbox, but it
+starts and stops no incarnation. It reads Trio's clock and the id of the thread.
 
 Other things that need no more than a record are here too: how an incarnation has ended (`End`), and the errors that
-report it or a use outside the Trio run; the frozen data that callers get (`ActorStatistics`, `ChildInfo`,
-`ChildrenCount`); `Spec`, the base of `ChildSpec`; and the picture of a tree (`TreeNode`, `tree_of`).
+report it or a use outside the Trio run; the types of states, reasons and restarts; the frozen data that callers get
+(`ActorStatistics`, `ChildInfo`, `ChildrenCount`); `Spec`, the base of `ChildSpec`; and the picture of a tree
+(`TreeNode`, `tree_of`).
 """
 
 from __future__ import annotations

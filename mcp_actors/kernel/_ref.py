@@ -1,12 +1,14 @@
 """References to actors and supervisors, pending calls, and monitors.
 
-Programs and actors send messages with an `ActorRef`; a `PendingCall` is an answer to wait for later, and a `Monitor`
-reports the end of an incarnation (`Down`). A `SupervisorRef` also finds children, shows the tree, subscribes to events,
-and sends the messages declared here (`StartChild` to `CountChildren`), which ``_supervisor`` handles.
+Programs and actors send messages with an `ActorRef`, and wait for states with it; a `PendingCall` is an answer to wait
+for later, and a `Monitor` reports the end of an incarnation (`Down`). A `SupervisorRef` also finds children, shows the
+tree, subscribes to events, and sends the messages declared here (`StartChild` to `CountChildren`). `Supervisor` handles
+these; a `Pool` refuses `StartChild` and `DeleteChild`.
 
-A reference holds and reads the record of its actor. It puts envelopes into the mailbox, adds watchers to the record,
-asks ``_circles`` before a sender waits, and notes there for what it waits. It refuses to send outside the Trio run, and
-starts no task.
+A reference holds and reads the record of its actor, and puts envelopes into the mailbox; a monitor is a watcher of the
+record. Before a handler, or an actor that starts or ends, waits for an answer or for room in a mailbox, without a
+deadline of its own, ``_circles`` is asked if that would deadlock, and the wait is noted there. A wait for an end has a
+check of its own (`check_not_within`). Sending and watching are refused outside the Trio run. This file starts no task.
 """
 
 from __future__ import annotations

@@ -1,22 +1,26 @@
 """Run the handlers of one incarnation in a limited number of slots.
 
-`Requests` is the taker of a mailbox: it gets envelopes, and runs their handlers, an ``async def`` in the nursery of the
-incarnation, a plain ``def`` in the running step (`Plain`). The plain handlers of one Trio run take turns: their queue
-is in a run variable (`Steps`). Both classes derive from `Taken` in ``_serving``, which decides how each message ends
-and offers it to `Actor.take`. The incarnation makes and closes `Requests`, which writes ``in_flight`` and ``reentrant``
-of the record. ``_open`` runs the `Sweeper`, which closes idle slots.
+`Requests` takes the envelopes of one incarnation: the mailbox, or a pool, hands them over. It runs an ``async def`` in
+a task in a slot, inside the nursery of the incarnation, and a plain ``def`` without a task, in the running step or,
+while another plain handler runs, after that (`Plain`): the plain handlers of one Trio run take turns, and their queue
+is in a run variable (`Steps`). Control messages need no free slot. A Ctrl-C may interrupt a handler, but not the kernel
+around it.
+
+`Requests` derives from `Plain`, and that from `Taken` in ``_serving``, which decides how each message ends and offers
+it to `Actor.take`. The incarnation makes and closes `Requests`, which writes ``in_flight`` and ``reentrant`` of the
+record. ``_open`` runs the `Sweeper`, which closes idle slots.
 
 Theory of operation
 -------------------
 A request must be cancellable by itself, and must run in its sender's context variables, so an ``async def`` handler
 gets its own task. It gets no cancel scope of its own, because that would add half of the cost of a call. Instead every
 *slot* is a nursery, kept open by a task that sleeps; requests run in it one after the other, each as its only child.
-Cancelling a request cancels its slot: both end together, and the next request opens a new slot. As nearly all requests
-end by themselves, an actor rarely opens more slots than it has requests at the same time.
+Cancelling a request cancels its slot: both end together, and the next request without an idle slot opens a new one. As
+nearly all requests end by themselves, an actor rarely opens more slots than it has requests at the same time.
 
 *Handed over* means that the request task has made its first step, or the plain handler or `Actor.take` was called, and
 that neither the caller had left nor the incarnation ended by then. Until that step an envelope can go back to the
-mailbox.
+mailbox; after it, only by `NotSent`, or if `Actor.take` leaves it to a handler that has not begun.
 
 One task per tree, the `Sweeper`, closes slots that are not needed any more. After a burst of requests an actor keeps
 one idle slot, and after a minute without requests none, because a slot is half of the memory of an actor.

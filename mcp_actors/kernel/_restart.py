@@ -1,12 +1,12 @@
 """Child specs, the options of supervisors, and decisions about restarts.
 
 The parts: `SupervisorOptions` and `SupervisorPolicy`, with their checks; `shows_options`, a decorator that writes the
-signature of a function; `ChildSpec`; and the decisions, which are functions of plain data (`affected`, `plan_restart`,
-`shuts_down`, `restarts_after`), `check_specs`, and `RestartBudget`, a mutable count of recent attempts.
+signature of a function; `ChildSpec`, with its checks; and the decisions, which are functions of plain data (`affected`,
+`plan_restart`, `shuts_down`, `restarts_after`), `check_specs`, and `RestartBudget`, a mutable count of recent attempts.
 
 Nothing here runs a task, reads a clock, calls a factory, or touches a record or an actor that runs: the time is an
-argument. ``_children`` and ``_supervisor`` carry out the decisions, ``_pool`` makes specs of its members, and ``_open``
-and the bridge use `shows_options`.
+argument. ``_children`` and ``_supervisor`` carry out the decisions; programs, the servers and ``_pool`` make specs; and
+``_supervisor``, ``_open`` and the bridge use `shows_options`.
 """
 
 from __future__ import annotations

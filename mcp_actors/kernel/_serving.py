@@ -1,36 +1,41 @@
 """Decide how each message ends, and serve messages without a task.
 
 `Answers` turns an exception of a handler into an answer, a return to the mailbox, an event, or the end of the
-incarnation. `Taken` offers messages to `Actor.take`, keeps those whose handler has returned a `Later`, and frees slots.
+incarnation. `Taken` turns results into answers, offers messages to `Actor.take`, keeps those whose handler has returned
+a `Later`, settles these, and frees slots.
 
-Both work for one incarnation, known as a `Life`. They write envelopes, ``in_flight`` of the record and the sender's
-copied context, emit events and log through the record, and call `take`, `ending`, `is_fatal` and ``on_cancel`` of the
-actor. They run no handler and start no task: `Plain` and `Requests` in ``_requests``, which derive from `Taken`, do.
+Both work for one incarnation, known as a `Life`, whose end they may decide. They write envelopes, ``in_flight`` of the
+record, ``_requests`` of the actor and the sender's copied context, emit events and log through the record, ask the
+mailbox for the next messages, and call `take`, `ending`, `is_fatal` and ``on_cancel`` of the actor. They run no handler
+and start no task: `Plain` and `Requests` in ``_requests``, which derive from `Taken`, do.
 
 Theory of operation
 -------------------
-An ``async def`` handler is a task, which owns its message from beginning to end. Without one, these steps share the
-work:
+An ``async def`` handler is a task, which owns its message from beginning to end, unless it returns a `Later`. For a
+message without a task, these steps share the work:
 
-- A step of the *sender*, or of any task that frees a slot, calls `Actor.take` in a copy of the sender's context. By
-  then the message is in flight and has its slot, so `Actor.take` may do all that a handler may: send messages, answer,
-  end the incarnation. Until it returns, all slots count as taken. Otherwise another message could be offered meanwhile,
-  the younger of the two, which would overtake the older one if that is refused.
-- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): it answers, frees the slot, and so has the next
-  message offered. A message has at most one valid `Later` (`Envelope.later`), so that of an earlier offer does nothing.
+- A step of the *sender*, of any task that frees a slot or calls `Taken.take_again`, or of an incarnation that begins to
+  serve calls `Actor.take` in a copy of the sender's context. By then the message is in flight and has its slot, so
+  `Actor.take` may do all that a plain handler may: send messages, answer, end the incarnation. Until it returns, all
+  slots count as taken. Otherwise another message could be offered meanwhile, the younger of the two, which would
+  overtake the older one if that is refused.
+- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): it answers, frees the slot unless a handler
+  still runs, and so has the next message offered. A message has at most one valid `Later` (`Envelope.later`), so that
+  of an earlier offer does nothing.
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`): it may be the step in
   which Trio delivers a cancellation, and another one from there would recurse through chains of actors.
 - The step that *ends the incarnation* calls `Actor.ending`, which may put messages back, and answers for all others
-  (`_abandon`). They are not in flight any more.
+  (`_abandon`), except the one whose `take` or plain handler ends it. They are not in flight any more.
 - The *owner* calls `Later.on_cancel` for all that were marked, in order, before ``running()`` is left, and frees their
   slots, unless the actor does that.
 
 `NotSent` from `Actor.take`, or given to a `Later` without a running handler, returns a message to its old place, and
 all slots count as taken until `Taken.take_again`, from that very step on. Otherwise the mailbox would offer the same
-message again, forever, or a younger one.
+message again, forever, or a younger one. A control message needs no slot, so it gets an error instead.
 
 While a handler runs, its `Later` is only an answer that comes early: the slot is the handler's (`Envelope.scope` is the
-scope around it). Once it has returned the `Later`, that has taken its place (`Envelope.scope` is the `Later`).
+scope around it, or a mark for a plain one). Once it has returned the `Later`, that has taken its place
+(`Envelope.scope` is the `Later`).
 """
 
 from __future__ import annotations

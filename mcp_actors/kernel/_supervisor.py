@@ -3,11 +3,12 @@
 `Recovery` counts failures, takes attempts from the budget, waits for the back-off, and restarts a child, parks it, or
 ends the supervisor. `Supervisor`, the actor, makes the first starts, answers the messages about its children, and stops
 them at its end. ``_children`` starts and stops a child, and ``_restart`` has the rules; this file gives those the table
-and Trio's clock. The retry of a parked child follows the wall clock too.
+and Trio's clock. The retry of a parked child follows the wall clock too. A change, or a wait for the end of a child,
+that would deadlock raises an error (``_circles``).
 
 It writes the table and the records of the children, starts the manager, alarms and other tasks in the supervisor's
 nurseries, emits `Restarting` and `GaveUp`, logs, and calls ``park_retry`` of the user and `Backoff.delay` with
-`random.random`. ``_open`` and ``_pool`` use it.
+`random.random`. ``_open`` makes a `Supervisor`, programs and the servers nest them, and a `Pool` is one.
 """
 
 from __future__ import annotations
