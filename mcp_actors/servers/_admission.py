@@ -5,10 +5,11 @@ approval of reviewed `ToolChanges`. It outlives connections: a reconnect does no
 `KnownTool` is a listed tool with its hash and its immutable form; `known_tools` makes them of a listing. The last part
 (`fingerprint`, `launch_pin`) identifies a configured server across runs of a program.
 
-The catalogue of a server owns an `Admission`. Refs and requests ask it, and the memory and the roster of a group give
-it pins from an earlier run, or from before a removal. It uses the configuration and the ``catalog`` room, and imports
-no session, record or connection. It logs nothing and opens no file. `Admission.prepare` and `known_tools` may have
-checkpoints; the rest is synchronous.
+The catalogue of a server owns an `Admission`, and shows what that admits. Refs and requests check calls by it, requests
+filter lists, refs show the changes, and the group and the command line ask how many tools it hides. The memory and the
+roster of a group give it pins from an earlier run, or from before a removal. It uses the configuration and the
+``catalog`` room, and imports no session, record or connection. It raises `ToolNotFound`, logs nothing and opens no
+file. `Admission.prepare` and `known_tools` may have checkpoints; the rest is synchronous.
 """
 
 from __future__ import annotations

@@ -1,20 +1,23 @@
 """Enforce the deadlines of requests, and count how they end.
 
-All requests to one server share its `Calls`, on whichever connection: the deadlines (`Deadlines`), the counts of
-outcomes and durations (`LatencyCounts`; `Latency` is their snapshot), and the retry tokens and the circuit breaker of
-``_rules``. A group has one `DeadlineTimer`, which the `DeadlineActor` runs in a task.
+All requests of callers to one server share its `Calls`, on whichever connection: the deadlines (`Deadlines`), the
+counts of outcomes and durations (`LatencyCounts`; `Latency` is their snapshot), and the retry tokens and the circuit
+breaker of ``_rules``. A group has one `DeadlineTimer`, which the `DeadlineActor` runs in a task.
 
-The record owns the `Calls`. Callers, and tasks of a connection that send requests, begin and end deadlines. A
-connection and its requests renew, suspend and hold them. The timer answers an expired request by the kernel's
-`PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and `Deadlines.begin`
-refuses callers from other threads. It imports no record, session or connection, and logs nothing.
+The record owns the `Calls`. Callers begin and end deadlines, and so does `request_internally` for requests of a
+connection's own, which are not counted; health checks, the requests of a connect and `Unsubscribe` have none. A
+connection, its requests and their traces renew, suspend and hold them. The timer answers an expired request by the
+kernel's `PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and
+`Deadlines.begin` refuses callers outside Trio, or in other threads. It imports no record, session or connection, and
+logs nothing.
 
 Theory of operation
 -------------------
 A deadline belongs to the call, not to the connection: it starts with the call, includes the time in the queue, and
 holds while the server is disconnected or a full pipe blocks the write. One task of the group (`DeadlineTimer`),
-independent of all connections, therefore enforces all deadlines. It answers in the server's place: the caller gets its
-error at once; then the request is withdrawn from the queue or, if it was sent, cancelled at the server.
+independent of all connections, therefore enforces the deadlines of all messages; while an isolated retry connects, its
+caller does. The timer answers in the server's place: the caller gets its error at once; then the request is withdrawn
+from the queue or, if it was sent, cancelled at the server.
 
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.

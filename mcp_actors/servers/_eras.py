@@ -1,9 +1,9 @@
 """The protocol eras: which one a connect begins with, and its messages.
 
 Three parts: the `Era` that a connect begins with, and what is remembered after it; whether both sides have a protocol
-version in common; and the validation of a server's messages at a bounded cost. The negotiation uses the first two, the
-session and its dispatcher the last two, the requests the last. The errors take a remedy from here (`incompatibility`),
-and the memory of a group restores an `Era`.
+version in common (`NoCommonVersion`); and the validation of a server's messages at a bounded cost. The negotiation uses
+the first two, the session and its dispatcher the last two, the requests the last. The errors take a remedy from here
+(`incompatibility`), and the memory of a group restores an `Era`.
 
 Functions on the configuration, on errors and on messages. `first_era` reads the environment, `without_later_fields`
 changes the result that it is given, and the validators are cached for the process. The file runs no task, reads no
@@ -11,7 +11,7 @@ clock, logs nothing, and imports no other file of ``servers``.
 
 There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
 and ``server/discover`` returns the capabilities of a server. With ``protocol="auto"`` a connect negotiates the era
-(`Negotiation`).
+(`Negotiation`), unless it is remembered; HTTP with SSE is always legacy.
 
 An era is remembered if it is certain: the server has answered, or its process does not survive ``server/discover``. An
 era that was chosen because no answer came counts for that connection alone, and a modern server without tools is asked

@@ -1,13 +1,15 @@
 """Build the errors of connects, connections and requests.
 
 Four parts: a connect that failed or takes long (with `TimedOut`, which the negotiation raises), a connection that was
-lost, a request that was sent, and a request that was not sent. Most functions return an error; `still_connecting`
-returns the text of a warning. They translate exceptions of the SDK and of the transports.
+lost, a request that was sent, and a request that was not sent, or a start that a stop has overtaken. Most functions
+return an error; `still_connecting` returns the text of a warning. Some translate exceptions of the SDK, of the
+transports or of pydantic.
 
-The connection and the refs raise the results, or note them in the record. The functions read the link, the
-configuration and the `ServerLife` that they are given; `unavailable` also reads the wall clock. They write no state of
-a server, but may remove credentials from an exception that they are given (`Masker.clean`). They log nothing. Some
-errors are built by the object that has their data: `ServerLife.gone`, `Deadlines.failure`, `Breaker.refusal`.
+The connection and the refs raise the results, settle requests with them, end a connection with them, or note them in
+the record. The functions read the link, the configuration, the masker and the `ServerLife` that they are given;
+`unavailable` also reads the wall clock. They write no state of a server, but may remove credentials from an exception
+that they are given (`Masker.clean`). They log nothing. Not all errors about servers are built here: some are by the
+object that has their data, such as `Deadlines.failure`, `Breaker.refusal` and `ServerLife.gone`.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Decisions on plain data, with the time as an argument: no clock, no task, no log. `seconds_to_retry` draws a random
 number; `Retries.failed` may be given a source of these. `Health` and `HealthStatus` are values for programs.
 
-`Breaker` and `RetryTokens` are mutable parts of a server's `Calls`, and its callers write them. A request that fails
-has a `Retries` of its own. A `Ladder` is frozen; `ServerHealth` replaces it. The file uses errors and the policies of
-the configuration, and imports no other file of ``servers``. Deadlines, record, requests, connection, refs and the tree
-of a group use it.
+`Breaker` and `RetryTokens` are mutable parts of a server's `Calls`, and its callers write them. A caller's request that
+fails has a `Retries` of its own, which drains the tokens. A `Ladder` is frozen; `ServerHealth` replaces it. The file
+uses errors, of which it builds that of an open breaker, and the policies of the configuration; it imports no other file
+of ``servers``. Deadlines, record, requests, connection, refs and the tree of a group use it.
 """
 
 from __future__ import annotations

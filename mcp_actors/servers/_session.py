@@ -1,14 +1,17 @@
 """One session with a server: its requests, and how each is completed.
 
-`Session` sends requests over one connection, and keeps the protocol version and the capabilities of both sides. Above
-it `Listener`, the SDK's `ClientSession`, reads the notifications and questions of the server, and calls the callbacks;
-below it `LinkDispatcher` carries the messages. `carry_on` finishes a request whose answer is a question, or is for an
-extension. `LegacyStamp` and `ModernStamp`, the last part, write what the protocol version adds to a request.
+`Session` sends requests over one connection, those of the handshake too, and knows the protocol version and the
+capabilities of both sides. Above it `Listener`, the SDK's `ClientSession`, reads the notifications and questions of the
+server, and calls the callbacks; below it `LinkDispatcher` carries the messages. `carry_on` finishes a request whose
+answer is a question, in `MAX_ROUNDS` at most, or is for an extension. `LegacyStamp` and `ModernStamp`, the last part,
+make the headers of a request, and write what the protocol version adds to its ``_meta``; for the headers they are given
+the tools of the server.
 
 The negotiation makes a session for each link, the actor opens it, and requests send over it. It uses the link,
-``_dispatcher`` and ``_eras``, runs the program's extensions, and imports no record or actor. In the trace of a request
-it notes a question without a callback, and suspends the deadline while a question is answered. Its tasks are those of
-the SDK's task group, one for each question in `carry_on`, and those of `Session.start_soon`. It logs nothing.
+``_dispatcher`` and ``_eras``, runs the program's extensions, opens streams of notifications by the SDK
+(`Session.listen`), and imports no record or actor. In the trace of a request it notes a question without a callback,
+and stops the time without progress while a question is answered. Its tasks are those of the SDK's task group, one for
+each question in `carry_on`, and those of `Session.start_soon`. It logs nothing.
 """
 
 from __future__ import annotations

@@ -4,18 +4,21 @@
 jobs in their threads. `merge` puts the servers of several sources together (`Given`). `compare` finds how a new
 configuration differs from the servers of the group, and `change_lines` describes that for the log.
 
-The group makes the `Sources`, and applies what is found. The watcher asks for changes, notes here what was refused, and
-has tables written by `Sources.tell`. The bridge uses `anchored`. A source is a file, a directory, a database or code of
-the program. The file uses the configuration, reads the environment for overrides, and logs the problems of a reading.
-It imports no other file of ``servers`` and nothing of the kernel.
+The group makes the `Sources`, and applies what is found. ``_watch`` asks for changes, notes here what was refused, and
+has tables written by `Sources.tell`. The lifecycle actor compares with what is here, and marks all sources as due when
+an added server was removed. The bridge uses `anchored`. A source is a file, a directory, a database or code of the
+program. The file raises or returns `ConfigError`. It uses the configuration, reads the environment for overrides, and
+logs the problems of a reading. It imports no other file of ``servers`` and nothing of the kernel.
 
 Theory of operation
 -------------------
 A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
 the same time. A thread that hangs is abandoned when its caller is cancelled, and is not joined: a database that hangs
-cannot keep a group open. A followed source must answer within `PATIENCE` seconds. One that does not is asked again when
-its thread has ended, and fails at once until then. One whose last look has failed is looked at again only by the task
-that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only once.
+cannot keep a group open. A look, a reading for a group that follows its sources, and the writing of states must end
+within `PATIENCE` seconds; opening and `ServerGroup.reload` wait without a limit. A source that has not answered in time
+is asked again when its thread has ended, and fails at once until then. One whose last look has failed is looked at
+again only by the task that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only
+once.
 
 A source is looked at before it is read. A change between the two is then found by the next look; in the opposite
 order it would be lost. Two readings ask each source in the order in which they began. They may end in the other
@@ -24,9 +27,9 @@ waits for this table. So each reading has a number, and one whose content of any
 not used (`Sources.is_outdated`).
 
 Everything is read, merged and validated before the group changes anything (`merge`). The reading is kept
-(`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces
-a source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
-error is reported.
+(`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces a
+source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
+error is reported. Only opening and `ServerGroup.reload` raise the error of a file that is an argument.
 
 The look and what was read after it are kept together or not at all (`Reading`). So a reading that was cancelled or
 refused, or that failed, leaves its sources *due*: a look that is not the kept one, or a kept reading that lacks

@@ -1,13 +1,16 @@
 """Follow the sources of a group, and write states into tables.
 
 `WatchActor` looks at each followed source in a task of its own. When one is due, it has `Sources` read them, and hands
-the reading to a function of the group that applies it. It notes in `Sources` what was refused, logs it, and emits
-`ConfigRejected`. In the second part `StatusBoard` observes the events of the group, and `StatusActor` has a task for
-each table that writes the states of the servers from that table into it.
+the reading to a function of the group that applies it. A file or directory is read once it has not changed for a
+moment, or after `LONGEST_SETTLING`. The actor notes in `Sources` the error of a reading that was refused, and logs it;
+it emits `ConfigRejected` for that, and for each new error of a source or an entry. In the second part `StatusBoard`
+observes the events of the group, and `StatusActor` has a task for each table that writes the states of the servers from
+that table into it, and at the end that they are stopped.
 
 The group makes both actors if they are needed, and continues without them. `Upkeep` begins their tasks again after a
-failure. They call the methods of sources by `Sources`, in its threads, and change no server themselves. Of the record
-they use three events; they import no connection and no request. They use Trio's clock.
+failure; an error of a database is logged once, until states can be written again. They have sources looked at, read and
+written by `Sources`, in its threads, and change no server themselves. Of the record they use three events; they import
+no connection and no request. They use Trio's clock.
 """
 
 from __future__ import annotations

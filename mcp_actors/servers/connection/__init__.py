@@ -4,11 +4,14 @@
 the time for a connect), ``_callbacks``, ``_streams`` (announced changes), ``_upkeep`` (lists, age, sign-in), and
 ``_direct`` (requests without a task, and the drain).
 
-The group uses it for the actor; refs use it for the actor of an isolated retry, the message that subscribes, and
-sign-ins. The room uses requests, the record, the failures, the session and what is below it, but imports no
-``_deadlines``. It also uses the transports, which start processes and use the network, and the sign-in. It writes the
-parts of the record that `ServerRecord` assigns to a connection, and runs callbacks of the program. Restarts are up to
-the supervisors, retries of callers' requests up to the refs; it imports neither.
+The group uses it for the actor; refs use it for the actor of an isolated retry, the message that subscribes, and for
+signing in and out. The room uses requests, the record, ``_failures``, ``_session``, ``_dispatcher``, ``_catalog``,
+``_rules`` and ``_eras``, but imports neither ``_deadlines`` nor ``_admission``. It also uses the transports, which
+start processes and use the network, and the sign-in. It writes the parts of the record that `ServerRecord` assigns to a
+connection, and parts of the state, the health, the deadlines and the subscriptions; and it runs callbacks, middleware
+and extensions of the program. It may start a process a second time within a connect, and requeue requests that had no
+effect; other restarts are up to the supervisors, other retries of callers' requests up to the refs, and it imports
+neither.
 """
 
 from __future__ import annotations

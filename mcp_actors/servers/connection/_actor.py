@@ -1,24 +1,27 @@
 """The server actor: one connection to one MCP server.
 
-`ServerActor` opens the callbacks, the link and the session, lists the tools, and starts the tasks of the connection. It
-executes the requests of its mailbox, through the program's middleware if there is any, and ends the connection, at once
-or after a drain. `Phase` draws the life of a connection; the other files of this room do not use it. The functions at
-the end list tools and resources for a connect.
+`ServerActor` opens the callbacks, the link and the session, lists the tools, and starts most tasks of the connection.
+It executes the requests of its mailbox, calls of tools through the program's middleware if there is any, and ends the
+connection, at once or after a drain. It decides which error of a request ends it (`is_fatal`), and when another attempt
+cannot help (`is_hopeless`). `Phase` draws the life of a connection; the other files of this room do not use it. The
+functions at the end list tools and resources for a connect.
 
 The supervisors of a group start it; an isolated retry has one of its own. It writes into the record the session, the
-description, the tools, kept resources, the end of stderr, and failures, and begins the health checks. By `ClosingOrder`
-it waits for servers that close earlier. It uses the transports by `open_link`, and starts its tasks in
-`Incoming.tasks`. A connect may have a person asked to sign in. A request that had no effect, or that may be repeated
-after a sign-in, is requeued (`NotSent`); ``ref`` decides about other retries.
+description, the tools, kept resources, the end of stderr, and failures; it begins the health checks, renews and
+suspends deadlines, and passes gaps to the listeners. When the group closes, it waits for servers that close earlier
+(`ClosingOrder`). It uses the transports by `open_link`, and starts its tasks in `Incoming.tasks`. A connect may have a
+person asked to sign in. A request that provably had no effect may be requeued (`NotSent`), and so may one that can be
+repeated, for a sign-in; ``ref`` decides about other retries. The file logs nothing.
 
 Theory of operation
 -------------------
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
-Requests run in tasks outside the session's nurseries, so a transport that fails gives them errors and does not cancel
-them. A cancel scope surrounds each attempt to connect and what follows; its deadline is lifted once the server is
-connected (`Patience`). A process that exits or hangs at ``server/discover`` is started a second time (`Negotiation`).
+Requests run in tasks outside the session's nurseries, or without one (``_direct``), so a transport that fails gives
+them errors and does not cancel them. A cancel scope surrounds each attempt to connect and what follows; its deadline is
+lifted once the server is connected (`Patience`). A process that exits or hangs at ``server/discover`` may be started a
+second time (`Negotiation`).
 
-A lost connection is noticed without traffic: the link calls `_link_lost`.
+The link calls `_link_lost` when it notices that the connection is lost, which over a pipe takes no request.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ and the call of a callback in a task, with a timeout (`CallbackTasks`).
 
 The actor is its only user. It reads the configuration and the callbacks of the record, adds a listener there, and emits
 `Flooded` by it. While a callback answers a question of an unknown request, the time without progress of all requests
-stops. It returns its answers to the session, writes the reason why a request fails into the trace of that request, and
-logs failures and floods. It uses no mailbox, link or `ServerActor`, except `join_handler`, which it is given.
+stops. It returns its answers to the session, and refuses questions beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes
+the reason why a request fails into the trace of that request. It logs failures, refusals, floods and dropped
+notifications. It uses no mailbox, link or `ServerActor`, except `join_handler`, which it is given.
 
 Theory of operation
 -------------------
@@ -23,9 +24,10 @@ in another task (`CallbackTasks`). So:
 These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process
 alive. Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.
 
-A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP,
-these are the variables of the caller whose request the question belongs to. Over stdio in the legacy era, and over
-SSE, that request is unknown, and they are the variables in which the group was opened.
+A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP if
+the question comes with the answer to a request, these are the variables of the caller of that request. A process in the
+legacy era and a server over SSE do not say which request a question belongs to, and they are the variables in which the
+group was opened.
 
 Notifications (logging, any message) are queued in a `NotificationFeed` for each callback, at a limited rate.
 """

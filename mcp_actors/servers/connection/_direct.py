@@ -1,18 +1,22 @@
 """Send requests over a pipe without a task, and drain a connection.
 
-The actor offers messages to `DirectRequests.take`; a `SentRequest` is one on its way. `Drain`, the last part, is the
-end of a connection without a loss of requests; the actor counts its own requests in it, too.
+The actor offers messages to `DirectRequests.take`; a `SentRequest` is one on its way. `Drain`, the last part, lets the
+requests that were sent end before the connection does, for a limited time; the actor counts its own requests in it,
+too.
 
-A line goes past the dispatcher, to the pipe of the link; the session says how to complete it. If the server asks back,
-a task of the connection goes on by the session. The file uses the record to check a request and to mask errors, and
-writes nothing there but the deadline of the request. It writes spans, and logs an answer that cannot be read. It
-settles a message by the kernel's `Later`, or returns it to the mailbox if its line was not written.
+A line goes past the dispatcher, to the pipe of the link; the session says how to complete it. If the answer is not the
+result, because the server asks back or it is for an extension, a task of the connection goes on by the session. The
+file uses the record to check a request and to mask errors, and writes nothing there but the deadline of the request. It
+writes spans, and logs an answer that cannot be read because of a defect here. It settles a message by the kernel's
+`Later` or by `Answered`, or returns it to the mailbox if its line was not written.
 
 Theory of operation
 -------------------
-Most requests need nothing but a line in each direction. Such a request (`PlainRequest`) has no task: the step of its
-caller, or the step that frees an in-flight slot, writes the line; the step that reads the answer settles the message,
-and reports of progress are taken in the steps that read them. Everything else has a request task.
+Most requests need nothing but a line in each direction. If the link has a `Pipe` and the server no middleware, such a
+request (`PlainRequest`) has no task: the step of its caller, or the step that frees an in-flight slot, gives the line
+to the pipe; the step that reads the answer settles the message, unless the caller has yet to see reports of progress,
+which are taken in the steps that read them. Everything else has a request task, and so has a request that cannot be
+written as JSON.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -23,8 +27,9 @@ begun                 the server is sent a notice; the slot is free once   the k
                       that is written
 ====================  ===================================================  =============================================
 
-*Collected* lines are written together in the next step of the pipe's background task. A pipe that did not take a whole
-line takes no more messages (`NotSent`) until it is empty again, so there is no queue besides the mailbox.
+*Collected* lines are written together by the pipe's background task, as soon as the pipe takes them. A pipe that did
+not take a whole line takes no more messages (`NotSent`) until the rest is written, so no queue besides the mailbox
+grows. A legacy server in this process has a pipe, too, and takes the collected messages itself.
 
 A modern server may answer that it needs input. The request is never sent again as if it was new: a task asks for the
 input and carries on from there.

@@ -6,17 +6,20 @@ open over which a modern server announces changed lists.
 
 The actor makes a `ChangeStream` and, by `renew_subscriptions`, a `Connection`; refs send `Subscribe`. The tasks run in
 `Incoming.tasks`. They send messages through the mailbox, and open streams by the session. They read which subscriptions
-the record has, put changes and refusals into these, and pass gaps to the listeners. An attempt that fails is logged
-and, unless it was refused, repeated. It does not end the connection; but the actor is called if the endpoint is gone.
+the record has, put changes, gaps and refusals into these, and pass gaps between two streams of lists to the listeners.
+An attempt of a task that fails is logged, some at DEBUG only, and repeated unless it was refused or the connection has
+ended; a caller gets the error of its own attempt, for example `NotSupported` or `LimitExceeded`. No failure ends the
+connection; but the actor is called if the endpoint is gone.
 
 Theory of operation
 -------------------
 In the legacy era one request per resource and connection subscribes, and the server sends notifications unasked. Since
-2026-07-28 the answer to the request is a stream; one task per subscription keeps it open as long as the connection.
+2026-07-28 the answer to the request is a stream; one task per subscription reads it. A stream that has ended is opened
+again as long as the connection lasts.
 
 A caller that subscribes sends a `Subscribe` through the mailbox, so it has a deadline and waits while the server is
-down, as any request does. For subscriptions that exist when the connection begins, and for those whose stream has
-ended, tasks of the connection (`Incoming.tasks`) send the same message.
+down, as any request does. For subscriptions that were accepted before the connection begins, and for those whose stream
+has ended, tasks of the connection (`Incoming.tasks`) send the same message.
 """
 
 from __future__ import annotations

@@ -2,13 +2,15 @@
 
 `keep_trying` repeats a step with a back-off; ``_streams`` uses it, too. `keep_refreshed` and `keep_resources_listed`
 list again what has changed, at the pace of `Pace`. `report_lifetime` reports a connection that is unused or old. The
-last part signs a person in and out.
+last part signs a person in and out, and says whether one is signed in, or may be asked to (`can_ask`).
 
 The actor starts the tasks, in the tree of its owner, and calls `ask_to_sign_in` for a connect; refs call the functions
-that sign in and out. The tasks send requests through the mailbox as callers do. They mark a list as stale, and call
-`ServerRecord.retire`; `ask_to_sign_in` notes its questions in the record, and stops the deadlines meanwhile. A sign-in
-uses ``auth`` by `open_exchange`: the network, the store of tokens, the browser or a callback. The file logs, draws
-random delays, and uses neither the session nor the link.
+that sign in and out. The tasks that list send requests through the mailbox (`request_internally`); of the replicas of a
+server one lists at a time (`Freshness.turn`). With a ``refresh_interval`` they mark the tools as stale, too;
+`report_lifetime` calls `ServerRecord.retire`, and sets `Deadlines.note_quiet`. `ask_to_sign_in` notes its questions in
+the record, and stops the ``request_timeout`` of all requests meanwhile. A sign-in uses ``auth`` by `open_exchange`: the
+network, the store of tokens, the browser or a callback. The file logs, reads Trio's clock, draws random delays, and
+uses neither the session nor the link.
 """
 
 from __future__ import annotations

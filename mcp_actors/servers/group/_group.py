@@ -1,13 +1,13 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-`ServerGroup` has the mapping, the views, the tools under their public names, and the changes of the set. Around the
-block, `translate` turns errors of the kernel about the group's supervisor into errors about servers; other errors of a
-group are next to it (`closed`, `tool_not_found`).
+`ServerGroup` has the mapping, the views, the tools under their public names, the changes of the set, `reconnect`,
+`wait_ready` and the stream of events. Around the block, `translate` turns errors of the kernel about the group's
+supervisor into errors about servers; other errors of a group are next to it (`closed`, `tool_not_found`).
 
 It reads the roster and the records, and keeps the last snapshot of the tools. `reload` reads the sources, and keeps the
-reading there once the lifecycle actor applies it. That actor is sent every change of the set; `reconnect` and calls of
-tools go through ``ref``. It starts no task, logs colliding names of tools, and calls the predicates of tool filters.
-Views may be read in other threads; `tree` and the changes refuse that.
+reading there once the lifecycle actor applies it. That actor is sent every change of the set; `reconnect`, `wait_ready`
+and calls of tools go through ``ref``. It starts no task itself, logs colliding names of tools, and calls the predicates
+of tool filters. Views may be read in other threads; `tree` and the changes refuse that.
 """
 
 from __future__ import annotations

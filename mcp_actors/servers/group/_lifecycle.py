@@ -1,12 +1,13 @@
 """Carry out changes of the set of servers, and run their loops.
 
 `Add`, `Remove`, `Replace` and `Reload` are its messages, `ReloadSummary` is the result for programs. `LifecycleActor`
-handles these, and those of ``ref`` about single servers (`Look`, `Retire`, `Reconnect`).
+handles these, and those of ``ref`` (`Look`, `Retire`, `Reconnect`).
 
-`ServerGroup`, the refs, the watcher and connections that retire send the messages. While the group is open, this actor
-and its loops write the servers of the roster. It starts servers by the group's supervisor, changes what is wanted of a
-server, has the memory read files, and starts the actor that writes states. It compares configurations by ``_sources``,
-and logs the changes. The loops run in its tasks. It imports neither connection nor requests.
+`ServerGroup`, the refs, the watcher, connections that retire and this actor itself send the messages. While the group
+is open, this actor and its loops write the servers of the roster. It starts servers by the group's supervisor, changes
+what is wanted of a server, has the memory read files, and starts the actor that writes states. It emits `ServerAdded`,
+compares configurations by ``_sources``, and logs the changes. The loops run in its tasks. It imports neither connection
+nor requests.
 
 Theory of operation
 -------------------
@@ -14,11 +15,11 @@ An actor, a child of the group, carries out each change, because a change must b
 cancelled half-way.
 
 *Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (`_loop`).
-*Changes of the set* (add, remove, reload) take turns (`_set`). A turn does not include the time in which a server
-finishes its requests before it leaves, or takes over a configuration; it does include the connect of a required server
-that `add` adds. A server that is added under the name of one that leaves waits for the end of that one. Whole reloads
-take turns, too (`_reloads`). None of them waits for the connect of an optional server: its caller does
-(`wait_started`).
+*Changes of the set* (add, remove, replace, reload) take turns (`_set`). A turn does not include the time in which a
+server finishes its requests before it leaves, or takes over a configuration; it does include the reading of a server's
+file in the ``catalog_store``, and the connect of a required server that `add` adds. A server that is added under the
+name of one that leaves waits for the end of that one. Whole reloads take turns, too (`_reloads`). None of them waits
+for the connect of an optional server: its caller does (`wait_started`).
 """
 
 from __future__ import annotations

@@ -4,17 +4,17 @@
 server finish its requests before a step, and `GroupEnd` ends a group, after its block or at a signal.
 
 The lifecycle actor runs the loops. They stop and start by the supervisors, write the record and the roster, and have
-the memory note a change. They only read what is wanted, with one exception: if requests wait for a server that has come
-to rest, that counts as a use (`_due`). `GroupEnd` runs in the task of the block, or in one for a signal. It writes that
-all servers leave, has a task for each that drains, receives signals, cancels the block, and raises `SystemExit`. The
-file emits events, logs signals, and imports neither connection nor requests.
+the memory note a change, for which it may read a file. They only read what is wanted, with one exception: if requests
+wait for a server that has come to rest, that counts as a use (`_due`). `GroupEnd` runs in the task of the block, or in
+one for a signal. It writes that all servers leave, has a task for each that drains, receives signals, cancels the
+block, and raises `SystemExit`. The file emits events, logs signals, and imports neither connection nor requests.
 
 Theory of operation
 -------------------
 There is at most one loop for each server, so no two steps of one server meet. It runs in a task of the lifecycle actor,
-which only the end of the group cancels. A step that only waits (for requests in flight, or for a connect) ends early if
-something else is wanted now: the loop looks again, and what the step has begun goes on in the server's own supervisor.
-So a stop overtakes a connect that hangs.
+which only the end of the group cancels. A step that waits for requests in flight or for a connect ends early if another
+wish overtakes it: the loop looks again, and what the step has begun goes on in the server's own supervisor. So a stop
+overtakes a connect that hangs. Nothing overtakes the drain of a server that leaves.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
 own supervisor, which has the policies, is stopped and started again by the changed record, and starts the actor if the

@@ -7,18 +7,20 @@ events of the group, logs files that cannot be used, and imports neither connect
 continues.
 
 Ownership: the task that opens the group reads the files before any server connects, so that the first listing of each
-server can be compared with its file. The lifecycle actor has that of a server read that is added or changed. One task,
-in an actor of its own, waits for new listings and writes them, one file after the other. All use threads, one at a
-time. A file system that hangs delays the group by a bounded time at its start (`LOAD_WAIT`) and at its end
-(`FLUSH_WAIT`); the thread is abandoned, and the unwritten listings are lost. A file that cannot be read for want of a
-thread counts as one that was not read in time. One that cannot be written is written again later (`Upkeep`).
+server can be compared with its file. The lifecycle actor has that of a server read that is added, or to which another
+file belongs after a change, if its accepted tools are not known. One task, in an actor of its own, waits for new
+listings and writes them, one file after the other. All use threads, one at a time. A file system that hangs delays the
+group by a bounded time at its start (`LOAD_WAIT`), at an added or changed server, and at its end (`FLUSH_WAIT`); the
+thread is abandoned, and the unwritten listings are lost. A file that cannot be read for want of a thread counts as one
+that was not read in time. One that cannot be written is written again later (`Upkeep`).
 
 A server influences how large its own file is. Files are therefore read one after the other, smallest first, so that no
 server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
 file holds the accepted tools; if it cannot be read in time, none of its tools is accepted, and the file is left as it
-is.
+is until tools are approved.
 
-Remembered tools are shown until the server has listed its tools.
+Remembered tools are shown until the server has listed its tools, or ``static_tools`` replace them. Those of another
+program under its name are not shown.
 """
 
 from __future__ import annotations

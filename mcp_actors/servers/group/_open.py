@@ -1,21 +1,22 @@
 """Open a group of servers around a block of code.
 
-`open_servers` checks its options, builds what a group consists of (roster, sources, memory, supervision tree), and
-takes it down at the end of the block. Also here: the reload at a signal; `Follower`, which updates the records by the
-events of actors; `StartGate`, the wait for first connects; `OutageLog`, which logs outages; and `keep_logs_plain`,
-which puts a filter on the loggers of the package, for the rest of the process.
+`open_servers` checks its options, builds what a group consists of (roster, sources, memory, followers of the sources,
+supervision tree), and takes it down at the end of the block. Also here: the reload at a signal; `Follower`, which
+updates the records by the events of actors; `StartGate`, the wait for first connects; `OutageLog`, which logs outages;
+and `keep_logs_plain`, which puts a filter on the loggers of the package, for the rest of the process.
 
 Programs, the bridge, the command line and the plugin for pytest begin here. It reads configurations by ``_sources``,
-has tasks that receive signals, and calls the observers of the program. It sends no request to a server, and has the
-lifecycle actor carry out reloads. It reads Trio's clock.
+has tasks for the signals at which it reloads, and calls the observers of the program. It sends no request to a server,
+and has the lifecycle actor carry out reloads. It reads Trio's clock.
 
-How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed; for an
-optional server, at most ``connect_timeout``. With ``start_gate=N``, it waits at most N seconds for servers with
-remembered tools; required servers and servers without remembered tools are awaited as before. Servers that are no
-longer awaited keep connecting.
+How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed, or waits
+for a person to sign in; for an optional server, until it is overdue (``connect_timeout``). With ``start_gate=N``, it
+waits at most N seconds for servers with remembered tools; required servers and servers without remembered tools are
+awaited as before. Servers that are no longer awaited keep connecting.
 
-The group's supervisor starts the servers, and awaits the required ones only (``Supervisor(await_start=False)``). The
-gate waits in the task that opens the group, where every deadline and cancellation reaches it.
+The group's supervisor starts the servers' own supervisors, those of lazy servers dormant, and awaits those of required
+servers only (the others have ``await_start=False``). The gate waits in the task that opens the group, where every
+deadline and cancellation reaches it.
 """
 
 from __future__ import annotations

@@ -5,25 +5,26 @@ servers: `open_servers` fills it, the lifecycle actor changes it, and other code
 `closing`). `GroupLimits` checks the options for the number of servers, connects and processes.
 
 The roster makes the records, entries and refs of servers, configures their records anew, and keeps the pins of removed
-servers. `_retire` sends a message to the lifecycle actor for a connection that is idle or old. The file imports the
-actors of ``connection``, ``_deadlines``, ``_watch`` and ``_memory`` for the specs, but no requests. It runs no task,
+servers. It sets `ServerRecord.on_retire`; the spec of a server sets `ServerRecord.woken`. `_retire` sends a message to
+the lifecycle actor for a connection that is idle or old. For the specs, the file imports `ServerActor`,
+`DeadlineActor`, `StatusActor` and `MemoryActor`; the others are given to it. It imports no requests. It runs no task,
 logs nothing and does no I/O.
 
 ::
 
     servers                       starts in parallel, stops concurrently; a failed one ends it with on_failure="raise"
      ├─ servers:deadlines         enforces the deadlines of all requests, whether their server is connected or not
-     ├─ time:supervisor           restarts this server by its own policy; parks it when the budget is spent
+     ├─ servers:memory            with a catalog_store: writes listed tools to it, for the next run
+     ├─ time:supervisor           restarts this server by its own policy, and may park it when the budget is spent
      │   └─ time                  the server actor
-     ├─ docs:supervisor
+     ├─ docs:supervisor           likewise; that of a lazy server is dormant until the server is used
      │   └─ docs                  with replicas=2: their pool, which restarts each of them by itself
      │       ├─ docs:1            a server actor
      │       └─ docs:2
      ├─ ...
-     ├─ servers:memory            writes listed tools to the catalogue store, for the next run
-     ├─ servers:watch             reloads configurations that change
-     ├─ servers:status            writes states into the tables that the servers come from
-     └─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
+     ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
+     ├─ servers:watch             with watch=True: reloads configurations that change
+     └─ servers:status            if tables get states: writes states into the tables that the servers come from
 """
 
 from __future__ import annotations

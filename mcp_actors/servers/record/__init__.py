@@ -5,11 +5,12 @@
 about servers and the states, ``_status`` the snapshots for programs.
 
 Group, refs, connections and requests read a record, and write the parts that are theirs to write (see `ServerRecord`);
-``_failures`` and ``_watch`` use a few names. The room uses the deadlines, the rules, the catalogue and the eras of
-``servers``, the transports, the configuration, names of the ``catalog`` room, an error of the sign-in, and the kernel's
-events. It imports neither requests nor the connection, but keeps and calls what a connection gives it: its link, its
-masker, its `Subscriber`. It sends no request and starts no task; `open_incoming` opens the place where a connection
-starts its tasks. It emits events, which runs the observers of the program, and logs.
+``_failures`` and ``_watch`` use a few names, and the command line reads the masker and the filter of tools. The room
+uses the deadlines, the rules, the catalogue and the eras of ``servers``, the transports, the configuration, names of
+the ``catalog`` room, an error of the sign-in, and the kernel's events. It imports neither requests nor the connection,
+but keeps and calls what a connection gives it: its link, its masker, its `Subscriber`, its functions. It sends no
+request and starts no task; `open_incoming` opens the place where a connection starts its tasks. It emits events, which
+runs the observers of the program, and logs.
 """
 
 from __future__ import annotations

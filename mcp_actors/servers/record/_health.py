@@ -1,26 +1,26 @@
 """The health of one server, kept across its connections.
 
-`ServerHealth` counts the failures and answers of a server or a replica, and decides when the next check is due and what
-follows from failures. `SharedHealth`, at the end, combines the health of several replicas.
+`ServerHealth` counts the failures of a server or a replica since its last answer, and decides when the next check is
+due and what follows from failures. `SharedHealth`, at the end, combines the health of several replicas.
 
-Checks write here (``requests/_upkeep.py``), and so do requests that end, the actor of a new connection, the exit of the
-process, and the group, which forgives failures. It reads the deadlines of the requests. It keeps the link of the
-connection, and asks it what it has heard and whether another process may serve. It calls the function that it is given
-for changes, and reads Trio's clock; the wait for a check also looks at the wall clock. It sends nothing and ends no
-connection: the checks and the actor do.
+Checks write here (``requests/_upkeep.py``), and so do requests that have timed out or, after failures, were answered,
+the actor of a new connection, the exit of the process, and the group, which forgives failures and has the record
+replace the policy. It reads the deadlines of the requests. It keeps the link of the connection, and asks it what it has
+heard and whether another process may serve. It calls the function that it is given for changes, and reads Trio's clock;
+the wait for a check also looks at the wall clock. It sends nothing and ends no connection: the checks and the actor do.
 
 Theory of operation
 -------------------
 Each connection has one task (`keep_checking`) in the tree of the actor's owner, so it ends with the connection; the
 results outlive it here. Checks go through the mailbox on the control lane: they overtake a full queue and take no slot
 of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that timed out without a byte
-from the server counts as a failure and triggers a check at once. While all is well this costs a call one comparison,
-when it was answered.
+from the server counts as a failure and triggers a check at once, if there are checks (``HealthPolicy.interval``). While
+all is well this costs a call one comparison, when it was answered.
 
 The ladder (`Ladder`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
-process is stopped. Otherwise the server may be busy, so two conditions must hold: no byte has come for
-``HealthPolicy.silence``, and no request is within its deadline that was sent before the server fell silent. Later
-requests do not count: they cannot be the reason for the silence.
+process is suspended. Otherwise the server may be busy, so two conditions must hold: no byte has come for
+``HealthPolicy.silence`` (None never allows it), and no request is within its deadline that was sent before the server
+fell silent. Later requests do not count: they cannot be the reason for the silence.
 
 A process may exit while another process holds its pipes: a wrapper with its server as a child, or a server with a
 helper. It is checked once, and without an answer the connection is lost at once. A request that was sent before

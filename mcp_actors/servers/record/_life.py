@@ -1,12 +1,14 @@
 """The state of one server, and the reasons for it.
 
-`ServerLife` follows the events of the server's actor. It keeps the state, the errors, the attempts, and what is wanted
-of the server. The last part describes in words why a state has changed.
+`ServerLife` follows the events of the server's actor; that of a server with replicas is computed from theirs. It keeps
+the state, the errors, the attempts, and what is wanted of the server. The last part describes in words why a state has
+changed.
 
-The record has one for a server, and one for each replica. Connections, refs and the group write it, by its methods and
-a few fields; the class says who writes most of them. Refs and the group wait for its changes. It reads the catalogue
-and the health of the server and, while that connects, its link. It emits events by the function that it was given, logs
-an overdue connect, and reads Trio's clock and the wall clock. It starts no task and sends no request.
+The record has one for a server and, with replicas, one for each. The record, connections, refs and the group write it,
+by its methods and a few fields; the class says who writes most of them. Refs and the group wait for its changes. It
+reads the catalogue and the health of the server and, while that connects, its link. It emits events by the function
+that it was given, logs an overdue connect, and reads Trio's clock and the wall clock. It starts no task and sends no
+request.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ The state of a server with replicas is computed in the step of each event of one
 the state of the best replica, or ``stopping`` while the server drains. What is wanted (`ServerLife.wanted`) belongs to
 the life of the server, where the lives of replicas ask for it.
 
-The records of replicas are made anew with each configuration (`_divide`), while no actor of the server runs.
+The records of replicas are made anew with each changed configuration (`_divide`), while no actor of the server runs.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 First the classes of events, two of them internal; then `ServerState` and the sets of states that matter; then the table
 `TRANSITIONS`, and `next_state`, which makes one step. The state of a server is the fold of the events of its actor and
-a few of its own (`Draining`, `HealthChanged`, `Recovered`). With replicas that holds for each of them; `is_followed`
-and `rank` are for these.
+a few of its own (`Draining`, `HealthChanged`, `Recovered`, and a `Stopped` where no actor runs). With replicas that
+holds for each of them, and the state of the server is the best of theirs, or ``stopping``; `is_followed` and `rank` are
+for that.
 
 Values and pure functions: no clock, no log, no task. They use the kernel's events, and import no other file of
-``servers``. `ServerLife` keeps the state and takes the steps.
+``servers``. `ServerLife` keeps the state and takes the steps; a step that the table forbids is a `RuntimeError`.
 """
 
 from __future__ import annotations

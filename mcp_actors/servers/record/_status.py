@@ -1,8 +1,10 @@
 """Snapshots of a server: state, capabilities and description.
 
-Frozen values for programs: `ServerStatus` with `Replicas` and `ReplicaStatus`, which `ServerRef.statistics` returns,
-also as JSON-like values (`to_json`); and `ServerInfo` with `Supported`, which the actor makes when it has connected.
-`require`, the last function, refuses a request that the server does not support; requests call it before they are sent.
+Frozen values for programs: `ServerStatus` with `Replicas` and `ReplicaStatus`, which `ServerRef.statistics` makes, also
+as JSON-like values (`ServerStatus.to_json`); and `ServerInfo`, which the actor makes at each connect, with its
+capabilities as booleans (`Supported`). `require`, the last function, raises `NotSupported` for a capability that the
+server lacks; requests that get a prompt, complete, read or subscribe to resources, or set the log level call it before
+they are sent, where the protocol version has that capability.
 
 The file uses the states, and types of the deadlines and the rules. It changes nothing, reads no clock and logs nothing.
 """

@@ -1,13 +1,14 @@
 """Subscriptions to resources and listeners, which outlive the connections of a server.
 
 A `Subscription` is what a caller reads (`ResourceUpdated`); `Subscriptions` are those of one server. In the second
-part, `Listeners` are called with what the server sends unasked, and `Incoming`, one for each attempt to connect, passes
-the messages of its session to them and has the tasks of that connection.
+part, `Listeners` are called with the notifications of the server and with `NotificationsMissed`, and `Incoming`, one
+for each attempt to connect, passes the notifications of its session to them and has most tasks of that connection.
 
 The record has the `Subscriptions` and the `Listeners`. Refs add and remove subscriptions; connections renew them, and
-put changes into them; a legacy server's changes come by a listener. The file uses of a connection the methods of
-`Subscriber`, and sends nothing itself. Reading a `Subscription` waits; the methods for connections and listeners do
-not. It logs a listener that raises, and reads Trio's clock. `open_incoming` opens a nursery; others start its tasks.
+put changes, gaps and refusals into them; a legacy server's changes come by a listener. The reader gets an error if the
+server refuses, or will not come back by itself. The file uses of a connection the methods of `Subscriber`, and sends
+nothing itself. Reading a `Subscription` waits; the methods for connections and listeners do not. It logs a listener
+that raises, and reads Trio's clock. `open_incoming` opens a nursery; others start its tasks.
 
 Theory of operation
 -------------------

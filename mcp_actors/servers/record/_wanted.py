@@ -5,13 +5,14 @@ return the next step (`due`), or give the verdict on a wish (`verdict_of_start`,
 
 Frozen values and pure functions: no actor, no clock, no log. They use the states of servers, and have a configuration
 in a `Wanted`. Refs, the record and the group make wishes with them, the loops of the group ask for the next step, and
-refs and the lifecycle actor wait for a verdict.
+refs, `ServerGroup` and the lifecycle actor wait for verdicts.
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). A caller or the
-group replaces it in its own step, the lifecycle actor for a connection that has been idle: that is a wish. Wishes are
-counted, and each incarnation of an actor notes the number of the wish that was valid when it began. So
+`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). A caller, the
+lifecycle actor or the end of the group replaces it: that is a wish. Wishes are counted (`used` and `moved` are not, and
+the record and the loops of the group make these, too), and each incarnation of an actor notes the number of the wish
+that was valid when it began. So
 
 - `due` compares what is wanted with what is, and returns the next step; one loop for each server carries it out
   (``group/_loop.py``),

@@ -1,14 +1,16 @@
 """References to servers: how requests are sent, and changes asked for.
 
-``_ref`` is what programs hold, ``_prompts`` has its methods for prompts and resources, ``_caller`` sends a request with
-its retries, and ``_lifecycle`` has the changes of servers, the messages about them, and `ServerEntry`: a server with
-its supervisors.
+``_ref`` is what programs hold, ``_prompts`` has its methods for prompts, completion and resources, with their messages,
+``_caller`` sends a request with its retries, and ``_lifecycle`` has the changes of servers, the messages about them,
+and `ServerEntry`: a server with its supervisors.
 
-The roster of a group makes refs; the group also uses the changes, and the bridge the requests that need no task. The
-room uses the connection, requests, the record, failures and rules. It puts requests into the mailbox of an actor,
-changes what is wanted of a server, starts actors by the supervisors, and runs the actor of an isolated retry. It reads
-the record, and writes parts of it: the calls, subscriptions, approved tools. Of the group it knows the supervisor and
-the actor that carries out changes; it imports no file of ``group``.
+The roster of a group makes refs; the group also uses the changes, and the bridge the refs and their requests without a
+task (`PendingRequest`). The room uses the connection, requests, the record, failures, rules, and types of the session,
+the deadlines and the admission. It puts requests into the mailbox of an actor, changes what is wanted of a server,
+starts actors by the supervisors, runs the actor of an isolated retry, and has a person signed in and out. It reads the
+record, and writes parts of it: the calls, answers for the health, subscriptions, approved tools, what is wanted, and
+that a server was woken or stopped. Of the group it knows the supervisor and the actor that carries out changes; it
+imports no file of ``group``.
 """
 
 from __future__ import annotations

@@ -5,13 +5,14 @@ task, for the bridge. `ServerRequests`, the last part, is the base of `ServerRef
 
 It writes what the requests to a server share (`Calls`), wakes a lazy server, notes answers for its health, and reads
 the rest of the record. It knows the actor of a server by its mailbox. For an isolated retry it makes a record and an
-actor with a connection of their own. It logs suggestions for misspelled tools, and reads Trio's clock, the wall clock
-and a random source.
+actor with a connection of their own. It logs suggestions for misspelled tools, or adds them to errors, and reads Trio's
+clock, the wall clock and a random source.
 
 A request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
-actor of its own. `_rules` decide whether an attempt is made, and whether another one follows; `_deadlines` limits the
-time of all attempts together. They are made in the caller's task; but the first one of a `PendingRequest` needs none,
-an isolated one has background tasks and its actor, and a request to each replica has a task for each.
+actor of its own. The state of the server and its circuit breaker decide whether an attempt is made, `_rules` whether
+another one follows; `_deadlines` limits the time of all attempts together. They are made in the caller's task; but the
+first one of a `PendingRequest` may need none, an isolated one has background tasks and its actor, and a request to each
+replica has a task for each.
 """
 
 from __future__ import annotations

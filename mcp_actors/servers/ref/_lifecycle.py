@@ -1,11 +1,14 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
 `ServerEntry` is a server with its own supervisor and that of its group. `Look`, `Retire` and `Reconnect` are messages
-to the lifecycle actor, and a `Wish` is one change. `start`, `stop` and `reconnect` make wishes and wait for them.
+to the lifecycle actor, and a `Wish` is one change. `start`, `stop` and `reconnect` make wishes and wait for them;
+`wait_started` waits for the verdicts of any wishes. If a required server fails in a reconnect, `take_back` undoes it
+for most others that did not run before.
 
-Refs use it for one server, the group for several; the loops of the group start actors by `ServerEntry`. It writes what
-is wanted of a server, whether its supervisor is awake, and that it was stopped; and it reads the record to wait. Tasks
-of it start replicas, or watch their pool. It sends no request to a server, imports no connection, and logs nothing.
+Refs use it for one server, the group for one or several; the loops of the group start actors by `ServerEntry`. It
+writes what is wanted of a server, whether its supervisor is awake, and that it was stopped; and it reads the record to
+wait. Tasks of it start replicas, or watch their pool. It sends no request to a server, imports no connection, and logs
+nothing.
 
 An operation replaces what is wanted of a server (`Wanted`) in the caller's step, and then waits for the verdict of that
 wish. The group carries out what is wanted (``group/_loop.py``), so a change is completed even if its caller is

@@ -2,11 +2,12 @@
 
 The messages are `GetPrompt`, `Complete` and `ReadResource`. `PromptFunctions` and `ResourceFunctions` are the methods
 that `ServerRef` inherits: they list, get, complete, read and subscribe, show the lists that the record keeps, and
-prepare requests for the bridge.
+prepare requests that get a prompt or read a resource, for the bridge.
 
-The methods validate their arguments, and send one message by `ServerRequests` (`subscribe`: `Subscribe` of the
-connection). `subscribe` also adds a subscription to the record, and removes it at the end of its block. The file starts
-no task, logs nothing, and caches no answer.
+The methods that send validate their arguments (`InvalidArguments`), and send one message by `ServerRequests`
+(`subscribe`: `Subscribe` of the connection; the lists: `ListAll`). The messages of this file check the capabilities of
+the server (`NotSupported`). `subscribe` also adds a subscription to the record, and removes it at the end of its block.
+The file starts no task, logs nothing, and caches no answer.
 """
 
 from __future__ import annotations

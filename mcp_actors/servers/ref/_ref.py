@@ -3,11 +3,11 @@
 `ServerRef` inherits the methods for prompts and resources, and has the rest: views and statistics, tool calls and
 lists, approvals, log level and roots, health checks, start, stop and restart, and the sign-in.
 
-Its methods pass their work on: requests, with validated arguments, to the `Caller`, health checks to ``requests``,
-changes to ``_lifecycle``, and a sign-in to ``connection``, which uses the network and the store of tokens. It reads the
-record; approvals go to the catalogue there, and a call begins its deadline. A call to several replicas has a task for
-each, and none outlives it. It uses one server and the lifecycle actor, imports no file of ``group``, and logs nothing
-itself.
+Its methods pass their work on: requests to the `Caller` (arguments of tools are validated before, or after the
+middleware if there is any), health checks to ``requests``, changes to ``_lifecycle``, and a sign-in to ``connection``,
+which uses the network and the store of tokens. It reads the record and, in `wait_ready`, Trio's clock; approvals go to
+the catalogue, and a call begins its deadline. A call to several replicas has a task for each, and none outlives it. It
+uses one server and the lifecycle actor, imports no file of ``group``, and logs nothing itself.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
 """Fetch all pages of a list, within the server's limits.
 
 `all_pages` asks the session page by page, leaves out the items that are too large or not valid (`ListMeter`), and
-reports these to the catalogue of the record. `Kind` describes a kind of items. Of the messages, `ListAll` returns a
-list to its caller, and `KeepResources` writes resources, templates and prompts into the record; those of tools, and
-their kind, are in ``_tools``. It reads the limits and the masker from the record, and starts no task.
+reports these to the catalogue of the record. A list that is too large as a whole, has too many pages, or a cursor that
+is too long or repeated raises `LimitExceeded`; that of a server without the capability is empty, and nothing is sent.
+`Kind` describes a kind of items. Of the messages, `ListAll` returns a list to its caller, and `KeepResources` writes
+resources, templates and prompts into the record; those of tools, and their kind, are in ``_tools``. It reads the
+limits, the masker and the log level from the record, and starts no task.
 
 To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
 event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as
-a whole is parsed item by item.
+a whole, and is not larger than a list may be, is parsed item by item.
 """
 
 from __future__ import annotations

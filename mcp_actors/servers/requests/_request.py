@@ -1,14 +1,15 @@
 """The base of all messages to a server actor; arguments and progress.
 
 `Request` is the base class; `PlainRequest`, the last part, is that of requests that are one message and one answer. In
-between: `request_internally`, by which tasks of a connection send; the validation of arguments (`given_text`,
-`given_texts`); and the reports of progress (`Reports`, and `Answered` for a connection).
+between: `request_internally`, by which a connection sends requests of its own; the validation of arguments
+(`given_text`, `given_texts`); and the reports of progress (`Reports`, and `Answered` for a connection). The functions
+at the end write params as JSON, and describe an invalid result.
 
 A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
-parts. It uses the session, ``_eras`` and the trace of the running request, reads the record, and begins, renews and
-suspends deadlines. `Reports` runs the caller's callback in a task of the session, and logs if that raises. A
-`PlainRequest` goes on if the server asks for input or for other headers; retries are decided in ``ref``. The file
-imports neither refs nor the connection.
+parts. It uses the session and ``_eras``, notes the reports in the trace of the running request, reads the record, and
+begins, renews and suspends deadlines. `Reports` runs the caller's callback in a task of the session, and logs if that
+raises. A `PlainRequest` goes on if the server asks for input, an extension claims its result, or the server refuses its
+headers (`learn_headers`); retries are decided in ``ref``. The file imports neither refs nor the connection.
 """
 
 from __future__ import annotations

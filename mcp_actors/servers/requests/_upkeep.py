@@ -1,8 +1,9 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-`Probe` is the message of a health check, `check_health` makes one check, and `keep_checking` repeats it. `SetLogLevel`
-sets the log level, `keep_log_level` sends it again on a new connection, and `given_level` validates it.
-`TellRootsChanged` notifies a server of changed roots.
+`Probe` is the message of a health check (a ping or, if the era or the server has none, another request), `check_health`
+makes one check, and `keep_checking` repeats it. `SetLogLevel` sets the log level, `keep_log_level` sends it again on a
+new connection, and `given_level` validates it. `TellRootsChanged` notifies a server of changed roots. Since 2026-07-28
+neither is sent, and requests carry the level (`meta_for`).
 
 The actor runs `keep_checking` and `keep_log_level` as tasks of a connection; refs check the health, set the level and
 notify of roots. They send through the mailbox of the actor, and write the health of the record and the log level for
