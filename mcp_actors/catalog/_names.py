@@ -1,13 +1,15 @@
 """Public names of tools, and the `NameBook` that keeps them.
 
-The first part checks a template (`check_naming`) and makes the name of one tool (`public_name`) or distinct names of
-several (`assign_names`). A `ToolName` has the names that depend on one tool alone. A `NameBook` has the names of all
-tools of a snapshot; the next book names anew the tools that are similar to a changed one, or all of them if two short
-hashes are equal. `NameCollision` shows tools whose names people may confuse.
+The first part checks a template (`check_naming`, which raises `ConfigError`) and makes the name of one tool
+(`public_name`) or distinct names of several (`assign_names`). A `ToolName` has the names that depend on one tool alone.
+A `NameBook` has the names of all tools of a snapshot; the next book names anew the tools that are similar to an added
+or removed one, or all tools if two short hashes are equal or were until now. `NameCollision` shows tools whose names
+people may confuse.
 
-A snapshot holds a book. The servers and the bridge take the default template from here, and `open_servers` checks
-templates. Names are made from names alone: this file uses no other file of the catalogue, and of the package only the
-errors. It does no I/O, and a book is immutable.
+A snapshot holds a book. The servers and the bridge take the default template from here; `open_servers` and the first
+snapshot check the template. A name depends only on the template and on the names of servers and tools. This file uses
+no other file of the catalogue, and of the package only the errors. It does no I/O, and a book is immutable, but keeps
+its `collisions` once they were asked for.
 """
 
 from __future__ import annotations

@@ -2,14 +2,15 @@
 
 A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
 model, a schema with one more argument, a hint that a tool is read-only. A `pin` is the hash of the definition of a
-tool: its name, title, description, schemas, annotations and meta. The first listing of a server is trusted, because
-there is nothing to compare it with. Later listings are compared with the accepted one (`judge`), also after a restart
-and, if pins are remembered, in the next run.
+tool: its name, title, description, schemas, annotations and meta; an `identity_pin` is that of a server's command or
+URL. `judge` trusts the first listing of a server, because there is nothing to compare it with, and compares later ones
+with the accepted `Pins`: after a restart too and, if the pins are remembered, in the next run.
 
-The servers judge each listing with it. A group keeps the listings as `RememberedCatalog` in a `CatalogStore`. Its
-methods for files block, so the group calls them in threads: they read, replace and remove files, read the clock, and
-log what is ignored or not saved. The pins need none of that. `default_directory` is the one of ``catalog_store=True``.
-This file uses `digest` and the words of ``_schemas``, and knows no connection.
+The servers judge their listings with it unless ``on_tool_change`` is ``"allow"``. A group with a ``catalog_store``
+keeps listings as `RememberedCatalog` in a `CatalogStore`. The methods of a store that use files block, and the group
+calls them in threads: they read, replace and remove files, mark files as used, read the clock, and log what is ignored
+or not saved. `default_directory` is the one of ``catalog_store=True``. Of the catalogue this file uses ``_tools`` and,
+for lists of names in texts, ``_schemas``. It knows no connection.
 """
 
 from __future__ import annotations

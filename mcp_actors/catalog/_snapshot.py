@@ -1,12 +1,13 @@
 """All tools of a group of servers at one moment.
 
 A `Listing` has the tools of one server, a `CatalogEntry` is a tool that is prepared for snapshots, and a
-`CatalogSnapshot` is the sequence of all tools under their public names. The next snapshot (`CatalogSnapshot.updated`)
-reuses the parts of the servers whose tools have not changed.
+`CatalogSnapshot` is the sequence of all tools, which finds a tool by its public name. The next snapshot
+(`CatalogSnapshot.updated`) reuses the parts of the servers whose tools, names and marks are the same, unless the old
+one was made from tools instead of listings.
 
-The servers prepare the entries, and the group makes a snapshot when its tools are asked for and a listing or a state
-has changed. It uses the names, the tools and `pin`. It does no I/O and waits for nothing. A snapshot does not change;
-the variants of an entry and derived values such as `collisions` are computed when first needed, and kept.
+The servers prepare the entries, or else the snapshot does, and the group makes a snapshot when its tools are asked for
+and are not those of the last one. It uses the names, the tools and `pin`. It does no I/O and waits for nothing. A
+snapshot does not change; the variants of an entry and the `collisions` are computed when first needed, and kept.
 """
 
 from __future__ import annotations

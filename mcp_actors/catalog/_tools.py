@@ -1,12 +1,12 @@
 """A tool in the catalogue, immutable JSON, values of results, and hashes.
 
 `freeze` and `thaw` convert JSON to dicts and lists that refuse changes, and back. A `CatalogTool` is the frozen copy of
-a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values. `digest` hashes the
-`canonical_text` of a JSON value.
+a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values, or raises `ToolFailed`.
+`digest` hashes the `canonical_text` of a JSON value.
 
-The schemas, the checks, the pins and the snapshot use it, and the servers freeze and hash with it. It imports the
-errors of the package, and types of the SDK for type checkers. It does no I/O, keeps no state, and does not change the
-tools, values and results that it is given.
+The other files of the catalogue except the names use parts of it; the servers freeze and hash with it, and the bridge,
+the adapters and the command line use `CatalogTool`. Programs call `result_value`. Of the package it imports only the
+error. It does no I/O, keeps no state, and does not change the tools, values and results that it is given.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-`ToolChecks` checks the names, arguments, ``_meta`` and results of the tools of one server, and returns arguments as
-they are sent. It keeps their compiled schemas, and which results are still to be sampled. `mcp_actors.servers` has one
-for each server, and makes the next one from it when the tools change. `strict_schema` converts an input schema into the
-strict form, and `StrictSchema.restore` converts a model's arguments back; programs call these.
+`ToolChecks` checks the arguments and results of the tools of one server, as far as its mode says, and in every mode the
+name and ``_meta`` of a call; it returns arguments as they are sent. It keeps the compiled schemas of called tools, and
+which results are still to be sampled. The catalogue of each server has one, and makes the next one from it when the
+tools change, or a new one when the configuration does. `strict_schema` converts an input schema into the strict form,
+or copies one that has no strict form; `StrictSchema.restore` converts a model's arguments back. Programs call these.
 
 It uses ``_schemas`` and `thaw`, raises `InvalidArguments` and `InvalidResult`, and logs samples that do not match and
 schemas that cannot be converted. It sends nothing, and changes neither tools nor schemas nor arguments.

@@ -1,14 +1,14 @@
 """Configuration of servers as frozen, validated data, and its readers.
 
 A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
-Other files hold values that may be credentials, the sign-in, and sources of servers: files, directories, tables.
-``formats`` reads and writes configuration files. The sources, the tables and ``formats`` are imported when a program
-first uses one of their names.
+Other files hold values that may be credentials, transports with variables (`TransportTemplate`), the settings of a
+sign-in (`OAuth`), and sources of servers: files, directories, tables. ``formats`` reads configuration files, and makes
+the data of one. The sources, the tables and ``formats`` are imported when one of their names is first used.
 
 Nothing here starts a server or connects to one; `mcp_actors.servers` and `mcp_actors.transports` do, by this data. The
-readers and sources block on files, and a `PostgresSource` connects to its database. It uses single files of layer 0,
-and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`, `servers`, `bridge`, `adapters`,
-`testing` and `cli` use it: the names listed here, and some names of its files.
+readers and sources block on files and databases; `PostgresSource` is the only one that connects to anything. It uses
+single files of layer 0, and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`,
+`servers`, `bridge`, `adapters`, `testing` and `cli` use it: the names listed here, and some names of its files.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """The user's own code in a configuration: callbacks, extensions, middleware.
 
 `Callbacks` answer the requests of servers and receive their notifications, with a `CallbackContext`;
-`effective_callbacks` merges those of a server with its group's. `AdaptedExtension` replaces the functions of a protocol
-extension, whose declarations it reads. `wrapped` composes middleware around a tool call; a `ToolRequest` is what passes
-through it.
+`effective_callbacks` merges those of a server with its group's. A `ProgressCallback` is given with a request instead.
+`AdaptedExtension` replaces the functions of a protocol extension, whose declarations it reads. `wrapped` composes
+middleware around a tool call; a `ToolRequest` is what passes through it.
 
-`ServerConfig` has these as fields. `mcp_actors.servers` calls the callbacks and the wrapped call, and the bridge adapts
-the functions to its loop. It uses the validators, and ``_foreign`` to call functions that may be async. To validate
-extensions it makes a client of the SDK that is never connected. It starts no task.
+`ServerConfig` has callbacks, extensions and middleware as fields, and `open_servers` takes the callbacks of a group.
+`mcp_actors.servers` calls the callbacks and the wrapped call, and the bridge adapts the functions to its loop. It uses
+the validators, and ``_foreign`` to call functions that may be async. To validate extensions it makes a client of the
+SDK that is never connected. It starts no task.
 """
 
 from __future__ import annotations

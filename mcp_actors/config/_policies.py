@@ -1,9 +1,10 @@
 """Policies and limits of one server, as frozen data.
 
-`BreakerPolicy`, `HealthPolicy`, `Limits`, `RestartPolicy`, `RetryBudget` and `RetryPolicy` check their own values, and
-decide nothing; `mcp_actors.servers` and `mcp_actors.transports` act by them. `ServerConfig` has them as fields, with
-the budget in the `RetryPolicy`, and the readers of files make them. It uses the validators, `Backoff` and ``_misuse``.
-It reads no clock, and keeps no count.
+`BreakerPolicy`, `HealthPolicy`, `Limits`, `RestartPolicy`, `RetryBudget` and `RetryPolicy` check their own values,
+which may raise `ConfigError`, and decide nothing. `mcp_actors.servers` acts by them, and passes the numbers of restarts
+to the kernel; `mcp_actors.transports` acts by those `Limits` that are about messages. `ServerConfig` has them as
+fields, with the budget in the `RetryPolicy`. Programs, the readers of files and the command line make them. It uses the
+validators, `Backoff` and ``_misuse``. It reads no clock, and keeps no count.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """`ServerConfig`, the result of a load, and the interface of sources.
 
-`ServerConfig` joins the transport, the policies, the filter and the hooks, which other files of this folder define.
-`check_unique_names` refuses two servers of one name, and `ServerConfig` refuses values that do not fit together: a
-`ConfigError` says which. A `LoadedConfig` has the servers and errors of one load. `Source` is the interface of a place
-where servers are written, and `Rank` its precedence.
+`ServerConfig` joins the transport, the policies, the filter and the hooks, which other files of this folder define, and
+has the time limits, sizes and switches of a server itself. It refuses values that are not valid or do not fit together,
+and `check_unique_names` refuses two servers of one name: a `ConfigError` says which. A `LoadedConfig` has the servers,
+errors and warnings of one load. `Source` is the interface of a place where servers are written, and `Rank` its
+precedence.
 
-The readers of files and programs make configurations, and the sources return them; the rooms above read them, and
-`open_servers` calls the sources. Nothing here reads a file, opens a connection or calls a source.
+The readers of files and programs make configurations, and the sources return them; the rooms above read them. A group
+reads the sources that `open_servers` and `ServerGroup.reload` get. Nothing here reads a file, opens a connection or
+calls a source.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
 """Sources of servers: a file, or a directory of YAML manifests.
 
 In this order: intervals such as ``"30s"`` (`seconds_of`); a strict reader of YAML (`read_documents`); manifests of
-``kind: MCPServer``, which become entries (`entry_of`); the stamp that shows that a file has changed (`stamp_of`);
-`DirectorySource` and `FileSource`.
+``kind: MCPServer``, which become entries (`entry_of`); the stamp that shows that a file has changed (`stamp_of`, which
+sleeps up to a tenth of a second if the file was changed just now); `DirectorySource` and `FileSource`.
 
-Programs pass the sources to `open_servers`, which calls their ``look`` and ``read`` in threads, because both block on
-files. A source keeps its paths, and nothing of what it has read. A `FileSource` also keeps the user's ``ask``, which a
-read may call. It uses the readers in ``formats``, logs documents that it skips, and imports PyYAML in functions. The
-tables use `seconds_of`, and the command line `stamp_of`.
+Programs pass the sources to `open_servers` or `ServerGroup.reload`, which make a `FileSource` of a path. The group
+calls ``look`` and ``read`` in threads, because both block on files. A source keeps its paths, and nothing of what it
+has read. A `FileSource` also keeps the user's ``ask``, which a read may call. It uses the readers in ``formats``, logs
+documents that it skips, reads the clock, and imports PyYAML in functions. The tables use `seconds_of`, and the command
+line `stamp_of`.
 """
 
 from __future__ import annotations

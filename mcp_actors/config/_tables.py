@@ -4,10 +4,12 @@ A table ``mcp_servers`` has a row for each server: its name, its entry in the fo
 whether it is enabled. A second table ``mcp_server_status`` has the states of these servers. Rows of the first one are
 only read: they belong to those who configure, and a program that wrote there would notice its own changes.
 
-`TableSource` has what `PostgresSource` and `SqliteSource` share. Each look, read or write opens a connection and closes
-it: it is rare, and no connection has to be kept alive, checked or opened again. These calls block; `open_servers` makes
-them in threads, and writes the states with `TableSource.write_status` if the source has an ``instance``. Programs may
-call `TableSource.create_tables`. It uses the readers in ``formats`` and `seconds_of`, and imports psycopg in functions.
+`TableSource` has what `PostgresSource` and `SqliteSource` share, with limits of the number of rows and of their size.
+Each look, read or write opens a connection and closes it: it is rare, and no connection has to be kept alive, checked
+or opened again. These calls block, with time limits, and raise `ConfigError` if the database fails. A group makes them
+in threads, and writes the states with `TableSource.write_status` if the source has an ``instance`` (in SQLite this
+creates the second table if it is missing). Programs may call `TableSource.create_tables`. It uses the readers in
+``formats`` and `seconds_of`, and imports psycopg in functions.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """A transport with variables in its strings, and the secrets of transports.
 
-Files may have ``${…}`` in commands, arguments and URLs too, which `Stdio`, `Http` and `Sse` take literally. A
-`TransportTemplate` expands the variables for every connect, like the values of ``env`` and ``headers``, and does not
-keep the result. `make_transport` makes a transport from options. `speaks_sse` says whether a server is reached over
-HTTP with SSE. `variables_of` and `secrets_in` list what must be masked; `INHERITED` names the variables that every
-process inherits.
+Files may have ``${…}`` in commands, arguments, directories and URLs too, which `Stdio`, `Http` and `Sse` take
+literally. A `TransportTemplate` expands the variables for every connect, like the values of ``env`` and ``headers``,
+and does not keep the result. `make_transport` makes a transport from options. `speaks_sse` says whether a server is
+reached over HTTP with SSE, as far as that is known. `variables_of` and `secrets_in` list what must be masked;
+`INHERITED` names the variables that every server inherits.
 
-The readers of files make templates, and other transports, with `make_transport`; `mcp_actors.transports` expands them
-and masks the secrets; `mcp_actors.servers` calls `speaks_sse`. The environment of variables is an argument.
-`make_transport` looks at the file system, and at PATH, to see whether a script needs an interpreter. It uses
-``_transports``, the values and the validators.
+``formats`` makes templates, and other transports with `make_transport`; `mcp_actors.transports` expands them and masks
+the secrets; `mcp_actors.servers` calls `speaks_sse`, which expands a template too. The environment of variables is an
+argument. `make_transport`, which a template calls when it is made and expanded, may look at the file system and at PATH
+to see whether a script needs an interpreter. It uses ``_transports``, the values and the validators.
 """
 
 from __future__ import annotations

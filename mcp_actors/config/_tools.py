@@ -1,12 +1,13 @@
 """Filter the tools of a server, and declare tools for it.
 
 A `ToolFilter` shows and hides tools by names and patterns. Its predicate decides for a `ToolContext`, when tools are
-listed for an agent: `permitted` calls it, and logs its failures. `to_static_tools` and `check_static_tools` convert and
-check the tools of a server that does not list its own, which are ``mcp.types.Tool`` objects.
+listed for an agent: `permitted` calls it, logs its failures, and raises `ConfigError` if there is no context.
+`to_static_tools` and `check_static_tools` convert and check the tools of a server that does not list its own, which
+become ``mcp.types.Tool`` objects.
 
-`ServerConfig` has both as fields, and the readers of files make them. The servers ask a filter for names; groups, also
-in the bridge, call `permitted`. It uses the validators and imports nothing of the catalogue: a tool that is filtered is
-any object with a server and a name.
+`ServerConfig` has both as fields; the readers of files make filters, and pass on the declared tools. The servers ask a
+filter for names; groups, also in the bridge, call `permitted`. It uses the validators and imports nothing of the
+catalogue: a tool that is filtered is any object with a server and a name.
 """
 
 from __future__ import annotations

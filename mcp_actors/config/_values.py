@@ -1,12 +1,14 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
 Four parts: parse and expand variables (``${…}``) in strings; mask the credentials of a URL or a command line
-(`mask_url`, `mask_args`); `Secret`, and mappings of names to values (`NamedValues`); resolve a value at a connect
-(`resolve`), and check that the text fits into an environment, a header or a token.
+(`mask_url`, `mask_args`), and find what may be a credential there (`hidden_args`, `literal_secrets`); `Secret`, and
+mappings of names to values (`NamedValues`); resolve a value at a connect (`resolve`), and check that the text fits into
+an environment, a header or a token.
 
-Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions. No
-function keeps a resolved value. It uses the validators and no other file of `config`. The transports, the sign-in, the
-templates and the readers of files use it, and so does code of other rooms that shows a command line or a URL.
+Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions; their
+errors become a `ConfigError`. No function keeps a resolved value. It uses the validators and no other file of `config`.
+In this folder the transports, the templates, `OAuth` and ``formats`` use it. `mcp_actors.transports` resolves and masks
+with it, and code of other folders that shows a command line or a URL masks with it.
 """
 
 from __future__ import annotations

@@ -1,14 +1,16 @@
 """Resolve, renew and mask the credentials of one connection.
 
-A `Masker` replaces credentials by their names in texts, data and exceptions. `install_filters` adds filters to the
-loggers of this package, the SDK, httpx2 and httpcore2, where they stay; they mask, shorten or drop what is logged in a
-`discreet` block. `resolve_credentials` and `Credentials` resolve values against ``os.environ``, and call the user's
-functions; `named_credentials` names the sources. `Renewal` is the auth flow of httpx2 that resolves them again after a
-401 and sends the request once more.
+A `Masker` replaces credentials by their names in texts, data and exceptions; its `clean` and `mask_error` change the
+exceptions and messages that they are given. `install_filters` adds filters to the loggers of this package, the SDK,
+httpx2 and httpcore2, where they stay; they mask, shorten or drop what is logged in a `discreet` block.
+`resolve_credentials` and `Credentials` resolve values against ``os.environ``, and call the user's functions; a value
+that cannot be resolved raises `ConnectFailed`. `named_credentials` names the sources. `Renewal` is the auth flow of
+httpx2 that resolves credentials again after a 401 if the server has accepted them before, and sends the request once
+more if they have changed.
 
 Every link has a `Masker`; `Credentials` and `Renewal` are for HTTP. The `Masker` and the `Renewal` keep resolved
-values, and the `Renewal` writes them into its client. It uses `mcp_actors.config`, and no other file of `transports`.
-`servers` and `cli` use the `Masker`.
+values, and the `Renewal` writes them into its client and the requests. It uses `mcp_actors.config`, and no other file
+of `transports`. `servers` and `cli` use the `Masker`.
 """
 
 from __future__ import annotations

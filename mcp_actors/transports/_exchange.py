@@ -1,11 +1,13 @@
 """Requests in both directions, and the interfaces of pipes and streams.
 
-`IncomingRequests` counts and limits the requests of a server. An `Exchange` is a request of ours and the place for its
-answer. A `Pipe` writes an `OutgoingLine` such as the `CancelLine`; `exchange_lines` sends an exchange through one, and
-waits in the task of its caller, also up to five seconds for the notice if that is cancelled. `MessageReader`,
-`MessageWriter` and `ContextReader` are base classes of message streams, for servers in this process.
+`IncomingRequests` counts the requests of a server and the answers that it owes, and raises `LimitExceeded` if there are
+too many requests. An `Exchange` is a request of ours and the place for its answer. A `Pipe` writes an `OutgoingLine`
+such as the `CancelLine`; `exchange_lines` sends an exchange through one, and waits in the task of its caller. If that
+is cancelled and the server may have read the request, it waits up to five seconds more for the notice to the server,
+unless the request is not `cancellable`. `MessageReader` and `MessageWriter` are base classes of the message streams of
+the SDK's servers, and `ContextReader` is a reader.
 
-All links use it. `mcp_actors.servers` makes the exchanges; the bridge and `mcp_actors.testing` derive streams. It
+All links use it. `mcp_actors.servers` makes the exchanges; the bridge and `mcp_actors.testing` use the streams. It
 starts no task and opens nothing: a link or a `Pipe` writes. It uses the table of requests and no other file of
 `transports`.
 """

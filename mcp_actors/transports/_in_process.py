@@ -1,12 +1,14 @@
 """The links to a server object in this process.
 
 `CalledServerLink` calls the handler of a modern server, in the task of the caller and within the server's lifespan.
-`LegacyServerLink` passes messages to a legacy one through a `MemoryPipe`; a task of the link serves it. `StreamsLink`
-has two streams to an `ElsewhereServer`, on another event loop, and starts no task. `open_in_process_link` selects one
-by the object and ``ServerConfig.protocol``; `lowlevel` finds the server in an `MCPServer`.
+`LegacyServerLink` passes messages to a legacy one through a `MemoryPipe`; a task of the link serves it, and leaving
+waits up to two seconds for it. `StreamsLink` has two streams to an `ElsewhereServer`, on another event loop, and starts
+no task. `open_in_process_link` selects one by the object and ``ServerConfig.protocol``, or raises `ConnectFailed`;
+`lowlevel` finds the server in an `MCPServer`.
 
 It uses the link, the exchange and the table of requests. Without bytes, it limits neither messages nor requests, and
-resolves no credentials. The bridge and `mcp_actors.testing` derive from `ElsewhereServer`.
+resolves no credentials. It logs the exceptions of called handlers and, at DEBUG, what it skips or drops. The bridge and
+`mcp_actors.testing` derive from `ElsewhereServer`.
 """
 
 from __future__ import annotations

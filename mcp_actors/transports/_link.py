@@ -2,9 +2,11 @@
 
 Each transport implements `Link`, through which `mcp_actors.servers` uses it. The tasks of a link share the state of the
 connection in its `Lifeline`, which any of them may write. An `Obituary` says how a server process ended. A
-`RequestTrace`, in a context variable, shows the sender of a request why it failed. `Certificates` reads the
-certificates of this machine for all connections of a group, in any thread, from files and the environment, under a
-lock.
+`RequestTrace`, in a context variable, shows the sender of a request why it failed, and stops its time without progress
+while the server waits for an answer of ours. A `ConnectionOver` says that the connection cannot be used any more; a
+request that fails with it had no effect, and the next connection may serve it. `Certificates` reads the certificates of
+this machine for all connections of a group, in any thread, from files and the environment, under a lock, and again if
+they have changed.
 
 Ownership: the owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order.
 No other task may. Other tasks send requests through it, and one reads. The other work of a transport (reading stderr,

@@ -1,12 +1,13 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
 Its parts: parse a message, and log a skipped one (`SkippedMessages`); find the id of a response that cannot be read,
-and make the error in its place; limit the bytes and values of a message; collect its bytes and split a stream into
-lines (`LineSplitter`); limit how fast messages are read (`ReadingPace`, `Bucket`).
+and make the error in its place, which `refuse_unreadable` turns into one for the caller; limit the bytes and values of
+a message; collect its bytes and split a stream into lines (`LineSplitter`); limit how fast messages are read
+(`ReadingPace`, `Bucket`).
 
-The transports over pipes and HTTP use it, and `mcp_actors.servers` raises the errors for unreadable answers with it.
-The caller passes bytes and times, and pauses for the seconds that it gets: this file reads no stream, starts no task
-and asks no clock. It uses the comparison of ids, and nothing else of `transports`.
+The transports over pipes and HTTP use it. `mcp_actors.servers` uses the errors for unreadable answers and the name of
+the end of the handshake. The caller passes bytes and times, and pauses for the seconds that it gets: this file reads no
+stream, starts no task and asks no clock. It uses the comparison of ids, and nothing else of `transports`.
 """
 
 from __future__ import annotations

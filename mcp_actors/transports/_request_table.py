@@ -4,9 +4,9 @@ Each connection has one `RequestTable` for the requests that it sends and their 
 ids, so an answer counts only for a request that is marked as sent. `comparable_id` normalizes ids, and `WaitingRequest`
 is what a request must offer.
 
-`mcp_actors.servers` adds and removes requests, passes reports of progress on, and closes the table. Links settle
-requests that are answered, which calls the request in the same step, and remove some that are cancelled. It does no
-I/O, starts no task, and imports no file of the package.
+`mcp_actors.servers` adds and removes requests, passes reports of progress on, and closes the table. Links that read
+messages settle the requests that are answered, which calls the request in the same step, and remove some that are
+cancelled. It does no I/O, starts no task, and imports no file of the package.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Write servers as a configuration that `load_config` reads (`dump_config`).
+"""Convert servers into a configuration that `load_config` reads (`dump_config`).
 
 It returns data for JSON, and writes no file. Environment variables and inputs stay references. A variable that an
 editor defines, such as ``${workspaceFolder}``, becomes its value unless it has the same one in the current directory.
-Credentials that it finds written out and objects that a file cannot hold are errors; ``literals=True`` accepts the
-former. `_Dumping` is the state of one server: its errors and the inputs that it names.
+Credentials that it finds written out, objects and settings that a file cannot hold, and two servers of one name are
+errors; ``literals=True`` accepts the credentials. The first `ConfigError` is raised, with the others as notes.
+`_Dumping` is the state of one server: its errors and the inputs that it names.
 
 Programs and the command line call it. It uses the classes and values of `config`, and of this folder ``_entry``,
-``_keys`` and ``_load``.
+``_keys`` and ``_load``. It looks up the current and the home directory.
 """
 
 from __future__ import annotations

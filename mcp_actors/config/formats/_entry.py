@@ -1,12 +1,13 @@
 """Turn one entry of a configuration file into a `ServerConfig`.
 
 `read_entry`, the last section, takes the steps in order: the keys, the lists of tools, the credentials, the settings;
-then, by the sections before it, the kind (`kind_of`), the paths (`locate`), the variables and the transport
-(`transport_of`). They write the two `Fields` that it makes, warn through `Surroundings`, and ask a person for inputs of
-servers that need them. They expand ``~``, and `make_transport` may look for a script on the file system.
+then, by the sections before it, the kind (`kind_of`, `leave_out_unsuited`), the paths (`locate`), the variables and the
+transport (`transport_of`). They write the two `Fields` that it makes, warn through `Surroundings`, raise `ConfigError`,
+and have a person asked for the inputs of servers that are wanted. They look up the home directory to expand ``~``, and
+`make_transport` may look for a script on the file system.
 
-``_load`` calls `read_entry` and `is_enabled`, and ``_dump`` uses `Nameable`. It uses ``_keys``, ``_file``, and the
-templates and values of `config`.
+``_load`` calls `read_entry` and `is_enabled`, and ``_dump`` uses `Nameable`. It uses ``_keys``, ``_file``, and of
+`config` the templates, the values and `ServerConfig`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Inputs: values that a configuration asks a person for, once.
 
 An `Input` describes one, and `Ask` is the program's function that gets it; both are public. `Inputs` has those of one
-file. It calls that function at most once for each, and keeps the answers for one load. ``_load`` makes it and
-``_entry`` asks it, through `Surroundings`. It uses `Secret` and ``_file``, and reads no file or terminal itself.
+document. It calls that function at most once for each, when a server needs it, and keeps the answer or the error for
+one load. ``_load`` makes it and ``_entry`` asks it, through `Surroundings`. It uses `Secret` and ``_file``, and reads
+no file or terminal itself.
 """
 
 from __future__ import annotations

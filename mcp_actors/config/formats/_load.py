@@ -1,13 +1,14 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
 Its parts: overrides by environment variables (`apply_overrides`, `check_overrides`); the sections of a document, the
-names of servers and the folder of a project; `load_config`, `load_servers`, and `load_entries` for what is not a
-document (`Entry`). `_Loading` has the state of one load: servers, errors, warnings. It puts the readers around it in
-order.
+names of servers, the folder of a project and the variables of editors (`predefined`); `load_config`, `load_servers`,
+and `load_entries` for what is not a document (`Entry`). `_Loading` has the state of one load: servers, errors,
+warnings. It puts the readers around it in order, and removes context and traceback from the errors that it keeps.
 
-It blocks on the files that it reads. It reads ``os.environ`` for overrides, the connect timeout and the precedence over
-a ``.env`` file, and looks up the current and the home directory. `FileSource` and the command line call it as programs
-do; the other sources pass it entries that they have read themselves.
+It blocks on the files that it reads, and through ``_inputs`` on the user's ``ask``. It reads ``os.environ`` for
+overrides, the connect timeout and the precedence over a ``.env`` file, and looks up the current and the home directory.
+Programs, `FileSource` and, for mappings, `mcp_actors.servers` call `load_config`; the command line calls
+`load_servers`. `DirectorySource` and the tables pass entries that they have read themselves.
 """
 
 from __future__ import annotations

@@ -3,11 +3,12 @@
 A body wraps one of httpx2 and notes what passes: whether a request was sent (`WatchedRequestBody`), when the server was
 heard (`HeardBody`). A `NotificationBody` breaks after a long silence. `Reads` finds a response that came before its
 request, and two response hooks act on that and on refused credentials. `read_body` and `read_short` read within limits,
-`hang_up` shuts a socket down. `EventParser` and `read_events` split a stream of events, and pause the task that reads.
+`hang_up` shuts a socket down. `EventParser` splits a stream of events, and `read_events` reads one and pauses the task
+that reads.
 
 The client, the base of links, the session and both transports over HTTP use it. It writes ``Exchange.sent`` and
-``Lifeline.heard_at``, and starts no task. It uses the limits and the pace of messages and two names of ``_failures``,
-and knows nothing of sessions.
+``Lifeline.heard_at``, replaces the ``read`` of a network stream and the streams of responses, and starts no task. It
+uses the limits and the pace of messages and two names of ``_failures``, and knows nothing of sessions.
 """
 
 from __future__ import annotations

@@ -1,10 +1,12 @@
 """Create the HTTP client of one connection from its configuration.
 
-`make_client` resolves the credentials, and sets the auth flow, the hooks, the TLS settings and the limits. The client
-is a new one, or that of the user's ``http_client``. A new one uses the certificates of ``verify`` or of the machine,
-and the proxies of the environment unless the server is on this machine; it is made in a thread, because reading
-certificates blocks. `oauth_of` and `exchange_of` serve a sign-in; `finish_refresh` lets a refresh of a token end before
-the client is closed; other functions return the URL, the proxy and the limits on connections.
+`make_client` resolves the credentials, and sets the headers, the auth flow and the response hooks; two of these limit
+the cookies and mask tokens. The client is a new one, or that of the user's ``http_client``, which is changed likewise.
+A new one has TLS settings and limits too; it uses the certificates of ``verify`` or of the machine, and the proxies of
+the environment unless the server is on this machine. It is made in a thread, because reading certificates blocks.
+`oauth_of` and `exchange_of` serve a sign-in; `finish_refresh` lets a refresh of a token end before the client is
+closed; other functions return the URL, the proxy and the limits on connections. What cannot be resolved, read or
+created raises `ConnectFailed`.
 
 The link, or `open_exchange`, owns the client afterwards and closes it. It adds credentials to the `Masker`, and calls
 the user's functions for them; no request is sent to the server here. It uses `auth`, the credentials, `Certificates`

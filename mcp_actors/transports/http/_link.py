@@ -1,13 +1,16 @@
 """The base of links over HTTP: their client, requests and refusals.
 
-Ownership: the owner task of the actor enters `open_link_over_http` and leaves it. In between, a background task of the
-link owns the HTTP client: it enters the client, serves the connection until the link is left, and leaves the client. An
-error there ends only this task: it marks the connection as lost, and the owner task is not cancelled.
+Ownership: the owner task of the actor enters `open_link_over_http`, where ``_client`` makes the HTTP client, and leaves
+it. In between, a background task of the link owns the client: it enters the client, serves the connection until the
+link is left, and leaves the client. An error there ends only this task: it marks the connection as lost, and the owner
+task is not cancelled. Leaving waits for the end of the session within ``stop_timeout``.
 
-Both transports over HTTP derive from `HttpLink`, which counts and limits the requests of the server. `Reach` sends
-requests, tries again while others are in flight, probes the server in a background task, and writes the `Lifeline` when
-the server is gone. `Refusals` asks by a ping whether a refusal concerns one request, the session or the credentials.
-The session itself and streams of events are in the files above.
+Both transports over HTTP derive from `HttpLink`, which counts and limits the requests of the server, masks its errors
+and notes when it was heard. `Reach` sends requests, again while a connection is refused and other requests are in
+flight, or if a kept connection has ended before anything was sent. It probes the server in a background task, and marks
+the connection in the `Lifeline` as lost if the server is gone and no request in flight will notice that. `Refusals`
+asks by a ping whether a refusal concerns one request, the session or the credentials. The session itself and its
+streams are in the files above. The filters of loggers are installed here.
 """
 
 from __future__ import annotations

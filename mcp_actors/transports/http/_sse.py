@@ -1,12 +1,14 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
 A single event stream carries all messages of the server. Its first event names the endpoint to which all messages are
-posted. The SDK's own client waits for ever if a message cannot be posted or the endpoint is not allowed, and posts one
-message after the other. So this is an implementation of its own.
+posted, which must have the origin of the stream. The SDK's own client waits for ever if a message cannot be posted or
+the endpoint is not allowed, and posts one message after the other. So this is an implementation of its own.
 
 `SseLink` reads the stream in the task of the link, and posts each message in a background task, except the end of the
-handshake. A message that cannot be posted fails alone, unless the credentials are refused or a sign-in is required.
-Then the connection is lost, as when the event stream ends or the server sends too many requests.
+handshake. A request that cannot be posted fails alone, with the reason in its `RequestTrace`; any other such message is
+dropped and logged. But the connection is lost if the credentials are refused for all requests or a sign-in is required,
+if the event stream cannot be opened, ends, breaks or names an endpoint elsewhere, if an event is over a limit and
+cannot be matched with a request, and if the server sends too many requests.
 
 It uses the base of links over HTTP, the bodies, the failures and `real_url`, and nothing of streamable HTTP.
 """

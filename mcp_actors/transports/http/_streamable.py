@@ -2,11 +2,12 @@
 
 `HttpExchange` is one request: a POST in the task of its caller, and the streams that resume its answer. After an answer
 in a stream, a background task reads the end of that. `StreamableHttpLink` is the link; its `read` reads the stream of
-notifications of a legacy server. What outlasts a request is in the `HttpSession`.
+notifications of a legacy server that has named a session. What outlasts a request is in the `HttpSession`.
 
-A request that fails, fails alone. But the connection is lost if the handshake fails for another reason than the era of
-the server, if credentials are refused or a sign-in is required, and if the server sends too many requests; `Reach`
-notices if it is gone. `mcp_actors.transports` opens the link. It uses all other files of the folder but ``_sse``.
+A request that fails, fails alone, with the reason in its `RequestTrace`. But the connection is lost if the handshake
+fails for another reason than the era of the server, if credentials are refused for all requests or a sign-in is
+required, and if the server sends too many requests; `Reach` notices if it is gone, and ``_session`` says when a stream
+of notifications loses it. `mcp_actors.transports` opens the link. It uses all other files of the folder but ``_sse``.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
 `subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
 `FileNotFoundError`. So the program is looked up here (`find_program`), and a start that fails all the same is explained
-(`explain_spawn_error`), where each of them gets an error of its own. `child_environment` selects the variables of a
-server. A server with a sandbox is started by ``_landlock``, whose command line is made here (`confined`); `hint`
-explains a refusal of the sandbox.
+(`explain_spawn_error`), where each of them gets a `ConnectFailed` of its own. `child_environment` selects the variables
+of a server. A server with a sandbox is started by ``_landlock``, whose command line with the rules is made here
+(`confined`), and whose own environment lacks the variables by which the C library loads code (`environment_of_start`).
+`hint` explains a refusal of the sandbox.
 
 The look-ups and `confined` block on the file system, so ``_process`` calls them in a thread. This file starts nothing.
 It creates nothing but the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx`` for a sandbox. ``_link`` uses the

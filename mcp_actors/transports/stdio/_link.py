@@ -5,17 +5,18 @@ the process. The background tasks of the link are not cancelled with the owner, 
 
 - one reads stderr until it ends
 - one waits for the process to exit
-- one writes to stdin what the pipe did not take at once
+- one writes to stdin what the pipe did not take at once, and the lines that were collected
 - one notices that no process can read stdin any more
 - one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
 
-The connection ends when stdout ends, when the server exceeds a limit, or when no process reads what was sent. The exit
-of the process does not end it, because the real server may be the child of a wrapper that exited. It triggers a health
-check of `mcp_actors.servers`, and a server that passes goes on serving.
+The connection ends when stdout ends, when the server sends too many requests, or a message over a limit that cannot be
+matched with a request, or when no process reads what was sent. The exit of the process does not end it, because the
+real server may be the child of a wrapper that exited. It triggers a health check of `mcp_actors.servers`, and a server
+that passes goes on serving; `StdioLink.may_serve_on` looks for such a child in a thread.
 
 `StdioLink` joins the other files of the folder: `PipeReader`, `PipeWriter`, `ServerProcess` and `StderrReader`. Before
-the start it resolves ``env``, and gives the `Masker` these values and what may be a credential in the arguments. It
-uses the environment and the hint of ``_command``.
+the start it resolves ``env`` with ``os.environ``, and gives the `Masker` these values and what may be a credential in
+the arguments. It installs the filters of loggers, and uses the environment and the hint of ``_command``.
 """
 
 from __future__ import annotations

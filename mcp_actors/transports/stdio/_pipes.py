@@ -1,14 +1,15 @@
 """Read and write the messages of a process through its pipes.
 
 First come functions for one pipe: read it, count its unread bytes, notice that it has no reader. `PipeReader` reads in
-the task that calls it, settles the requests that are answered, and passes other messages on. `PipeWriter`, the `Pipe`
-of its link, writes in the step that sends; one background task (`PipeWriter.run`) writes what the pipe does not take at
-once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
+the task that calls it, settles the requests that are answered, passes other messages on, and pauses if there are very
+many. `PipeWriter`, the `Pipe` of its link, writes in the step that sends, unless other lines wait or several messages
+have just arrived; one background task (`PipeWriter.run`) writes these lines together, and what the pipe does not take
+at once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
 always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in the pipe.
 
 The link owns both. They write its `Lifeline` and count in its `IncomingRequests`; the reader settles its table, and
-masks and logs malformed lines. Of the process they have only a function that waits for its exit. ``_link`` and
-``_process`` use functions of the first part.
+masks and logs malformed lines; the writer marks lines as sent. Of the process they have only a function that waits for
+its exit. ``_link`` and ``_process`` use functions of the first part.
 """
 
 from __future__ import annotations
