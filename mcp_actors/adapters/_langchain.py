@@ -1,8 +1,10 @@
 """Offer the tools of a group to LangChain.
 
-`langchain_tools` returns the tools that the group has now, and `tool_of` makes one of them, which holds the offer and
-calls through it. Below, results become the content of messages. It needs the SDK and ``langchain_core``; the
-middleware, which needs all of LangChain, is in a file of its own and uses `tool_of`. It opens and owns no connection.
+`langchain_tools` returns the tools that the group, or some of its servers, offer now, and `tool_of` makes one of them,
+which holds the offer and calls through it. Results become the content of messages, with the whole result as artifact.
+Failed results raise ``ToolException``, and so do errors of a call if ``handle_tool_error`` is set. This file needs the
+SDK and ``langchain_core``; the middleware, which needs all of LangChain, is in a file of its own and uses `tool_of`. It
+opens and owns no connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Offer a group to Pydantic AI as a toolset.
 
 `PydanticAIToolset` answers from the offer: it lists and calls tools, and may add the instructions of the servers. It
-calls the program's ``process_tool_call`` instead of a tool, if there is one, and decides which failures a model is
-shown. Below, results become values of Pydantic AI. It keeps no tools between steps, and opens no connection.
+calls the program's ``process_tool_call`` instead of a tool, if there is one. Two options say which failures a model is
+shown, as ``ModelRetry`` or Pydantic AI's ``ToolFailed``; the others are raised. Below, results become values of
+Pydantic AI. It keeps no tools between steps, and opens no connection.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Sign in to servers over HTTP by OAuth 2.1.
 
-The SDK does most of the protocol. This folder checks what the SDK discovers, keeps the tokens in a store that the
-processes of a user share, refreshes a token in one process at a time, and lets a person sign in where that is needed.
+The SDK does most of the protocol. This folder checks what the SDK discovers, lets a person sign in or gets tokens
+without one, keeps them in a store (by default files that the processes of a user share), refreshes a token in one
+process at a time, and signs out: it removes the tokens, and revokes them where the authorization server offers that.
 
 It uses `config` and single files of the ground floor. `transports` uses `OAuthTokens`, `Exchange` and `SignInRequired`;
 `servers` and `cli` use `sign_in`, `sign_out`, `signed_in` and `open_browser`, `servers` also the failures, and `cli`
-the types `Exchange` and `SignedIn`. Only ``_exchange`` is imported with the folder, another file with the first use of
-one of its names.
+the types `Exchange` and `SignedIn`. Of its files, only ``_exchange`` is imported with the folder; the others are
+imported at the first use of a name that needs them.
 """
 
 from __future__ import annotations

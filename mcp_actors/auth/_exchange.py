@@ -2,13 +2,14 @@
 
 `Exchange` sends requests to authorization servers and to the MCP server, through the client that it is given. It checks
 the URL before, limits the time and the size of the answer, passes the credentials that it recognizes to ``learn``, and
-keeps the last answer. `said_by` and the functions below it describe an answer in errors. `read_challenge` parses
-``WWW-Authenticate``. `call_back` calls a function of the user, and checks that it returns a text, or None where that is
-allowed. `SignInRequired` and `SignInFailed` are public; `SignInNeeded`, `Refused` and `Unreachable` are for this
-folder, but `open_browser` raises a `Refused` too.
+keeps the last answer; an OAuth error that a POST gets with a status of success becomes a 400. `said_by`,
+`with_explanation`, `remedy_for` and `problem_of_tokens` describe an answer in errors. `read_challenge` parses
+``WWW-Authenticate``, and `Challenge.refusal` writes it anew for the SDK. `call_back` calls a function of the user, and
+checks that it returns a text, or None where that is allowed. `SignInRequired` and `SignInFailed` are public;
+`SignInNeeded`, `Refused` and `Unreachable` are for this folder, but `open_browser` raises a `Refused` too.
 
-``_flow``, ``_receiver``, ``_sign_in`` and ``_tokens`` use this file. Of `config` it imports checks of addresses and of
-scopes. It touches no store, makes no client and starts no task.
+``_flow``, ``_receiver``, ``_sign_in`` and ``_tokens`` use this file, and ``__init__`` publishes some of it. Of `config`
+it imports checks of addresses and of scopes. It touches no store, makes no client and starts no task.
 """
 
 from __future__ import annotations

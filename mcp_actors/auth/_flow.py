@@ -6,9 +6,11 @@ a request of the session: a new provider is made for each run, its requests are 
 dropped. The discovery, the registration and the exchange are the SDK's. In a new sign-in, `_Guard` checks what was
 discovered before a page is shown or a POST sent; for identity assertions, which have a configured issuer, the SDK does.
 
-`run_person`, `run_unattended` and `refresh` return a `SignedIn`, and `revocation` a request for its caller to send.
-``_tokens`` and ``_sign_in`` call them and store the tokens; this file touches no store. It reads the clock, calls the
-configured ``assertion``, replaces methods of a provider, and keeps a filter on the SDK's logger that hides its flows.
+`run_person`, `run_unattended` and `refresh` return a `SignedIn`, and `revocation` a request for its caller to send, or
+None. Failures of the protocol become `Refused`, `Unreachable` or, in `refresh`, `SignInNeeded`. ``_tokens`` and
+``_sign_in`` call these functions, and store or delete tokens; this file touches no store. It reads the clock, calls the
+configured ``assertion``, sets attributes and methods of a provider, ignores warnings while it makes one that needs no
+person, passes new credentials to ``learn``, and keeps a filter on the SDK's logger that hides its flows.
 """
 
 from __future__ import annotations

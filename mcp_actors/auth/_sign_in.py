@@ -6,7 +6,9 @@ person: it calls the user's function with the URL, may wait for the redirect in 
 has pasted.
 
 `sign_in` and `sign_out` write the store under its lock, where the connections find the tokens; `signed_in` reads it
-without. The flows are run by ``_flow``; this file refreshes no token.
+without. `sign_in` also writes the store before it begins, to find one that keeps nothing. If it is refused or takes too
+long, it raises `SignInFailed`, for a store that cannot be used a `ConfigError`. `sign_out` deletes first, then revokes
+if that is offered, and ignores a failure of it. The flows are run by ``_flow``; this file refreshes no token.
 """
 
 from __future__ import annotations

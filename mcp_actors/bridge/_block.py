@@ -4,13 +4,14 @@
 `BlockProxy`, whose `run` is the work of Trio's main task, and by `trio_run` a `ThreadRun` or a `GuestRun`.
 `InterruptGuard` delays Ctrl-C in protected code of a guest, and `SignalWakeup` wakes the event loop at a signal.
 
-The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule
-the Trio run ends first, and with it what it opened. If the block is dropped, the run ends without it, at the latest in
-the exit handler.
+The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
+is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
+as on Trio, or a cancellation that came meanwhile. If the block is dropped, the run ends without it, at the latest in
+the exit handler, except that a guest ends only in its own thread. In a forked process, leaving the block does nothing.
 
-This file makes the lanes of the bridge, sets its ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure``,
-and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. In the process it may start a
-thread, replace the handler of SIGINT, set the wake-up descriptor to a pipe, and register exit handlers. It does not
+This file makes the lanes between threads, sets ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure`` of
+the bridge, and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. It registers exit
+handlers, and may start a thread, replace the handler of SIGINT, and set the wake-up descriptor to a pipe. It does not
 import the kernel, the servers or the views: ``_open`` gives the functions that open and show the thing.
 """
 

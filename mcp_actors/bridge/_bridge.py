@@ -1,10 +1,13 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
 A `Bridge` joins one Trio run and one event loop; an `Asker` is the subject of its errors. A request is a
-`_TaskRequest`, a `_MessageRequest` or a `_ServerRequest`. `Lane` and `_Bell` carry functions to another thread, and
-`run_now` takes their place in one thread. `AsyncioStream` and `open_stream` read a stream of Trio's side. The other
-files of this folder use this one, which starts neither side. It imports `act_for_caller` of the kernel, and for type
-checkers the pending calls and requests of the kernel and the servers. It closes the eventfds that it opens.
+`_TaskRequest`, a `_MessageRequest` or a `_ServerRequest`. `Lane` and `_Bell` carry functions to another thread; for a
+loop on trio-asyncio `run_now` takes their place, for a guest a method in ``_block``. `AsyncioStream` and `open_stream`
+read a stream of Trio's side. The other files of this folder use this one, which starts neither side. Of other folders
+it imports `act_for_caller`, and pending calls and requests for type checkers. It closes the eventfds that it opens.
+
+Requests from another event loop or a forked process are refused. When Trio's side has ended, a request gets the error
+of its asker; a `ServerUnavailable` of a request that had begun gets the outcome ``unknown`` and a note.
 
 Ownership
 ---------
@@ -15,7 +18,8 @@ has a task that holds it open, and one that reads the next item. ``_callbacks`` 
 *On Trio's side* `Bridge.send` needs no task: the answer of the actor posts the way back. `Bridge.ask` needs one if its
 `PendingRequest` has to be finished in a task, and `Bridge.call` takes one. These run in `Bridge.nursery`. In a block of
 `open_servers` or `open_supervisor` it encloses the actors and servers of the block and outlives them, so they can still
-answer. A task that runs after that is cancelled, and `Bridge.end` fails the requests without an answer.
+answer. A task that runs after that is cancelled, and `Bridge.end` fails the requests without an answer. On trio-asyncio
+`Bridge.abandon` withdraws them, after the loop has closed.
 
 To act on the other side, a side posts a function, through ``to_trio`` or ``to_loop``. Between threads these are lanes,
 with an eventfd where there is one; where both sides share a thread (a guest run, a loop on trio-asyncio) the function

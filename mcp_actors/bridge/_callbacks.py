@@ -2,14 +2,15 @@
 
 `on_loop` makes an async function for Trio's side that calls one of the program on the event loop, in a task for each
 call. `config_from_loop` and `callbacks_from_loop` apply it to middleware, callbacks, functions that return a value and
-functions of a sign-in, but not to predicates of filters, ``http_client`` and token stores. Extensions of the SDK go
-through `extension_from_loop`, with a `SessionView`, and in-process servers are served on the event loop (`LoopServer`).
-`observers_from_loop` passes events on without a task. `LoopSignals` receives ``stop_on`` and ``reload_on`` in the main
-thread. `ServerAsker` names a server in errors.
+functions of a sign-in, but not to predicates of filters, ``http_client``, auth flows of httpx2 and token stores.
+Extensions of the SDK go through `extension_from_loop`, with a `SessionView`, and servers of the SDK that are in this
+process are served on the event loop (`LoopServer`). `observers_from_loop` passes events on without a task.
+`LoopSignals` receives ``stop_on`` and ``reload_on`` in the main thread. `ServerAsker` names a server in errors.
 
-``_open`` and ``_views`` use this file; it imports the bridge, the kernel, the configuration and the transports. It
-writes `Bridge.callbacks` and `Bridge.adapted`, and logs the errors of observers. It sets and restores signal handlers,
-and sends a signal once more if the event loop is closed. On Trio's side, a connection to a `LoopServer` has one task.
+``_open`` and ``_views`` use this file; it imports ``_bridge``, the SDK, the kernel, the configuration and the
+transports. It writes `Bridge.callbacks` and `Bridge.adapted`, and logs the errors of observers. It sets and restores
+signal handlers, and sends a signal once more if the event loop is closed. On Trio's side, a connection to a
+`LoopServer` has one task.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-`open_supervisor` and `open_servers` return a `Door` around the function of the same name in the kernel or the servers,
-which gives the block a view. Before, observers, callbacks, configurations and signals are wrapped by ``_callbacks``,
-and paths of configurations and of ``env_file`` are made absolute. Actors are not wrapped: they are written for Trio.
+`open_supervisor` and `open_servers` return a `Door` around the function of the same name in the kernel or the servers;
+the `Door` gives the block a view. When it is entered, ``_callbacks`` wraps the observers, and for servers the
+callbacks, configurations and signals too. `open_servers` makes the paths of configurations and of ``env_file`` absolute
+when it is called. Actors are not wrapped: they are written for Trio.
 
-`open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process, and yields an `AsyncioLoop`: it runs
-async functions on the loop, and makes views of what the Trio program has opened. Its bridge has no `Door`: both sides
-are in one thread, and the nursery of the requests is opened here, around the loop.
+`open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process, and refuses Python 3.14 or newer. It
+yields an `AsyncioLoop`, which runs async functions on the loop, and makes views of what the Trio program has opened.
+Its bridge has no `Door`: both sides are in one thread, the nursery of the requests is opened here, around the loop, and
+failures of the loop and the block are joined here. The loop and its tasks end with the block.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
 
 Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
-`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes arguments of words like
-``key=value``, by the schema of the tool. Credentials in the texts of failed results and in descriptions of tools are
-masked here. ``_app`` imports this file when one of the three commands runs.
+`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes the arguments of a call from
+``--args`` and from words like ``key=value``, by the schema of the tool. Credentials are masked here in the error about
+a failed result and in descriptions of tools, not in other results, nor in the JSON of a result. The functions of the
+commands return exit codes, or raise an error. ``_app`` imports this file when one of the three runs.
 """
 
 from __future__ import annotations

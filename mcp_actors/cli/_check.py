@@ -1,11 +1,13 @@
 """``mcp-actors check`` and ``watch``: report the states of all servers.
 
 ``check`` connects once (`open_once`), measures each connect with an observer (`Stopwatch`), asks the token stores which
-servers are signed in, and prints a `Finding` for each entry. ``watch`` opens a group on a `FollowedFile`, follows the
-file and the events, and shows a live table or a line for each change, until a signal or an error ends it.
+servers are signed in, and prints a `Finding` for each entry that was asked for; if it is interrupted, it prints the
+results that it has. ``watch`` opens a group on a `FollowedFile`, follows the file and the events, and shows a live
+table, or a line for each change of a state and each error of the file, until a signal, a closed terminal or an error
+ends it.
 
-Uses the configuration, the connected group and the sign-ins of this folder, and writes through `Output`; the live table
-is drawn on the console of that. ``_app`` imports this file when one of the two commands runs.
+Uses ``_configuration``, ``_connect`` and ``_sign_in``, and the servers, and writes through `Output`; the live table is
+drawn on the console of that. ``_app`` imports this file when one of the two commands runs.
 """
 
 from __future__ import annotations

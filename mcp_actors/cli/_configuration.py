@@ -1,12 +1,14 @@
 """Find, trust and load the configuration of a command.
 
 Each command begins here: with `load`, or ``watch`` with `FollowedFile`, a source for `open_servers` that reads the file
-again. A file that was found and not named needs `require_trust`: only the user and root may be able to write it, and
-the user must have accepted its content.
+again. Both keep the servers that the command names, and enable those. A file that was found (`PLACES`) and not named
+needs `require_trust`: its owner and mode, and those of its folders, must let only the user, root and groups of theirs
+write it, and if it configures servers the user must have accepted its content. `FollowedFile` refuses a later change of
+such a file.
 
-It uses `config` and its ``formats``, reads the environment and the tables of users and groups, and may ask at the
-terminal, for inputs and for trust. It stores hashes of what was accepted in the user's folder for state. It starts no
-server.
+It uses `config` and its ``formats``, and of this folder the `Output` and the errors. It reads the environment and the
+tables of users and groups, and may ask at the terminal, for inputs and for trust. It stores hashes of what was accepted
+in the user's folder for state. It starts no server.
 """
 
 from __future__ import annotations

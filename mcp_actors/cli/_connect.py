@@ -1,9 +1,10 @@
 """Connect the servers of a command once, and describe them.
 
-`open_once` is for ``check``, ``tools``, ``call`` and ``graph``: it opens a group, tries each enabled server once in a
-task of its own, prints which are slow, and stops on a signal. ``watch`` opens its group itself. `connecting` and
-`describe` return words about configurations. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for
-what the ref does not show.
+`open_once` is for ``check``, ``tools``, ``call`` and ``graph``: it opens a group of the enabled servers, with other
+options for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops
+on SIGTERM and SIGHUP, and with ``strict`` raises the first error. ``watch`` opens its group itself. `connecting` and
+`describe` return words about servers and transports. `masker_of` and `hidden_of` read the record behind a ref
+(``_record``) for what the ref does not show.
 
 ``_call`` and ``_check`` use it. It imports the servers, the configuration and the transports, and with them the SDK,
 and writes through the `Output` that it is given.

@@ -1,8 +1,9 @@
 """Exit on Ctrl-C during imports.
 
-`cli.main` and each command in ``_app`` use it around their slow imports. Within the block it replaces the handler of
-SIGINT, unless that is ignored; the handler writes a line to stderr and ends the process without clean-up, with
-`INTERRUPTED`. It imports no other file of the package, because it has to be ready before they load.
+`cli.main` and each command in ``_app`` use `exit_on_interrupt` around their slow imports. Within the block it replaces
+the handler of SIGINT, unless that is ignored, and restores it after; the handler writes a line to stderr and ends the
+process without clean-up, with `INTERRUPTED`, which is also ``_app``'s code for Ctrl-C. This file imports no other of
+the package, because it has to be ready before they load.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Print results, stop on signals, and define the errors of commands.
 
 An `Output` prints results on stdout, as text or as JSON, and errors, warnings, notes and progress on stderr; the error
-that ends a command is also JSON on stdout, if that is asked for. ``_app`` makes it. `until_signalled` cancels a block
-on SIGTERM and SIGHUP, and raises `Signalled`. `Failure`, `Misuse` and `unknown` are the errors of commands besides
-those of the package.
+that ends a command is also JSON on stdout, if that is asked for. On a terminal, results and messages are plain text,
+without escape sequences of servers. ``_app`` makes it. `until_signalled` cancels a block on SIGTERM and SIGHUP, unless
+they are ignored, and raises `Signalled`. `Failure` and `Misuse` (made by `unknown` too) are the errors of commands
+besides those of the package.
 
-``_app`` and the files of the commands use it. It is imported for ``--help`` too, so it imports neither the SDK nor
-another folder; of the package it uses ``_misuse`` and ``_text``.
+The other files of this folder use it, except ``__init__``, ``_start`` and ``_interrupt``. It is imported for ``--help``
+too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse`` and ``_text``.
 """
 
 from __future__ import annotations

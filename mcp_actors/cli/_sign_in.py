@@ -1,9 +1,10 @@
 """``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
 
 Uses the sign-in of ``auth``, which stores and removes the tokens, over the exchange of a transport. ``login`` prints
-the URL, opens the browser, and at a terminal reads a pasted URL from stdin in a thread. `describe_sign_in` and
-`NEEDS_AUTH` are for ``check`` too. It starts no server and does not import ``servers``, so it does not wait for that
-code to load.
+the URL, opens the browser, and if stdin is a terminal reads a pasted URL from it in a thread. ``logout`` and ``whoami``
+go through the enabled servers, or those that are named; ``whoami`` reads the stores and sends no request.
+`describe_sign_in` is for ``check``, which uses the exit code `NEEDS_AUTH` too. It starts no server and does not import
+``servers``, so it does not wait for that code to load.
 """
 
 from __future__ import annotations

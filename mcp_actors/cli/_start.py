@@ -2,8 +2,9 @@
 
 `cli.main` calls `start` once, before the parser is imported, and gets the function of ``_app`` that runs a command.
 Missing streams become the null device, output escapes what its encoding lacks, and the root logger gets a handler that
-drops records. If an extra is missing or the SDK is too old, the process exits with 1. That error goes directly to the
-standard streams, because the libraries that `Output` needs may be missing.
+drops records, so that Python does not write them to stderr. If a package of the extra ``cli`` is missing or the SDK is
+too old, the process exits with 1. That error goes directly to stderr, and with ``--json`` to stdout too, because the
+libraries that `Output` needs may be missing.
 """
 
 from __future__ import annotations

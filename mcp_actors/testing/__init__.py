@@ -1,14 +1,14 @@
 """Test programs that use MCP servers or actors.
 
-A test holds a `ScriptedServer` (``_server``), which writes its script. ``_behavior`` has the script, its faults and the
-SDK's server behind it; ``_connections`` are the ways to it, and ``_relay`` is its process over stdio. `EventRecorder`,
-`Probe` and `run_seeded` (``_recorder``) do without a server. `Snapshot` (``_leftovers``) finds what a test leaves
-behind.
+A test holds a `ScriptedServer` (``_server``), and commands it by its methods. ``_behavior`` has its script, the faults
+and the SDK's server behind it. ``_connections`` has the connections over HTTP and over lines, ``_server`` those in
+process, and ``_relay`` is the process over stdio. `EventRecorder`, `Probe` and `run_seeded` (``_recorder``) do without
+a server. `Snapshot` (``_leftovers``) finds what a test leaves behind.
 
 pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
-``nothing_left``); they import this package when a test names one. It uses the kernel, the configuration and the
-transports, and the servers in one method. The scripted server needs the SDK's server, and is imported at its first use,
-so tests of actors alone do without.
+``nothing_left``); they import this folder when a test names one. Of the package, only that plugin imports it. It uses
+the kernel, the configuration and the transports, and the servers in one method. The scripted server and its faults need
+the SDK's server, and are imported at the first use of one of them, so tests of actors alone do without.
 """
 
 from __future__ import annotations

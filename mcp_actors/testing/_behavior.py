@@ -1,9 +1,11 @@
 """A scripted server's script and faults, and the SDK's server behind it.
 
-The test writes the `Script`, from any thread. A `Behavior` is a server of the SDK; its middleware notes each request
-that it gets, and commits the fault that is planned. What a fault does to bytes, statuses of HTTP and connections is in
-``_connections`` and ``_server``; this file knows of connections what `Connected` says. At the end, `Signal` wakes tasks
-of any event loop from any thread, and `post` calls a function in a run of Trio.
+A `ScriptedServer` plans tools and faults in its `Script`, from any thread; the connections and the `Behavior` note
+requests, cancellations and answers of the user there. A `Behavior` is a server of the SDK. Its middleware notes each
+request that it gets, refuses a handshake of another era, and commits the fault that is planned. What a fault does to
+bytes, statuses of HTTP and connections is in ``_connections`` and ``_server``; this file knows of connections what
+`Connected` says. At the end, `Signal` wakes tasks of any event loop from any thread, and `post` calls a function in a
+run of Trio.
 
 It imports nothing else of the package, starts no task, and calls the functions with which a test answers a tool.
 """

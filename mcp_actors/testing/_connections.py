@@ -1,13 +1,15 @@
 """The connections of a client to a scripted server: streams, lines, HTTP.
 
-A `Connection` can be frozen, cut, and made to garble, double or precede an answer. Over a stream (`StreamConnection`,
-`LineConnection`) each connection has an SDK server of its own; behind the HTTP port of an `Endpoint` all requests have
-one, from one crash to the next. There, streamable HTTP is at ``/mcp``, and HTTP with SSE at ``/sse``. `serve_asgi`, at
-the end, is the HTTP server: it runs an ASGI application on one connection.
+A `Connection` can be frozen, cut, and made to garble an answer, to double it, or to send noise before it. Over a stream
+(`StreamConnection`, `LineConnection`) each connection has an SDK server of its own; behind the HTTP port of an
+`Endpoint` all requests have one, from one crash to the next. There, streamable HTTP is at ``/mcp``, and HTTP with SSE
+at ``/sse``, posts of that at ``/messages/``. The port can refuse connections, and its sessions can be forgotten.
+`serve_asgi`, at the end, is the HTTP server: it runs an ASGI application on one connection.
 
-This file takes faults of HTTP from the script, and tells it of connections and of a ``server/discover`` that it refuses
-itself. It opens and resets the sockets of the port, and its tasks belong to the Trio run that serves; a crash or a
-notification gets there by `post`. ``_server`` starts the thread, and signals the processes.
+This file takes the faults that are HTTP statuses from the script, and notes connections, cancelled requests and a
+refused ``server/discover`` of a stream in it. It sets the variable `CONNECTION`, opens and resets the sockets of the
+port, and its tasks belong to the Trio run that serves; a crash or a notification gets there by `post`. ``_server``
+starts the thread, signals the processes, and has the subclasses for relays and for connections in process.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-A `Snapshot` holds those of one moment, and later describes what is new. `children` lists the child processes. This file
-reads ``/proc`` and ``/dev/fd`` (or asks ``ps``), the list of threads and the objects of the collector. `leftovers`
-kills the new child processes, and blocks for up to `GRACE` seconds for each of the other kinds. It uses nothing else of
-the package, and needs no event loop.
+A `Snapshot` holds those of one moment, the tasks if it is asked to, and later describes what is new; idle threads of
+Trio do not count. `children` lists the child processes, on Linux from ``/proc``, elsewhere by running ``ps``. This file
+also reads ``/dev/fd``, the list of threads and the objects of the collector. `leftovers` kills and reaps the new child
+processes, may run the collector, and blocks for about `GRACE` seconds at most for each of the other kinds. It uses
+nothing else of the package, and needs no event loop.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Record events and messages, wait for one, and repeat seeded runs.
 
 `EventRecorder` is an observer, and works on Trio and on asyncio. A `Probe` makes actors that record their messages and
-answer them as a test says. `run_seeded` runs a Trio program in an order that its seed repeats; while it runs, it
-changes the private scheduler of Trio, `random` and the garbage collector. `News` and `fits`, at the end, let the first
-two wait and match. This file uses the kernel, and the servers in `EventRecorder.states`.
+answer them, or fail, as a test says. `run_seeded` runs a Trio program with a mock clock, in an order that its seed
+repeats; for the time of the run it seeds the private scheduler of Trio and `random`, and switches the garbage collector
+off. `News` and `fits`, at the end, let the first two wait and match. This file uses the kernel, and the servers in
+`EventRecorder.states`.
 """
 
 from __future__ import annotations

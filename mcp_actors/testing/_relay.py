@@ -1,8 +1,9 @@
 """Connect a client's pipes with a scripted server, as its process.
 
-It is a program, run as ``python _relay.py PORT TOKEN``: it connects to that port of the loopback address, and passes
-bytes on from stdin in a thread, and to stdout. It imports only the standard library, because tests start many of it,
-and it knows nothing of MCP: the server is in the process of the test, which can kill or suspend this one at any moment.
+It is a program, run as ``python _relay.py PORT TOKEN``: it connects to that port of the loopback address, and sends the
+token and its process id in a line. Then it passes bytes on, from stdin in a thread, and to stdout. It exits when the
+server closes the connection. It imports only the standard library, because tests start many of it, and it knows nothing
+of MCP: the server is in the process of the test, which can kill or suspend this one at any moment.
 """
 
 from __future__ import annotations

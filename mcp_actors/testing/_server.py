@@ -1,10 +1,11 @@
 """A test's scripted server, its thread, and its connections in process.
 
-The methods of `ScriptedServer`, which any thread may call, write and read the script that all its connections share, or
-return transports of `config`. For pipes and sockets, `Home` is a thread with a Trio run, which listens on two ports of
-the loopback address: one for HTTP, one for relays. The client starts a ``_relay`` process for each connection over
-stdio, and `_RelayConnection` signals it. `InProcessServer` serves in the Trio run of the client, without bytes
-(`_MemoryConnection`, `_Requests`).
+The methods of `ScriptedServer`, which any thread may call, return transports of `config`, write and read the script
+that all its connections share, crash, freeze, thaw or notify these connections, refuse new ones, forget sessions, or
+wait for requests. For pipes and sockets, `Home` is a thread with a Trio run, which listens on two ports of the loopback
+address: one for HTTP, one for relays. It starts with the first transport over one of them, and ends with the ``with``
+block. The client starts a ``_relay`` process for each connection over stdio, and `_RelayConnection` signals it.
+`InProcessServer` serves in the Trio run of the client, without bytes (`_MemoryConnection`, `_Requests`).
 """
 
 from __future__ import annotations
