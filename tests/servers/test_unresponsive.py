@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 import trio
+from mcp.types import INTERNAL_ERROR
 
-from mcp_actors import ConnectionLost, HealthPolicy, RequestTimedOut, ServerConfig, Stdio, open_servers
+from mcp_actors import (
+    Backoff,
+    ConnectionLost,
+    HealthPolicy,
+    RequestTimedOut,
+    RetryPolicy,
+    ServerConfig,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.kernel import Started
 from tests.idle_clock import IdleClock
 
-from .fleet import calls, http_config, http_server, kill, pid_of
-from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, reach, server, shell, state
+from .fleet import calls, http_config, http_server, kill, pid_of, wait_calls
+from .groups import AT_ONCE, BOUND, Events, command_with, lines_of, pids_in, reach, server, shell, state
 from .links import text_of
 from .processes import eventually, freeze, state_of, wait_ended
 from .scripted_server import command
@@ -267,3 +278,28 @@ async def test_a_check_uses_the_method_of_the_servers_era(era: str, asked: str, 
         before = len(lines_of(tmp_path / "log"))
         assert (await servers["a"].check_health()).status == "healthy"
         assert lines_of(tmp_path / "log")[before:] == [asked]
+
+
+async def test_an_isolated_retry_whose_process_was_killed_fails_before_its_timeout(
+    tmp_path: Path, idle_clock: IdleClock
+) -> None:
+    """B-05: its connection is checked like any other."""
+    first, pids, log = tmp_path / "first", tmp_path / "pids", tmp_path / "log"
+    second = leaving_a_child("--pid-file", str(pids), "--log-file", str(log))
+    refusing = command_with("--error-on-call", str(INTERNAL_ERROR), "busy")
+    config = shell(
+        "a",
+        f"if [ -e {first} ]; then {second}; fi; touch {first}; exec {refusing}",
+        health=PATIENT,
+        retry=RetryPolicy(attempts=2, backoff=Backoff(), isolated=True),
+        stop_timeout=STOP,
+    )
+    async with open_servers(config) as servers:
+        ref = servers["a"]
+        async with calls(1, partial(ref.call_tool, idempotent=True), "sleep", {"seconds": 600}) as [outcome]:
+            await wait_calls(log, 1)
+            killed = trio.current_time()
+            os.kill(pids_in(pids)[0], signal.SIGKILL)
+    assert isinstance(outcome.error, ConnectionLost)
+    assert "killed by SIGKILL" in str(outcome.error)
+    assert outcome.at - killed < UNTIL_TIMEOUT

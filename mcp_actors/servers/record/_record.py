@@ -1,12 +1,13 @@
 """The record of one server, which puts its lasting parts together.
 
 `ServerRecord` makes the parts of this room, the catalogue and the `Calls` of a server, and passes events and reports
-from one to the other; it also makes the records of replicas. Smaller parts are here: facts about the current session
-(`Session`), what the next connect begins with (`Opening`, `SignInQuestions`), the reports of the catalogue as events
-and log records (`CatalogReporter`), and the resources and prompts that were listed last (`KeptResources`).
+from one to the other; it also makes the records of replicas and of isolated attempts. Smaller parts are here: facts
+about the current session (`Session`), what the next connect begins with (`Opening`, `SignInQuestions`), the reports of
+the catalogue as events and log records (`CatalogReporter`), and the resources and prompts that were listed last
+(`KeptResources`).
 
-The roster of a group makes it, and an isolated retry one of its own. Connections, requests, refs and the group read it,
-and write the parts that `ServerRecord` says. It emits events by the function that it was given, and calls `on_retire`,
+The roster of a group makes it; an isolated retry has a copy. Connections, requests, refs and the group read it, and
+write the parts that `ServerRecord` says. It emits events by the function that it was given, and calls `on_retire`,
 which the group sets. It reads Trio's clock. It sends no request, and starts no task and no actor.
 
 Theory of operation
@@ -31,7 +32,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
 from ..._foreign import Log
@@ -59,7 +60,7 @@ from ._states import (
     is_followed,
 )
 from ._subscriptions import Listeners, NotificationsMissed, Subscriptions
-from ._wanted import moved, used
+from ._wanted import moved, started, used
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -83,6 +84,9 @@ logger = Log("mcp_actors.servers")
 
 REPLICA: Final = ":"
 """The text between the name of a server and the number of a replica. No server has it in its name."""
+
+ISOLATED: Final = ":isolated"
+"""The end of the name of the actor of an isolated attempt. No replica and no server has it in its name."""
 
 QUESTIONS: Final = 2
 """How often a person may be asked to sign in within `PERIOD`."""
@@ -195,6 +199,9 @@ class ServerRecord:
         certificates: Certificates | None = None,
         timer: DeadlineTimer | None = None,
         naming: str = DEFAULT_NAMING,
+        actor: str | None = None,
+        calls: Calls | None = None,
+        catalog: ServerCatalog | None = None,
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
@@ -203,7 +210,7 @@ class ServerRecord:
         self.client_info: Implementation | None = client_info
         self.on_retire: Callable[[Retirement, ServerRecord], object] = lambda *_: None
         self.server: ServerRecord = self
-        self.name: str = config.name
+        self.name: str = actor or config.name
         self.capacity: Capacity = capacity or Capacity()
         self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
@@ -213,21 +220,18 @@ class ServerRecord:
         self.opening: Opening = Opening(_level_of(self.callbacks))
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
-        self.calls: Calls = Calls(config, timer)
-        self._health = ServerHealth(config.health, self.calls.deadlines, lambda: self.life.health_changed())
-        self.calls.deadlines.on_timeout = self._timed_out
-        self._reporter = CatalogReporter(
-            config, lambda kind, **details: self.life.emit(kind, **details), self._recovered, self._mask
-        )
-        self.catalog: ServerCatalog = ServerCatalog(config, self._reporter, naming)
+        self.calls: Calls = calls or Calls(config, timer)
+        deadlines = self.calls.deadlines
+        self._health = ServerHealth(config.health, deadlines, lambda: self.life.health_changed(), actor=actor)
+        self._reporter = CatalogReporter(config, self._report, self._recovered, self._mask)
+        self.catalog: ServerCatalog = catalog or ServerCatalog(config, self._reporter, naming)
         self.life: ServerLife = ServerLife(
             config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
         )
-        self.calls.deadlines.outage = self.life.outage
+        if calls is None:  # otherwise they report to the record of the server
+            deadlines.on_timeout, deadlines.outage = self._timed_out, self.life.outage
         self.resources: KeptResources = KeptResources(
-            config.keep_resources,
-            lambda: self.life.emit(ResourcesChanged),
-            lambda: self.life.emit(PromptsChanged),
+            config.keep_resources, partial(self._report, ResourcesChanged), partial(self._report, PromptsChanged)
         )
         self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
@@ -335,6 +339,29 @@ class ServerRecord:
         self.life.leave()
         self.subscriptions.close()
 
+    # --- isolated attempts ------------------------------------------------------------------------------------------
+
+    def copy_for_isolated(self) -> ServerRecord:
+        """Return a record for an isolated attempt, which has a connection of its own; its events are not reported.
+
+        Its health looks at the deadlines of the server, where the request of the attempt is.
+        """
+        record = ServerRecord(
+            evolve(self.config, keep_resources=False, replicas=1),
+            lambda event: None,
+            required=True,
+            callbacks=self.callbacks,
+            client_info=self.client_info,
+            certificates=self.certificates,
+            actor=f"{self.config.name}{ISOLATED}",
+            calls=self.calls,
+            catalog=self.catalog.copy_for_isolated(),
+        )
+        record.life.want(started(record.life.wanted))
+        record.life.asks_left = 0  # the connection of the server asks a person, once for all
+        record.opening = evolve(self.opening)
+        return record
+
     # --- replicas ---------------------------------------------------------------------------------------------------
 
     def _divide(self) -> None:
@@ -428,6 +455,9 @@ class ServerRecord:
                 self._emit(each)
         elif not isinstance(event, Draining | Drained):  # only the replica is about to be disconnected
             self._emit(event)
+
+    def _report(self, kind: type[ServerEvent], **details: object) -> None:
+        self.life.emit(kind, **details)
 
     def _recovered(self) -> None:
         for each in self.replicas:

@@ -23,11 +23,11 @@ from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import outcome
 import trio
-from attrs import evolve
+from attrs import frozen
 from mcp import MCPError
 
 from ..._errors import (
@@ -48,16 +48,17 @@ from ...kernel import open_actor
 from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
-from ..record import ACTIVE, PARKED, ServerRecord, server_of, started, used, verdict_of_ready
+from ..record import ACTIVE, PARKED, server_of, used, verdict_of_ready
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ...config import ServerConfig
-    from ...kernel import ActorRef, PendingCall
+    from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
     from .._rules import Ticket
+    from ..record import ServerRecord
     from ..requests import Request
     from ._lifecycle import ServerEntry
 
@@ -269,26 +270,13 @@ class Caller:
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
-        config = evolve(self._config, keep_resources=False, replicas=1)
-        record = ServerRecord(
-            config,
-            _unheard,
-            required=True,
-            callbacks=self._record.callbacks,
-            client_info=self._record.client_info,
-            certificates=self._record.certificates,
-        )
-        record.life.want(started(record.life.wanted))
-        record.life.asks_left = 0  # the connection of the server asks a person, once for all
-        record.opening = evolve(self._record.opening)
-        record.calls.deadlines = self._calls.deadlines
-        record.catalog = self._record.catalog.copy_for_isolated()
-        name = f"{self._config.name}:isolated"
+        record = self._record.copy_for_isolated()
+        name, follower = record.name, Follower(record)
         try:
             with trio.move_on_at(deadline.at) as connecting:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
-                    async with open_actor(ServerActor(record), name=name) as actor:
+                    async with open_actor(ServerActor(record), name=name, observers=[follower]) as actor:
                         # Ends `_cancel_with_server` only: `cancel` reaches the tasks started so far. From here on the
                         # server's `Deadlines` enforce the deadline and answer the call, so the scope must not cut off
                         # the close of the connection.
@@ -392,8 +380,15 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
     return reason
 
 
-def _unheard(event: object) -> None:
-    """Drop the events of an isolated connection; observers do not know about it."""
+@frozen
+class Follower:
+    """Observes the actor of an isolated attempt, and updates its record: only connected servers are checked."""
+
+    record: ServerRecord
+    wants_requests: ClassVar[bool] = False
+
+    def __call__(self, event: Event) -> None:
+        self.record.follow(event)
 
 
 # --- A request sent from outside any Trio task (the asyncio bridge) ---------------------------------------------------
