@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import pytest
 import trio
 from mcp import MCPError
 from mcp.server import Server
@@ -20,22 +21,42 @@ from mcp.types import (
 )
 from trio.testing import MockClock
 
-from mcp_actors import Backoff, HealthPolicy, InProcess, RetryPolicy, ServerConfig, open_servers
+from mcp_actors import (
+    Backoff,
+    HealthPolicy,
+    InProcess,
+    RequestTimedOut,
+    RetryPolicy,
+    ServerConfig,
+    ToolRequest,
+    open_servers,
+)
+from mcp_actors.config import CallNext
 from mcp_actors.servers import ServerGroup
 
+from .groups import Events
 from .links import text_of
 
-ISOLATED: Final = RetryPolicy(backoff=Backoff(), isolated=True)
+ISOLATED: Final = RetryPolicy(attempts=2, backoff=Backoff(), isolated=True)
 FAST: Final = HealthPolicy(interval=10, timeout=1, silence=30)
 
 
 class Single:
-    """A server that refuses the first call, and is deaf on the connection of the second one while that takes."""
+    """A server that does one thing at a time: on the connection of a call it is deaf while that takes.
 
-    def __init__(self, seconds: float) -> None:
+    Attributes:
+        seconds: how long a call takes.
+        connections: all its connections, in order. The first one is that of the group.
+        deaf: the connections on which it does not answer.
+        events: the events of the group.
+    """
+
+    def __init__(self, seconds: float = 0.0) -> None:
         self.seconds = seconds
-        self.calls = 0
-        self.at_work: list[object] = []
+        self.connections: list[object] = []
+        self.deaf: list[object] = []
+        self.events = Events()
+        self._attempts = 0
         self.server: Server[Any] = Server(
             "single",
             lifespan=self._connection,
@@ -48,18 +69,22 @@ class Single:
     async def group(self, **options: Any) -> AsyncIterator[ServerGroup]:
         """Open a group of it; legacy, where the SDK leaves the answer to a ping to us."""
         config = ServerConfig(
-            "a", InProcess(self.server), **{"protocol": "legacy", "health": FAST, "retry": ISOLATED, **options}
+            "a",
+            InProcess(self.server),
+            **{"protocol": "legacy", "health": FAST, "retry": ISOLATED, "middleware": (self._refuse_first,), **options},
         )
         with trio.fail_after(5_000):  # of virtual time, as there is always another check to come
-            async with open_servers(config) as servers:
+            async with open_servers(config, observers=[self.events]) as servers:
+                self.events.clear()
                 yield servers
 
     @asynccontextmanager
     async def _connection(self, _: object) -> AsyncIterator[object]:
-        yield object()
+        self.connections.append(connection := object())
+        yield connection
 
     async def _listen(self, context: Any) -> None:
-        if context.lifespan_context in self.at_work:
+        if context.lifespan_context in self.deaf:
             await trio.sleep_forever()
 
     async def _ping(self, context: Any, params: object) -> EmptyResult:
@@ -71,12 +96,17 @@ class Single:
         return ListToolsResult(tools=[Tool(name="work", input_schema={"type": "object"})])
 
     async def _call(self, context: Any, params: CallToolRequestParams) -> CallToolResult:
-        self.calls += 1
-        if self.calls == 1:
-            raise MCPError(INTERNAL_ERROR, "try again")
-        self.at_work.append(context.lifespan_context)
+        self.deaf.append(context.lifespan_context)
         await trio.sleep(self.seconds)
+        self.deaf.remove(context.lifespan_context)
         return CallToolResult(content=[TextContent(type="text", text="done")])
+
+    async def _refuse_first(self, request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        """Let the first attempt of each call fail, before the server hears of it."""
+        self._attempts += 1
+        if self._attempts % 2:
+            raise MCPError(INTERNAL_ERROR, "try again")
+        return await call_next(request)
 
 
 async def test_an_isolated_connection_is_not_ended_while_its_request_has_time(autojump_clock: MockClock) -> None:
@@ -84,5 +114,29 @@ async def test_an_isolated_connection_is_not_ended_while_its_request_has_time(au
     single = Single(600)
     async with single.group(request_timeout=None) as servers:
         assert text_of(await servers["a"].call_tool("work", idempotent=True)) == "done"
-        assert servers["a"].state == "ready"
-    assert single.calls == 2
+    assert len(single.connections) == 2
+
+
+async def test_the_timeout_of_an_isolated_request_does_not_count_against_the_shared_connection(
+    autojump_clock: MockClock,
+) -> None:
+    """A-13: the server was asked over another connection, perhaps another process."""
+    single, policy = Single(600), HealthPolicy(interval=3600, warn_after=1)
+    async with single.group(request_timeout=5, health=policy) as servers:
+        with pytest.raises(RequestTimedOut):
+            await servers["a"].call_tool("work", idempotent=True)
+        assert servers.status()["a"].health.failures == 0
+        await servers["a"].check_health()
+    assert single.events.states("a")[:1] == ["stopping"]
+
+
+async def test_the_answer_to_an_isolated_request_does_not_reset_the_health_of_the_shared_connection(
+    autojump_clock: MockClock,
+) -> None:
+    """S2-25: that stays silent."""
+    single = Single()
+    async with single.group() as servers:
+        single.deaf += single.connections
+        await servers["a"].wait_state("unhealthy")
+        assert text_of(await servers["a"].call_tool("work", idempotent=True)) == "done"
+        assert servers["a"].state == "unhealthy"

@@ -63,7 +63,7 @@ from ._subscriptions import Listeners, NotificationsMissed, Subscriptions
 from ._wanted import moved, started, used
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mcp.types import Implementation, LoggingLevel, Prompt, Resource, ResourceTemplate
 
@@ -469,11 +469,17 @@ class ServerRecord:
         return text
 
     def _timed_out(self, deadline: Deadline, error: Exception) -> None:
-        self.replica(deadline.actor).health.timed_out(deadline.began, error)
+        for each in self._asked_by(deadline):
+            each.health.timed_out(deadline.began, error)
 
     def answered(self, deadline: Deadline) -> None:
         """Note an answer, after failures."""
-        self.replica(deadline.actor).health.answered()
+        for each in self._asked_by(deadline):
+            each.health.answered()
+
+    def _asked_by(self, deadline: Deadline) -> Iterator[ServerRecord]:
+        """Yield the record whose actor had the latest attempt of a request. For an isolated attempt there is none."""
+        return (each for each in self.replicas if each.name == deadline.actor)
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
