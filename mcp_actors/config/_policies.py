@@ -290,7 +290,8 @@ class RetryPolicy:
         backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
             jitter=0.5)``.
         isolated: True retries on a separate connection, which is closed afterwards; connecting counts as part of the
-            attempt. Default False: retry on the server's connection as soon as it is restored.
+            attempt. The ``max_starting`` and ``max_processes`` of `open_servers` count it. Default False: retry on the
+            server's connection as soon as it is restored.
         budget: the retries of all requests to the server together. Default ``RetryBudget()``.
 
     Raises:

@@ -12,6 +12,7 @@ HTTP. It starts no task itself, and imports `auth` for a type.
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from bisect import insort
@@ -108,12 +109,15 @@ class Capacity:
         """
         if self._processes >= self._most_processes:
             most = self._most_processes
+            # The system says the same at its own limit of processes. So this too counts as a shortage of this program
+            # (`own_shortage`), and not as evidence against the server.
+            shortage = BlockingIOError(errno.EAGAIN, f"max_processes={most}")
             raise ConnectFailed(
                 f"server {server!r}: not started, because no more processes are allowed "
                 f"(max_processes={most}); stop a server, set idle_timeout, or raise max_processes",
                 server=server,
                 phase="open",
-            )
+            ) from shortage
         self._processes += 1
         try:
             yield

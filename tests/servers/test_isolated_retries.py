@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -19,10 +21,12 @@ from mcp.types import (
     TextContent,
     Tool,
 )
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
+    BreakerPolicy,
+    ConnectFailed,
     HealthPolicy,
     InProcess,
     RequestTimedOut,
@@ -34,7 +38,9 @@ from mcp_actors import (
 from mcp_actors.config import CallNext
 from mcp_actors.servers import ServerGroup
 
-from .groups import Events
+from .fleet import calls
+from .groups import Events, pids_in, server
+from .houses import House, who
 from .links import text_of
 
 ISOLATED: Final = RetryPolicy(attempts=2, backoff=Backoff(), isolated=True)
@@ -65,16 +71,17 @@ class Single:
             on_call_tool=self._call,
         )
 
+    def config(self, **options: Any) -> ServerConfig:
+        """Configure it; legacy, where the SDK leaves the answer to a ping to us."""
+        middleware = (self._refuse_first,)
+        defaults = {"protocol": "legacy", "health": FAST, "retry": ISOLATED, "middleware": middleware}
+        return ServerConfig("a", InProcess(self.server), **{**defaults, **options})
+
     @asynccontextmanager
     async def group(self, **options: Any) -> AsyncIterator[ServerGroup]:
-        """Open a group of it; legacy, where the SDK leaves the answer to a ping to us."""
-        config = ServerConfig(
-            "a",
-            InProcess(self.server),
-            **{"protocol": "legacy", "health": FAST, "retry": ISOLATED, "middleware": (self._refuse_first,), **options},
-        )
+        """Open a group of it."""
         with trio.fail_after(5_000):  # of virtual time, as there is always another check to come
-            async with open_servers(config, observers=[self.events]) as servers:
+            async with open_servers(self.config(**options), observers=[self.events]) as servers:
                 self.events.clear()
                 yield servers
 
@@ -140,3 +147,31 @@ async def test_the_answer_to_an_isolated_request_does_not_reset_the_health_of_th
         await servers["a"].wait_state("unhealthy")
         assert text_of(await servers["a"].call_tool("work", idempotent=True)) == "done"
         assert servers["a"].state == "unhealthy"
+
+
+async def test_an_isolated_attempt_waits_for_its_turn_to_connect(autojump_clock: MockClock) -> None:
+    """S1-04: ``max_starting`` counts it."""
+    single, other = Single(), House("b")
+    other.entered = trio.Event()
+    configs = [single.config(), other.config(connect="lazy")]
+    async with open_servers(*configs, max_starting=1) as servers, trio.open_nursery() as nursery:
+        nursery.start_soon(who, servers, "b")
+        await servers["b"].wait_state("connecting")
+        async with calls(1, partial(servers["a"].call_tool, idempotent=True), "work") as [outcome]:
+            await wait_all_tasks_blocked()
+            assert len(single.connections) == 1
+            other.entered.set()
+    assert text_of(outcome.value) == "done"
+
+
+async def test_the_process_of_an_isolated_retry_counts(tmp_path: Path) -> None:
+    """S2-44: as for any connect, one too many is refused; that is not evidence against the server."""
+    pids, busy = tmp_path / "pids", ("--error-on-call", str(INTERNAL_ERROR), "busy")
+    breaker = BreakerPolicy(failures=1)
+    config = server("a", "--pid-file", str(pids), *busy, retry=ISOLATED, breaker=breaker)
+    async with open_servers(config, max_processes=1) as servers:
+        for _ in range(2):
+            with pytest.raises(ConnectFailed, match="max_processes=1"):
+                await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
+        assert servers["a"].state == "ready"
+    assert len(pids_in(pids)) == 1

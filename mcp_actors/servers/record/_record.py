@@ -352,6 +352,7 @@ class ServerRecord:
             required=True,
             callbacks=self.callbacks,
             client_info=self.client_info,
+            capacity=self.capacity,
             certificates=self.certificates,
             actor=f"{self.config.name}{ISOLATED}",
             calls=self.calls,
@@ -359,7 +360,7 @@ class ServerRecord:
         )
         record.life.want(started(record.life.wanted))
         record.life.asks_left = 0  # the connection of the server asks a person, once for all
-        record.opening = evolve(self.opening)
+        record.opening, record.place = evolve(self.opening), self.place
         return record
 
     # --- replicas ---------------------------------------------------------------------------------------------------
