@@ -68,6 +68,7 @@ class Deadline:
         again: True while it waits for another attempt after a failure.
         asked_back: True while the server waits for our answer to a question that belongs to this request.
         expired: True after it has timed out.
+        limit: the limit that has expired.
         asked: seconds of its time in which a person was asked to sign in, which do not count.
     """
 
@@ -81,6 +82,7 @@ class Deadline:
     again: bool = False
     asked_back: bool = False
     expired: bool = False
+    limit: Limit = "request_timeout"
     asked: float = 0.0
 
     @property
@@ -249,7 +251,11 @@ class Deadlines:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Stop the time of all requests while a person is asked to sign in. One person at a time is asked."""
+        """Stop the ``request_timeout`` of all requests while a person is asked to sign in, one at a time.
+
+        The time without progress goes on. It runs only for requests that were sent. Those are isolated attempts, which
+        have a connection of their own and do not wait for the person.
+        """
         self._asking_since = since = trio.current_time()
         try:
             yield
@@ -299,37 +305,42 @@ class Deadlines:
 
     def expire(self, now: float) -> None:
         """Answer the requests whose time is over."""
-        for deadline in self._due(now):
+        for deadline, limit in self._due(now).items():
             self.end(deadline)
-            deadline.expired = True
+            deadline.expired, deadline.limit = True, limit
             if deadline.call is not None:
                 if deadline.sent:
                     self.on_timeout(deadline, self.failure(deadline))
                 deadline.call.expire(self.failure(deadline))
 
-    def _due(self, now: float) -> list[Deadline]:
-        due: dict[Deadline, None] = {}
+    def _due(self, now: float) -> dict[Deadline, Limit]:
+        """Return the requests to answer, with the limit that has expired; the earlier one if both have.
+
+        A limit that is stopped has not expired, whatever time is noted for it.
+        """
+        due: dict[Deadline, Limit] = {}
         for deadline in self._requests:
             if deadline.at > now or self._asking_since is not None:
                 break
-            due[deadline] = None
+            due[deadline] = "request_timeout"
         for deadline in self._idle:
             if deadline.idle_at > now or self._holds:
                 break
-            due[deadline] = None
-        return list(due)
+            if deadline not in due or deadline.idle_at < deadline.at:
+                due[deadline] = "progress_timeout"
+        return due
 
     def failure(self, deadline: Deadline) -> RequestTimedOut:
         """Return the error for a request that has timed out.
 
         Its cause is what keeps the server down, if that is why the request was not sent.
         """
-        limit: Limit
+        limit = deadline.limit
         cause: Exception | None = None
-        if deadline.idle_at < deadline.at:
-            limit, seconds, without = "progress_timeout", self._progress_timeout, " without progress"
+        if limit == "progress_timeout":
+            seconds, without = self._progress_timeout, " without progress"
         else:
-            limit, seconds, without = "request_timeout", self._request_timeout, ""
+            seconds, without = self._request_timeout, ""
         if deadline.sent:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.asked_back or self._holds:

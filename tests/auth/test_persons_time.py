@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -68,6 +69,24 @@ async def test_changed_limits_count_from_the_call_without_the_sign_in(mock_clock
         nursery.cancel_scope.cancel("the test is over")
 
 
+async def test_a_request_that_makes_no_progress_meanwhile_times_out_for_that(mock_clock: MockClock) -> None:
+    """It is an isolated attempt, which does not wait for the person."""
+    timer = DeadlineTimer()
+    deadlines = Deadlines("docs", 60, 50, timer)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timer.run)
+        request = deadlines.begin("before")
+        with deadlines.asking():
+            mock_clock.jump(LONG)
+            request.renew()
+            mock_clock.jump(49)
+            assert await expired(deadlines, request) == [False]
+            mock_clock.jump(1)
+            assert await expired(deadlines, request) == [True]
+            assert deadlines.failure(request).limit == "progress_timeout"
+        nursery.cancel_scope.cancel("the test is over")
+
+
 @pytest.mark.parametrize("asked_by", ["a call", "a connect"])
 async def test_a_call_waits_for_a_person_beyond_every_other_timeout(
     authority: Authority, tmp_path: Path, mock_clock: MockClock, asked_by: str
@@ -82,9 +101,8 @@ async def test_a_call_waits_for_a_person_beyond_every_other_timeout(
     if asked_by == "a call":
         await signed_in(authority, tmp_path)
         authority.set(needs={"write": "files:write"})
-    config = authority.config(
-        tmp_path, on_sign_in=show, sign_in_timeout=10 * LONG, connect="lazy", request_timeout=60, connect_timeout=5
-    )
+    times: dict[str, Any] = {"request_timeout": 60, "progress_timeout": 5, "connect_timeout": 5}
+    config = authority.config(tmp_path, on_sign_in=show, sign_in_timeout=10 * LONG, connect="lazy", **times)
     async with open_servers(config) as servers:
         call = partial(servers["guarded"].call_tool, "write") if asked_by == "a call" else partial(whoami, servers)
         await call()

@@ -222,12 +222,13 @@ async def test_a_cancelled_caller_cancels_the_callback_of_its_question() -> None
 
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_time_of_a_callback_counts_for_the_request(era: Era, idle_clock: IdleClock) -> None:
-    """A server that asks people needs a longer ``request_timeout``."""
+    """A server that asks people needs a longer ``request_timeout``. The time without progress has not expired."""
     watched = Watched()
-    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=30)
+    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=30, progress_timeout=20)
     async with open_servers(config) as servers:
-        with pytest.raises(RequestTimedOut, match="was waiting for a callback of yours, whose time counts"):
+        with pytest.raises(RequestTimedOut, match="was waiting for a callback of yours, whose time counts") as caught:
             await ask(servers["a"], ELICIT)
+        assert (caught.value.limit, caught.value.seconds) == ("request_timeout", 30)
         if era == "modern":
             await until(lambda: watched.ended)
 
