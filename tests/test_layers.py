@@ -94,7 +94,7 @@ ORDER: Final = {
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",
     "servers.ref": "_lifecycle _caller _prompts _ref",
     "servers.requests": "_request _lists _upkeep _tools",
-    "testing": "_leftovers _recorder _relay _behavior _connections _server",
+    "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
     "transports": "_credentials _request_table _exchange _messages _link _in_process stdio http _open",
     "transports.http": "_failures _bodies _client _link _session _sse _streamable",
     "transports.stdio": "_landlock _pipes _command _process _link",

@@ -3,7 +3,8 @@
 A test holds a `ScriptedServer` (``_server``), and commands it by its methods. ``_behavior`` has its script, the faults
 and the SDK's server behind it. ``_connections`` has the connections over HTTP and over lines, ``_server`` those in
 process, and ``_relay`` is the process over stdio. `EventRecorder`, `Probe` and `run_seeded` (``_recorder``) do without
-a server. `Snapshot` (``_leftovers``) finds what a test leaves behind.
+a server. `Snapshot` (``_leftovers``) finds what a test leaves behind. ``_signal`` lets tests wait across threads and
+event loops.
 
 pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
 ``nothing_left``); they import this folder when a test names one. Of the package, only that plugin imports it. It uses

@@ -4,24 +4,19 @@ A `ScriptedServer` plans tools and faults in its `Script`, from any thread; the 
 requests, cancellations and answers of the user there. A `Behavior` is a server of the SDK. Its middleware notes each
 request that it gets, refuses a handshake of another era, and commits the fault that is planned. What a fault does to
 bytes, statuses of HTTP and connections is in ``_connections`` and ``_server``; this file knows of connections what
-`Connected` says. At the end, `Signal` wakes tasks of any event loop from any thread, and `post` calls a function in a
-run of Trio.
+`Connected` says.
 
-It imports nothing else of the package, starts no task, and calls the functions with which a test answers a tool.
+Of the package it imports `Signal` only. It starts no task, and calls the functions with which a test answers a tool.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 import anyio
-import sniffio
-import trio
 from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.server import Server
@@ -40,6 +35,8 @@ from mcp.types import (
     Tool,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
+
+from ._signal import Signal
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult
@@ -122,7 +119,7 @@ class Gate:
         self._opened = Signal()
 
     def __repr__(self) -> str:
-        return f"<Gate, {'open' if self._opened.is_set else 'closed'}>"
+        return f"<Gate, {'open' if self._opened.is_set() else 'closed'}>"
 
     def open(self) -> None:
         """Let the request go on. Any thread may call it."""
@@ -424,60 +421,3 @@ async def _before(fault: Fault | None, ctx: Any) -> None:
         case Flood(number):
             for count in range(number):
                 await ctx.session.send_progress_notification("unknown token", count)
-
-
-# --- Wake tasks of any event loop from any thread ---------------------------------------------------------------------
-
-
-class Signal:
-    """An event that any thread may set, and that tasks of any event loop may wait for."""
-
-    def __init__(self) -> None:
-        self._set = False
-        self._wakers: list[Callable[[], object]] = []
-        self._lock = threading.Lock()
-
-    @property
-    def is_set(self) -> bool:
-        return self._set
-
-    def set(self) -> None:
-        """Wake all tasks that wait, in the order in which they began."""
-        with self._lock:
-            self._set = True
-            wakers, self._wakers = self._wakers, []
-        for wake in wakers:
-            wake()
-
-    async def wait(self) -> None:
-        event = anyio.Event()
-        with self._lock:
-            if self._set:
-                event.set()
-            else:
-                self._wakers.append(_waker(event.set))
-        await event.wait()
-
-
-def _waker(fn: Callable[[], object]) -> Callable[[], object]:
-    """Return a function for any thread that calls `fn` on the event loop of the current task."""
-    if sniffio.current_async_library() == "trio":
-        token = trio.lowlevel.current_trio_token()
-        return lambda: post(token, fn)
-    loop = sys.modules["asyncio"].get_running_loop()
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # the event loop is closed
-            loop.call_soon_threadsafe(fn)
-
-    return wake
-
-
-def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
-    """Call a function in a run of Trio: at once if this is that run, and soon if it is another one."""
-    if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is token:
-        # Not by way of the token, which wakes the run through a socket: a seeded run would not be repeatable.
-        fn()
-    else:
-        with suppress(trio.RunFinishedError):
-            token.run_sync_soon(fn)

@@ -50,9 +50,8 @@ from ._behavior import (
     Noise,
     Received,
     Script,
-    Signal,
-    post,
 )
+from ._signal import Signal, post
 
 
 class Connection(Connected, ABC):
@@ -76,7 +75,7 @@ class Connection(Connected, ABC):
         self._marks[request_id] = fault
 
     def freeze(self) -> None:
-        if self._thawed.is_set:  # or else the tasks that wait for it already would wait for ever
+        if self._thawed.is_set():  # or else the tasks that wait for it already would wait for ever
             self._thawed = Signal()
 
     def thaw(self) -> None:

@@ -3,7 +3,7 @@
 `EventRecorder` is an observer, and works on Trio and on asyncio. A `Probe` makes actors that record their messages and
 answer them, or fail, as a test says. `run_seeded` runs a Trio program with a mock clock, in an order that its seed
 repeats; for the time of the run it seeds the private scheduler of Trio and `random`, and switches the garbage collector
-off. `News` and `fits`, at the end, let the first two wait and match. This file uses the kernel, and the servers in
+off. `fits`, at the end, matches events and messages. This file uses the kernel, and the servers in
 `EventRecorder.states`.
 """
 
@@ -21,6 +21,7 @@ from attrs import frozen
 from trio.testing import MockClock
 
 from ..kernel import Actor, Call, Event, Message
+from ._signal import News, Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -76,11 +77,13 @@ class EventRecorder(list[Event]):
         await anyio.lowlevel.checkpoint()
         position = self._position_after(after)
         while True:
-            for event in self[position:]:
+            news = self._news.next
+            events = self[position:]
+            for event in events:
                 if fits(event, kind, fields):
                     return event
-            position = len(self)
-            await self._news.wait()
+            position += len(events)
+            await news.wait()
 
     def _position_after(self, event: Event | None) -> int:
         if event is None:
@@ -97,6 +100,8 @@ class EventRecorder(list[Event]):
 
 class Probe:
     """A substitute for an actor that records its messages and answers them as a test says.
+
+    The test may run on Trio or on asyncio.
 
     `actor` makes the actors, so that a probe outlives the restarts of its actor::
 
@@ -142,9 +147,11 @@ class Probe:
     def hold(self, kind: type[Call[T]], value: T) -> anyio.Event:
         """Keep the next message of a class waiting until the returned event is set; then answer it with a value.
 
+        Any thread may set it.
+
         **Cancellation**: if its caller leaves, the message is not answered.
         """
-        event = anyio.Event()
+        event = Signal()
         self._answers.setdefault(kind, deque()).append(_Answer(value=value, until=event))
         return event
 
@@ -164,10 +171,11 @@ class Probe:
         """
         await anyio.lowlevel.checkpoint()
         while True:
+            news = self._news.next
             found = [each for each in self.received if fits(each, kind, fields)]
             if len(found) >= number:
                 return found[number - 1]
-            await self._news.wait()
+            await news.wait()
 
     def _receive(self, message: Message) -> _Answer:
         self.received.append(message)
@@ -278,24 +286,7 @@ def run_seeded(
             gc.enable()
 
 
-# --- Wait for what a recorder or a probe notes next -------------------------------------------------------------------
-
-
-class News:
-    """Wakes the tasks, of any event loop, that wait for the next note."""
-
-    def __init__(self) -> None:
-        self._waiting: list[anyio.Event] = []
-
-    def wake(self) -> None:
-        """Wake all tasks that wait; each looks again for what it waits for."""
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            each.set()
-
-    async def wait(self) -> None:
-        self._waiting.append(event := anyio.Event())
-        await event.wait()
+# --- Match what a recorder or a probe has noted -----------------------------------------------------------------------
 
 
 def fits(note: object, kind: type[T], fields: Mapping[str, object]) -> TypeGuard[T]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 import trio
 from attrs import frozen
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_actors import bridge
 from mcp_actors.kernel import ActorStartError, Call, ChildSpec, Message, open_actor, open_supervisor
 from mcp_actors.testing import Probe
 
@@ -100,3 +103,32 @@ async def test_a_test_waits_for_a_message_by_class_fields_and_number() -> None:
         with trio.move_on_after(0) as scope:
             await probe.wait_for(Note, text="b")
         assert scope.cancelled_caught
+
+
+def test_an_asyncio_test_waits_for_a_message_that_arrives_in_the_thread_of_trio() -> None:
+    """In its debug mode, asyncio refuses to be called from there."""
+
+    async def main() -> None:
+        probe = Probe()
+        probe.reply(Get, 7)
+        async with bridge.open_supervisor(ChildSpec("probe", probe.actor)) as supervisor:
+            waiting = asyncio.create_task(probe.wait_for(Get))
+            await asyncio.sleep(0)
+            assert await supervisor.child("probe").call(Get(0)) == 7
+            assert await waiting == Get(0)
+
+    asyncio.run(main(), debug=True)
+
+
+def test_an_asyncio_test_lets_a_message_go_on_that_is_held_on_trio() -> None:
+    async def main() -> None:
+        probe = Probe()
+        gate = probe.hold(Get, 7)
+        async with bridge.open_supervisor(ChildSpec("probe", probe.actor)) as supervisor:
+            call = asyncio.create_task(supervisor.child("probe").call(Get(0)))
+            assert await probe.wait_for(Get) == Get(0)
+            assert not gate.is_set()
+            gate.set()
+            assert await call == 7
+
+    asyncio.run(main(), debug=True)
