@@ -2,8 +2,8 @@
 
 `open_supervisor` and `open_servers` return a `Door` around the function of the same name in the kernel or the servers;
 the `Door` gives the block a view. When it is entered, ``_callbacks`` wraps the observers, and for servers the
-callbacks, configurations and signals too. `open_servers` makes the paths of configurations and of ``env_file`` absolute
-when it is called. Actors are not wrapped: they are written for Trio.
+callbacks, configurations and signals too. `open_servers` makes the paths of configurations, of ``env_file`` and of
+``catalog_store`` absolute when it is called. Actors are not wrapped: they are written for Trio.
 
 `open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process, and refuses Python 3.14 or newer. It
 yields an `AsyncioLoop`, which runs async functions on the loop, and makes views of what the Trio program has opened.
@@ -13,6 +13,7 @@ failures of the loop and the block are joined here. The loop and its tasks end w
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,7 +36,6 @@ from ._callbacks import LoopSignals, callbacks_from_loop, config_from_loop, obse
 from ._views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from mcp.types import Implementation
@@ -120,7 +120,10 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         Exception: see `mcp_actors.open_servers`.
         RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
-    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)  # here, because Trio starts later
+    # Relative paths here, because Trio starts later, and the program may have entered another directory by then.
+    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)
+    if isinstance(catalog_store, (str, os.PathLike)) and catalog_store:
+        catalog_store = os.path.abspath(catalog_store)
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         return servers.open_servers(

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,6 +95,25 @@ class SlowToStop(Worker):
         self.stopping.set()
         while not self.may_stop.is_set():
             await trio.lowlevel.checkpoint()
+
+
+def test_a_relative_catalog_store_is_below_the_directory_in_which_it_was_given(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the paths of configurations are."""
+    here, other = tmp_path / "here", tmp_path / "other"
+    here.mkdir()
+    other.mkdir()
+
+    async def main() -> None:
+        monkeypatch.chdir(here)
+        door = open_servers(server("a"), catalog_store="catalogs", host=host)
+        monkeypatch.chdir(other)
+        async with door as servers:
+            await servers["a"].wait_ready()
+
+    asyncio.run(main())
+    assert (here / "catalogs").is_dir()
 
 
 def test_a_start_that_fails_is_one_exception(host: Host) -> None:
