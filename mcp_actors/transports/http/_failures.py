@@ -213,6 +213,14 @@ def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
         return False
 
 
+def is_about_origin(error: httpx2.RequestError, url: httpx2.URL) -> bool:
+    """Return True if an error is about a request to this origin, and not about one that an auth flow sent elsewhere."""
+    try:
+        return _same_origin(url, error.request.url)
+    except RuntimeError:  # see `is_about`
+        return False
+
+
 E = TypeVar("E", bound=BaseException)
 S = TypeVar("S", bound=ServerError)
 

@@ -49,6 +49,7 @@ from ._failures import (
     check_refusal,
     describe,
     is_about,
+    is_about_origin,
     next_request_within_origin,
 )
 
@@ -345,9 +346,13 @@ class Reach:
         self._sent.discard(request)
         self._refused.discard(request)
 
-    def refused(self, error: Exception) -> None:
-        """Note that a notification or a probe could not reach the server. Requests in flight notice that themselves."""
-        if not self._sent and own_shortage(error) is None:
+    def refused(self, error: httpx2.RequestError) -> None:
+        """Note that a notification, a stream or a probe could not be sent. Requests in flight notice that themselves.
+
+        An error of the auth flow about another server does not count.
+        """
+        of_server = own_shortage(error) is None and is_about_origin(error, httpx2.URL(self._url))
+        if of_server and not self._sent:
             self._lifeline.lose(self._failures.unreached(error))
 
     def look(self) -> None:
@@ -358,7 +363,7 @@ class Reach:
 
     async def _probe(self) -> None:
         request = self._client.build_request("OPTIONS", self._url)
-        unreached: Exception | None = None
+        unreached: httpx2.RequestError | None = None
         try:
             with trio.move_on_after(PROBE_TIMEOUT):
                 # Without the auth flow: it might ask the user for a password only because of this probe.

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, ExitStack
 
+import httpx2
+import pytest
 import trio
+from mcp.types import ListRootsResult
+from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Backoff, ConnectFailed, ConnectionLost, Http, RestartPolicy, ServerConfig, open_servers
+from mcp_actors import (
+    Backoff,
+    Callbacks,
+    ConnectFailed,
+    ConnectionLost,
+    Http,
+    RestartPolicy,
+    ServerConfig,
+    Sse,
+    open_servers,
+)
 
+from ..faults.http_faults import faulty_server
 from ..fleet import PROMPT, calls, http_config, http_server
 from ..groups import NEVER
 from ..http_server import reserved_port
@@ -15,6 +31,9 @@ from ..links import text_of
 from ..processes import eventually
 
 SOON = RestartPolicy(max_restarts=100, backoff=Backoff(first=0.1, initial=0.1, maximum=0.1))
+
+
+ROOTS = Callbacks(roots=lambda context: ListRootsResult(roots=[]))
 
 
 async def test_a_refused_connection_is_reported_without_credentials() -> None:
@@ -72,6 +91,36 @@ async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its
             with trio.fail_after(1 + PROMPT):
                 await servers["web"].wait_state("failed")
             assert "could not connect" in str(servers.errors["web"])
+
+
+class Flow(httpx2.Auth):
+    """Asks another server for a token first, which may be down."""
+
+    def __init__(self) -> None:
+        self.asks = False
+        self.refused = trio.Event()
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        if self.asks:
+            try:
+                yield httpx2.Request("POST", "http://127.0.0.1:1/token")
+            finally:
+                self.refused.set()
+        yield request
+
+
+@pytest.mark.parametrize("transport", [Http, Sse])
+async def test_a_notification_that_gets_no_token_does_not_end_the_connection(transport: type[Http | Sse]) -> None:
+    with faulty_server("legacy") as server:
+        url, flow = server.url("/sse" if transport is Sse else "/mcp"), Flow()
+        config = ServerConfig("web", transport(url, auth=flow), protocol="legacy", restart=NEVER)
+        async with open_servers(config, callbacks=ROOTS) as servers:
+            flow.asks = True
+            await servers["web"].send_roots_list_changed()
+            await flow.refused.wait()
+            await wait_all_tasks_blocked()
+            flow.asks = False
+            assert servers["web"].state == "ready"
 
 
 async def test_calls_to_a_restarted_legacy_server_succeed() -> None:
