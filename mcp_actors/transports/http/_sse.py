@@ -7,8 +7,9 @@ the endpoint is not allowed, and posts one message after the other. So this is a
 `SseLink` reads the stream in the task of the link, and posts each message in a background task, except the end of the
 handshake. A request that cannot be posted fails alone, with the reason in its `RequestTrace`; any other such message is
 dropped and logged. But the connection is lost if the credentials are refused for all requests or a sign-in is required,
-if the event stream cannot be opened, ends, breaks or names an endpoint elsewhere, if an event is over a limit and
-cannot be matched with a request, and if the server sends too many requests.
+if another message than a request cannot reach the server and no request is in flight, if the event stream cannot be
+opened, ends, breaks or names an endpoint elsewhere, if an event is over a limit and cannot be matched with a request,
+and if the server sends too many requests.
 
 It uses the base of links over HTTP, the bodies, the failures and `real_url`, and nothing of streamable HTTP.
 """
@@ -296,6 +297,9 @@ class SseLink(HttpLink[Sse]):
             with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
                 await read_short(await self._sent(request, self._reach.send))
         except Exception as exc:
+            self._reach.finished(request)  # now, because this message must not count as a request in flight
+            if isinstance(exc, UNREACHED):
+                self._reach.refused(exc)
             self._failed(request, body, exc)
             logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
         finally:

@@ -146,6 +146,12 @@ class FaultyServer:
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
 
+    def end_idle(self) -> None:
+        """End all connections but the stream of HTTP with SSE."""
+        for connection in self._connections - {self._events}:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def forget(self) -> None:
         """Forget the session, as if another process answered from now on; what is under way goes on."""
         self._generation += 1

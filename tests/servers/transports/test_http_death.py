@@ -93,6 +93,23 @@ async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its
             assert "could not connect" in str(servers.errors["web"])
 
 
+@pytest.mark.parametrize("transport", [Http, Sse])
+async def test_a_notification_that_cannot_reach_the_server_ends_an_idle_connection(
+    transport: type[Http | Sse],
+) -> None:
+    """S3-17: also while a stream of events stays open; otherwise the server would keep its old roots."""
+    with faulty_server("legacy") as server:
+        url = server.url("/sse" if transport is Sse else "/mcp")
+        config = ServerConfig("web", transport(url), protocol="legacy", restart=NEVER)
+        async with open_servers(config, callbacks=ROOTS) as servers:
+            server.refuse()
+            server.end_idle()
+            await servers["web"].send_roots_list_changed()
+            with trio.fail_after(PROMPT):
+                await servers["web"].wait_state("failed")
+            assert "could not connect" in str(servers.errors["web"])
+
+
 class Flow(httpx2.Auth):
     """Asks another server for a token first, which may be down."""
 
