@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from .._exports import fetch_later, publish
 from ..config import OAuth, SignInCallback, TokenStore
-from ._exchange import SignInFailed, SignInRequired
+from ._exchange import NoBrowser, SignInFailed, SignInRequired
 
 if TYPE_CHECKING:
     from ._exchange import Exchange as Exchange
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FileTokenStore",
     "KeyringTokenStore",
+    "NoBrowser",
     "OAuth",
     "SignInCallback",
     "SignInFailed",

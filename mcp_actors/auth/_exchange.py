@@ -5,8 +5,8 @@ the URL before, limits the time and the size of the answer, passes the credentia
 keeps the last answer; an OAuth error that a POST gets with a status of success becomes a 400. `said_by`,
 `with_explanation`, `remedy_for` and `problem_of_tokens` describe an answer in errors. `read_challenge` parses
 ``WWW-Authenticate``, and `Challenge.refusal` writes it anew for the SDK. `call_back` calls a function of the user, and
-checks that it returns a text, or None where that is allowed. `SignInRequired` and `SignInFailed` are public;
-`SignInNeeded`, `Refused` and `Unreachable` are for this folder, but `open_browser` raises a `Refused` too.
+checks that it returns a text, or None where that is allowed. `SignInRequired`, `SignInFailed` and `NoBrowser` are
+public; `SignInNeeded`, `Refused` and `Unreachable` are for this folder.
 
 ``_flow``, ``_receiver``, ``_sign_in`` and ``_tokens`` use this file, and ``__init__`` publishes some of it. Of `config`
 it imports checks of addresses and of scopes. It touches no store, makes no client and starts no task.
@@ -27,7 +27,7 @@ from attrs import define, field, frozen
 from mcp.shared.auth import OAuthToken
 from pydantic_core import ValidationError, from_json
 
-from .._errors import ConnectFailed, ConnectPhase, ServerError, ServerUnavailable
+from .._errors import ConnectFailed, ConnectPhase, McpActorsError, ServerError, ServerUnavailable
 from .._foreign import answer_of
 from .._text import plain_text
 from ..config import is_loopback, is_not_public
@@ -118,6 +118,19 @@ class Refused(Exception):
     def again(self) -> Refused:
         """Return the same failure for another task."""
         return Refused(self.reason, str(self))
+
+
+class NoBrowser(Refused, McpActorsError):
+    """`open_browser` found no display, or no browser.
+
+    A callback of yours may catch it, and show the URL in another way. A sign-in turns it into a `SignInFailed`.
+
+    Attributes:
+        reason: ``"no_browser"``.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("no_browser", message)
 
 
 class Unreachable(Exception):

@@ -15,7 +15,7 @@ a private file that leads on; browsers in a sandbox (Snap, Flatpak) cannot read 
 ``_sign_in`` uses `open_receiver`, on Trio, and checks pasted URLs with `split` and `parameters_of`. The command line,
 `servers` and programs use `open_browser`, on Trio or asyncio. The listening sockets, on loopback addresses, are open
 within a block. This file logs refusals, reads ``/proc/net``, and calls `webbrowser` in a thread, which may outlive its
-caller. It gets codes and no tokens, and of this folder it imports `Refused` only.
+caller. It gets codes and no tokens, and of this folder it imports two failures only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
 from .._foreign import Log
-from ._exchange import Refused
+from ._exchange import NoBrowser, Refused
 
 logger = Log("mcp_actors.auth")
 
@@ -413,7 +413,7 @@ async def open_browser(url: str) -> None:
     **Cancellation**: ends the wait; the page leads nowhere from then on.
 
     Raises:
-        Refused: there is no browser.
+        NoBrowser: there is no browser, or no display for it.
     """
     page = _FirstPage(str(httpx2.URL(url)))
     if _has_display():
@@ -426,7 +426,7 @@ async def open_browser(url: str) -> None:
                 tasks.cancel_scope.cancel()
     if page.no_browser or not _has_display():
         problem = "no browser can be opened here"
-        raise Refused("no_browser", f"{problem}; use mcp-actors login, or give a function that shows the URL")
+        raise NoBrowser(f"{problem}; use mcp-actors login, or give a function that shows the URL")
 
 
 async def _start(at: str, page: _FirstPage) -> None:

@@ -20,10 +20,9 @@ import pytest
 import trio
 
 from mcp_actors import open_servers
-from mcp_actors.auth import _receiver, open_browser
-from mcp_actors.auth._exchange import Refused
+from mcp_actors.auth import NoBrowser, _receiver, open_browser
 
-from .authority import Authority
+from .authority import Authority, Browser
 from .test_sign_in import whoami
 
 PAGE = "https://issuer.example/authorize?state=the-state&code_challenge=the-challenge"
@@ -104,7 +103,7 @@ async def test_no_browser_is_started_in_a_terminal_without_a_display(
         monkeypatch.setenv(name, "x" if name == found else "")
     returned = note_end(show, monkeypatch)
     if found is None:
-        with pytest.raises(Refused, match="use mcp-actors login, or give a function that shows the URL"):
+        with pytest.raises(NoBrowser, match="use mcp-actors login, or give a function that shows the URL"):
             await open_browser(PAGE)
     else:
         await open_browser(PAGE)
@@ -122,8 +121,28 @@ async def test_a_browser_that_cannot_be_started_is_an_error(raises: bool, monkey
         return False
 
     monkeypatch.setattr("webbrowser.open", fail)
-    with pytest.raises(Refused, match="no browser can be opened here"):
+    with pytest.raises(NoBrowser, match="no browser can be opened here"):
         await open_browser(PAGE)
+
+
+async def test_a_program_may_show_the_page_in_another_way_where_there_is_no_browser(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in DISPLAYS:
+        monkeypatch.setenv(name, "")
+    person = Browser()
+
+    async def show(url: str) -> str | None:
+        with pytest.raises(NoBrowser) as caught:
+            await open_browser(url)
+        assert caught.value.reason == "no_browser"
+        return await person.show(url)
+
+    async with open_servers(authority.config(tmp_path / "tokens")) as servers:
+        await servers["guarded"].sign_in(show=show)
+        assert await whoami(servers) == "ada"
+    assert len(person.pages) == 1
 
 
 async def test_a_sign_in_does_not_wait_for_the_end_of_the_browser(monkeypatch: pytest.MonkeyPatch) -> None:
