@@ -11,7 +11,7 @@
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #
-# This file is the façade: it imports nothing by itself, so `import mcp_actors.kernel` loads the kernel alone.
+# This file is the façade: it imports no file of the package, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
 Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that

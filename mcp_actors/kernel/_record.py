@@ -211,7 +211,7 @@ class Sweeps(Protocol):
 
 @define(eq=False, repr=False)
 class Record:
-    """The lasting part of one actor. Refs only read it; its supervisor and its incarnations write it.
+    """The lasting part of one actor. Its supervisor and its incarnations write it; refs read it, and add watchers.
 
     Attributes:
         killed: True if its latest incarnation was killed.

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 # Servers repeat their credentials: a 401 quotes the token, a process prints its environment when it cannot start. Such
 # text ends up in errors, events and logs. So all code that quotes a server passes the text through the `Masker` of the
-# connection first. Only the masker keeps resolved values, and it is dropped with the connection.
+# connection first. The masker keeps the resolved values; so do `Renewal` and its client, which send them in headers.
+# All of them are dropped with the connection.
 #
 # Results are not masked: they are data and belong to the caller.
 

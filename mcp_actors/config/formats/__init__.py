@@ -22,7 +22,6 @@ from ._file import (
     nearest as nearest,
     permission_warnings as permission_warnings,
     read_bytes as read_bytes,
-    read_env_file as read_env_file,
 )
 from ._inputs import Ask as Ask, Input as Input
 from ._keys import WITH_EFFECT as WITH_EFFECT

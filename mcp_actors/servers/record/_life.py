@@ -70,7 +70,8 @@ class ServerLife:
         state: the fold of the events of its actor (`follow`, which also writes the next eight, `began` and `broke`).
         since: `trio.current_time` at the last change of the state.
         changed_at: the wall-clock time of that change.
-        parked: True from being parked until it serves or is started explicitly, also while it is retried.
+        parked: True from being parked until it serves or is started explicitly, also while it is retried. Also written
+            by the loop of the group, which forgives failures (``group/_loop.py``).
         incarnation: the number of the current or last incarnation of its actor.
         connects: the number of attempts to connect.
         failures: failed connects and lost connections since it last served.

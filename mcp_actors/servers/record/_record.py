@@ -585,8 +585,8 @@ class CatalogReporter(Reporter):
 class KeptResources:
     """The resources and prompts of one server, with ``ServerConfig.keep_resources``; without it they stay empty.
 
-    They outlive connections. Two places write them, one after the other: a new connection, and the task that lists them
-    again (`keep_resources_listed`).
+    They outlive connections. A new connection writes them, and after it the task that lists them again
+    (`keep_resources_listed`). `keep` empties them while there is no connection.
 
     Attributes:
         resources: the listed resources.

@@ -248,7 +248,7 @@ def has_events(response: httpx2.Response) -> bool:
 
 # --- Decide when and where an event stream goes on after its end ------------------------------------------------------
 
-# Pure decisions: no clock, no tasks.
+# Decisions without a clock and without tasks. `Reopening.delay` draws a random number.
 
 
 REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)

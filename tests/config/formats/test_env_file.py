@@ -12,7 +12,7 @@ import pytest
 from mcp_actors import ConfigError, Http, Stdio, load_config, open_servers
 from mcp_actors.config import TransportTemplate, dump_config
 from mcp_actors.config._template import variables_of
-from mcp_actors.config.formats import read_env_file
+from mcp_actors.config.formats._file import read_env_file
 
 from ...messages import Said
 
