@@ -124,6 +124,7 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 
 @explained
+@check.brief
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before the server is used.
@@ -262,11 +263,11 @@ class ServerConfig:
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
-        default=(), converter=to_middleware, validator=check_middleware, kw_only=True
+        default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
     )
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     extensions: tuple[ClientExtension, ...] = attrs.field(
-        default=(), converter=to_extensions, validator=check_extensions, kw_only=True
+        default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True
     )
     client_info: Implementation | None = attrs.field(default=None, validator=_check_client_info, kw_only=True)
     source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)

@@ -10,8 +10,19 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import ConfigError, Http, InProcess, RestartPolicy, ServerConfig, Stdio
-from mcp_actors.config import ConfigValue, Secret, check_unique_names
+from mcp_actors import (
+    Callbacks,
+    ConfigError,
+    Http,
+    InProcess,
+    Limits,
+    RestartPolicy,
+    RetryPolicy,
+    ServerConfig,
+    Stdio,
+    ToolFilter,
+)
+from mcp_actors.config import ConfigValue, Secret, ToolContext, check_unique_names
 
 from ..messages import Said
 
@@ -193,7 +204,40 @@ def test_no_credential_is_in_the_repr() -> None:
         assert "hunter2" not in repr(config)
         assert "hunter2" not in str(config)
     assert "env={'TOKEN': …, 'KEY': …}" in repr(stdio)
-    assert "url='https://example.com/mcp?key=…', headers={'Authorization': …}" in repr(http)
+    assert "Http('https://example.com/mcp?key=…', headers={'Authorization': …})" in repr(http)
+
+
+def test_its_repr_shows_what_differs_from_the_defaults() -> None:
+    """Also within a policy; a default that follows another value is a default."""
+    config = ServerConfig(
+        "a",
+        Stdio("server"),
+        connect_timeout=10,
+        restart=RestartPolicy(max_restarts=0),
+        retry=RetryPolicy(attempts=3),
+        tools=ToolFilter(predicate=never_equal),
+        middleware=[docs],
+    )
+    assert repr(config) == (
+        "ServerConfig('a', Stdio('server'), connect_timeout=10, restart=RestartPolicy(max_restarts=0), "
+        "tools=ToolFilter(predicate=<NeverEqual>), middleware=[<docs>])"
+    )
+    assert (repr(RetryPolicy()), repr(Limits()), repr(Callbacks())) == ("RetryPolicy()", "Limits()", "Callbacks()")
+
+
+class NeverEqual:
+    """A predicate that raises if it is compared."""
+
+    def __call__(self, context: ToolContext, tool: object) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("do not compare")
+
+    __hash__ = object.__hash__
+
+
+never_equal = NeverEqual()
 
 
 def test_two_servers_of_one_name_are_refused_disabled_or_not(said: Said) -> None:
