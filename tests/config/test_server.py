@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+from mcp.types import CallToolResult
 
 from mcp_actors import (
     Callbacks,
@@ -21,8 +22,9 @@ from mcp_actors import (
     ServerConfig,
     Stdio,
     ToolFilter,
+    ToolRequest,
 )
-from mcp_actors.config import ConfigValue, Secret, ToolContext, check_unique_names
+from mcp_actors.config import CallNext, ConfigValue, Secret, ToolContext, check_unique_names
 
 from ..messages import Said
 
@@ -40,7 +42,7 @@ def test_only_a_name_and_a_transport_are_needed() -> None:
     assert (config.enabled, config.required, config.on_failure, config.protocol) == (True, False, "park", "auto")
     assert (config.connect_timeout, config.stop_timeout) == (30, 5)
     assert (config.max_in_flight, config.mailbox_size, config.overflow) == (64, 256, "wait")
-    assert config.restart == RestartPolicy()
+    assert config.restarts == RestartPolicy()
 
 
 @pytest.mark.parametrize(
@@ -158,9 +160,9 @@ def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(field: str, valu
             "protocol='2025-11-25' is not valid; choose 'auto' or 'legacy' or '2026-07-28'",
         ),
         (
-            "restart",
+            "restarts",
             5,
-            "restart=<int> is not valid; give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting",
+            "restarts=<int> is not valid; give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting",
         ),
     ],
 )
@@ -213,16 +215,20 @@ def test_its_repr_shows_what_differs_from_the_defaults() -> None:
         "a",
         Stdio("server"),
         connect_timeout=10,
-        restart=RestartPolicy(max_restarts=0),
+        restarts=RestartPolicy(max_restarts=0),
         retry=RetryPolicy(attempts=3),
-        tools=ToolFilter(predicate=never_equal),
-        middleware=[docs],
+        tool_filter=ToolFilter(predicate=never_equal),
+        middleware=[pass_on],
     )
     assert repr(config) == (
-        "ServerConfig('a', Stdio('server'), connect_timeout=10, restart=RestartPolicy(max_restarts=0), "
-        "tools=ToolFilter(predicate=<NeverEqual>), middleware=[<docs>])"
+        "ServerConfig('a', Stdio('server'), connect_timeout=10, restarts=RestartPolicy(max_restarts=0), "
+        "tool_filter=ToolFilter(predicate=<NeverEqual>), middleware=[<pass_on>])"
     )
     assert (repr(RetryPolicy()), repr(Limits()), repr(Callbacks())) == ("RetryPolicy()", "Limits()", "Callbacks()")
+
+
+async def pass_on(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+    return await call_next(request)
 
 
 class NeverEqual:
