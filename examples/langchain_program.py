@@ -31,8 +31,8 @@ from mcp_actors.adapters import LangChainMiddleware
 from mcp_actors.bridge import open_servers
 
 COOK = Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")])
-KITCHEN = ServerConfig("kitchen", COOK, tools=ToolFilter(allow=["cook"]))
-BAKERY = ServerConfig("bakery", COOK, tools=ToolFilter(allow=["cook"]))
+KITCHEN = ServerConfig("kitchen", COOK, tool_filter=ToolFilter(allow=["cook"]))
+BAKERY = ServerConfig("bakery", COOK, tool_filter=ToolFilter(allow=["cook"]))
 
 
 def call(call_id: str, name: str, **arguments: Any) -> AIMessage:

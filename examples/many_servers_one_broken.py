@@ -57,7 +57,7 @@ def configure(gas: Path) -> list[ServerConfig]:
         ServerConfig(
             "downstairs",
             Stdio(sys.executable, [KITCHEN, "--gas", str(gas)]),
-            restart=patient,
+            restarts=patient,
         ),
         ServerConfig("adder", InProcess(adder)),
     ]

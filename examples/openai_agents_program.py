@@ -44,7 +44,7 @@ def may_use(tool: CatalogTool, context: ToolContext) -> bool:
 KITCHEN = ServerConfig(
     "kitchen",
     Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "kitchen.py")]),
-    tools=ToolFilter(predicate=may_use),
+    tool_filter=ToolFilter(predicate=may_use),
 )
 
 

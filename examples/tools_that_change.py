@@ -49,7 +49,7 @@ def shown_to(tool: CatalogTool, context: ToolContext) -> bool:
 MAIL = ServerConfig(
     "mail",
     Stdio(sys.executable, [str(Path(__file__).parent / "servers" / "mail.py")]),
-    tools=ToolFilter(deny=["wipe"], predicate=shown_to),
+    tool_filter=ToolFilter(deny=["wipe"], predicate=shown_to),
     on_tool_change="block",
 )
 

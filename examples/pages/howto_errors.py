@@ -47,12 +47,12 @@ patient = ServerConfig(
     "indexer",
     Stdio("indexer-server"),
     connect_timeout=120,
-    restart=RestartPolicy(
+    restarts=RestartPolicy(
         max_restarts=20, backoff=Backoff(first=5, initial=10, maximum=300, jitter=0.2)
     ),
 )
 never_again = ServerConfig(
-    "scratch", Stdio("mcp-server-time"), restart=RestartPolicy(max_restarts=0)
+    "scratch", Stdio("mcp-server-time"), restarts=RestartPolicy(max_restarts=0)
 )
 
 

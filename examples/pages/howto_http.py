@@ -4,8 +4,8 @@ The server that is called is `servers/weather_http.py`, on the loopback interfac
 
 Prints::
 
-    Http(url='https://example.com/mcp', headers={}, auth=…, ...)
-    Sse(url='https://example.com/sse', headers={'X-Api-Key': …}, ...)
+    Http('https://example.com/mcp', auth=…)
+    Sse('https://example.com/sse', headers={'X-Api-Key': …})
     fog in Oslo
 """
 

@@ -44,7 +44,9 @@ def may_order(tool: CatalogTool, context: ToolContext) -> bool:
 
 async def main() -> None:
     async with open_servers(
-        ServerConfig("shop", InProcess(shop), tools=ToolFilter(predicate=may_order))
+        ServerConfig(
+            "shop", InProcess(shop), tool_filter=ToolFilter(predicate=may_order)
+        )
     ) as servers:
         tools = await servers.list_tools(ToolContext(agent="adviser"))
         strict = {

@@ -34,7 +34,7 @@ def health(servers: ServerGroup) -> str:
 async def main() -> None:
     soon = RestartPolicy(backoff=Backoff(first=0.5))
     async with open_servers(
-        ServerConfig("time", Stdio("mcp-server-time"), restart=soon)
+        ServerConfig("time", Stdio("mcp-server-time"), restarts=soon)
     ) as servers:
         print(health(servers))
         pid = servers.status()["time"].pid

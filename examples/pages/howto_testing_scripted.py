@@ -50,7 +50,7 @@ async def test_a_lost_server_comes_back(
     config = ServerConfig(
         "w",
         scripted_server.stdio(),
-        restart=RestartPolicy(backoff=Backoff(first=0.0)),
+        restarts=RestartPolicy(backoff=Backoff(first=0.0)),
     )
     async with open_servers(config, observers=[event_recorder]) as servers:
         ready = await event_recorder.wait_for(StateChanged, server="w", new="ready")

@@ -48,7 +48,7 @@ async def open_once(
         ConnectFailed: a server failed to connect, and `strict` is True.
     """
     servers = [
-        attrs.evolve(server, restart=_ONCE, connect="lazy", required=False, on_failure="park")
+        attrs.evolve(server, restarts=_ONCE, connect="lazy", required=False, on_failure="park")
         for server in loaded.servers
         if server.enabled
     ]

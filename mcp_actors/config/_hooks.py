@@ -142,6 +142,7 @@ _check_capabilities: Final = check.kind(
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.

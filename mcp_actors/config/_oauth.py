@@ -213,6 +213,7 @@ def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class OAuth:
     """Sign in to a server over HTTP by OAuth 2.1, once for all processes of this user.

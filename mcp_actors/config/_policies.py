@@ -22,6 +22,7 @@ from . import _validators as check
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class BreakerPolicy:
     """The circuit breaker of a server: when requests fail at once, without being sent.
@@ -61,6 +62,7 @@ def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: 
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class HealthPolicy:
     """How a connected server is checked, and what consecutive failures lead to.
@@ -107,6 +109,7 @@ _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}"
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class Limits:
     """How much one server may list, and how many messages it may send on its own.
@@ -174,6 +177,7 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class RestartPolicy:
     """How often and how soon a failed server is restarted.
@@ -235,6 +239,7 @@ def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], v
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class RetryBudget:
     """How many of the requests to one server may be retries: a token bucket.
@@ -268,6 +273,7 @@ _BUDGET: Final = RetryBudget()
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class RetryPolicy:
     """How often, and after which delays, a failed request is sent again.

@@ -126,6 +126,7 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 
 @explained
+@check.brief
 @attrs.frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before the server is used.
@@ -169,7 +170,7 @@ class ServerConfig:
             Default 1.
         mailbox_size: further requests that may wait in the queue. Default 256.
         overflow: what a request does if the queue is full: ``"wait"`` (default) for room, or ``"fail"`` at once.
-        restart: how often and how soon the server is restarted. Default ``RestartPolicy()``.
+        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``.
         health: how the server is checked while it is connected, and what follows if it does not answer. Default
             ``HealthPolicy()``.
         retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
@@ -181,7 +182,7 @@ class ServerConfig:
             a difference is logged as a warning.
         trust_annotations: True trusts the server's annotations of its tools, so a tool that is read-only or idempotent
             may be called again after a failure. Default False, as the specification recommends.
-        tools: which of its tools are shown and may be called. Default: all of them.
+        tool_filter: which of its tools are shown and may be called. Default: all of them.
         static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown if the server connects
             but does not list its own; the server is ``degraded`` until it does. Default: none, so that a server that
             does not list its tools fails to connect.
@@ -245,7 +246,7 @@ class ServerConfig:
     overflow: Literal["wait", "fail"] = attrs.field(
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
-    restart: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+    restarts: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
     health: HealthPolicy = attrs.field(default=_DEFAULT_HEALTH, validator=_check_health, kw_only=True)
     retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
     breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
@@ -253,7 +254,7 @@ class ServerConfig:
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
     )
     trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    tools: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
+    tool_filter: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
     static_tools: tuple[Tool, ...] = attrs.field(
         default=(), converter=to_static_tools, validator=check_static_tools, kw_only=True
     )
@@ -264,11 +265,11 @@ class ServerConfig:
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
-        default=(), converter=to_middleware, validator=check_middleware, kw_only=True
+        default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
     )
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     extensions: tuple[ClientExtension, ...] = attrs.field(
-        default=(), converter=to_extensions, validator=check_extensions, kw_only=True
+        default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True
     )
     client_info: Implementation | None = attrs.field(default=None, validator=_check_client_info, kw_only=True)
     source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)

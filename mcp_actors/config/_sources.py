@@ -449,7 +449,7 @@ class _Manifest:
         if self._flag(path, given, "fallbackToStatic", default=bool(declared)):
             settings.setdefault("static_tools", declared)
         if not self._flag(path, given, "enabled", default=True):
-            settings.setdefault("tools", {"allow": [tool["name"] for tool in declared]})
+            settings.setdefault("tool_filter", {"allow": [tool["name"] for tool in declared]})
 
     def _flag(self, path: str, given: Mapping[str, Any], key: str, *, default: bool) -> bool:
         value = given.get(key, default)

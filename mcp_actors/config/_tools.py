@@ -115,6 +115,7 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
 
 
 @explained
+@check.brief
 @attrs.frozen(kw_only=True)
 class ToolFilter:
     """A filter for the tools of a server. Without arguments it shows all of them.
@@ -149,7 +150,9 @@ class ToolFilter:
     patterns: tuple[str, ...] | None = attrs.field(
         default=None, converter=_names, validator=attrs.validators.optional(_check_patterns), eq=_as_set
     )
-    predicate: ToolPredicate | None = attrs.field(default=None, validator=attrs.validators.optional(_check_predicate))
+    predicate: ToolPredicate | None = attrs.field(
+        default=None, validator=attrs.validators.optional(_check_predicate), repr=check.shown_function
+    )
 
     def __attrs_post_init__(self) -> None:
         for name in self.allow or ():

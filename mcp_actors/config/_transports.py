@@ -231,6 +231,7 @@ class _Endpoint:
 
 
 @explained
+@check.brief
 @attrs.frozen
 class Http(_Endpoint):
     """A server that is reached over streamable HTTP.
@@ -276,6 +277,7 @@ class Http(_Endpoint):
 
 
 @explained
+@check.brief
 @attrs.frozen
 class Sse(_Endpoint):
     """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.
@@ -517,6 +519,7 @@ def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tup
 
 
 @explained
+@check.brief
 @attrs.frozen
 class Stdio:
     """A server that runs as a child process and communicates through its stdin and stdout.

@@ -3,7 +3,7 @@
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
 The functions show values (`shown`, `a_type`), build such errors (`refused`, `refused_value`), take their form apart
 again (`problem_of`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
-collections to tuples (`as_tuple`).
+collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
 
 The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
 imports no class of `config`. It does no I/O, and keeps no state.
@@ -51,6 +51,42 @@ def a_type(value: object) -> str:
         return "None"
     name = type(value).__name__
     return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
+
+
+def brief(cls: type[_T]) -> type[_T]:
+    """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that have their defaults.
+
+    An argument is shown as its field says, so that no credential is.
+    """
+    cls.__repr__ = _brief_repr  # type: ignore[method-assign, assignment]  # of an attrs class
+    return cls
+
+
+def _brief_repr(instance: attrs.AttrsInstance) -> str:
+    arguments = []
+    for field in attrs.fields(type(instance)):
+        value = getattr(instance, field.name)
+        if field.default is attrs.NOTHING or not _equal(value, _default(field, instance)):
+            name = "" if field.default is attrs.NOTHING and not field.kw_only else f"{field.name}="
+            arguments.append(name + (field.repr if callable(field.repr) else repr)(value))
+    return f"{type(instance).__name__}({', '.join(arguments)})"
+
+
+def _equal(value: object, default: object) -> bool:
+    # Asks no `__eq__` of other code, which may raise: what a default is compared with has its type.
+    if value is default or type(value) is not type(default):
+        return value is default
+    if not attrs.has(type(value)):
+        return value == default
+    fields = attrs.fields(type(value))  # type: ignore[arg-type]  # it has them
+    return all(_equal(getattr(value, field.name), getattr(default, field.name)) for field in fields)
+
+
+def _default(field: attrs.Attribute[Any], instance: attrs.AttrsInstance) -> object:
+    default: Any = field.default
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # a function for type checkers
+        return default.factory(instance) if default.takes_self else default.factory()
+    return default
 
 
 def refused(owner: str, field: str, problem: str) -> ConfigError:
@@ -153,6 +189,11 @@ def kind(*types: type, remedy: str) -> Validator:
 def shown_function(value: object) -> str:
     """Return the name of a function for a ``repr``; None as it is."""
     return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
+
+
+def shown_functions(values: Iterable[object]) -> str:
+    """Return the names of functions, or of the classes of other objects, for a ``repr``."""
+    return f"[{', '.join(map(shown_function, values))}]"
 
 
 def as_tuple(value: Iterable[_T]) -> tuple[_T, ...]:

@@ -94,8 +94,8 @@ class Admission:
     def __init__(self, config: ServerConfig) -> None:
         self.accepted: Pins | None = None
         self._config = config
-        self._filter = config.tools
-        self._verdicts = _Verdicts(config.tools)
+        self._filter = config.tool_filter
+        self._verdicts = _Verdicts(config.tool_filter)
         self._policy = config.on_tool_change
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
@@ -111,8 +111,8 @@ class Admission:
             The difference between the known listing and the accepted tools, if it is a new one to report.
         """
         _ = self.identity  # kept for the known listing, which the new command or URL has not given
-        self._config, self._filter, self._policy = config, config.tools, config.on_tool_change
-        self._verdicts = _Verdicts(config.tools)
+        self._config, self._filter, self._policy = config, config.tool_filter, config.on_tool_change
+        self._verdicts = _Verdicts(config.tool_filter)
         verdict = None
         if self._policy != "block":
             self._callable = self._verdict = None
@@ -245,7 +245,7 @@ class Admission:
         if not self._filter.shows(name):
             raise ToolNotFound(
                 f"server {server!r}: tool {name!r:.80} is hidden by its ToolFilter; nothing was sent; to call it, "
-                "change ServerConfig.tools",
+                "change ServerConfig.tool_filter",
                 server=server,
             )
         if self._callable is None or name in self._callable:

@@ -178,7 +178,7 @@ class ServerCatalog:
 
     def _report_misnamed(self) -> None:
         """Report the names in the filter that no tool has, once for each filter and list."""
-        judged = (self._config.tools, self.listed)
+        judged = (self._config.tool_filter, self.listed)
         if judged[0] is self._judged[0] and judged[1] is self._judged[1]:
             return
         self._judged, before = judged, self._misnamed

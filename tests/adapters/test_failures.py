@@ -41,7 +41,7 @@ MISSING: Call = ("mcp__a__add", {"a": 1})
 
 def config(*flags: str, **options: Any) -> ServerConfig:
     """A server that is not connected again once it is lost."""
-    return server("a", *flags, restart=NEVER, **options)
+    return server("a", *flags, restarts=NEVER, **options)
 
 
 def heard_of(framework: str, call: Call, *flags: str, **options: Any) -> str:
@@ -184,7 +184,7 @@ def test_a_server_that_is_stopped_before_its_tool_is_called(
 
 def test_a_server_that_is_down_is_unavailable_at_once_if_configured_so() -> None:
     async def main() -> None:
-        async with open_servers(server("a", restart=LATER, when_down="fail")) as servers:
+        async with open_servers(server("a", restarts=LATER, when_down="fail")) as servers:
             pid = servers["a"].statistics().pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
@@ -225,7 +225,7 @@ def test_a_behavior_that_does_not_exist_is_refused() -> None:
 def test_a_filter_with_a_predicate_needs_a_context() -> None:
     async def main() -> None:
         asking = ToolFilter(predicate=lambda tool, context: context.agent == "me")
-        async with open_servers(server("a", tools=asking)) as servers:
+        async with open_servers(server("a", tool_filter=asking)) as servers:
             with pytest.raises(ConfigError, match="pass context=ToolContext"):
                 await langchain_tools(servers)
             with pytest.raises(ConfigError, match="pass context=ToolContext"):

@@ -121,7 +121,7 @@ def test_an_agent_reads_nothing_of_servers_whose_tools_it_may_not_use(prompts: A
         return bool(getattr(context.agent, "name", context.agent) != "cook")
 
     async def main() -> None:
-        hidden = told("kitchen", "Cook first.", tools=ToolFilter(predicate=shown))
+        hidden = told("kitchen", "Cook first.", tool_filter=ToolFilter(predicate=shown))
         async with open_servers(hidden, told("silent", " \n")) as servers:
             assert await prompts(servers, "You cook.", True) == ["You cook."]
             assert await prompts(servers, None, True) == [""]
@@ -183,7 +183,7 @@ def test_a_server_that_is_removed_while_its_instructions_are_read_is_left_out() 
 def test_instructions_need_a_group_of_the_bridge_and_a_context_for_predicates() -> None:
     async def main() -> None:
         predicate = ToolFilter(predicate=lambda tool, context: True)
-        async with open_servers(told("hall", "Be polite.", tools=predicate)) as servers:
+        async with open_servers(told("hall", "Be polite.", tool_filter=predicate)) as servers:
             with pytest.raises(TypeError, match="None is not an AsyncioServerGroup"):
                 await server_instructions(None)  # type: ignore[arg-type]  # what is tested
             with pytest.raises(KeyError, match="server 'attic' not found"):

@@ -113,7 +113,7 @@ def test_the_predicate_is_asked_with_the_agents_name_and_the_runs_context() -> N
         runs = say(chef, context="by day"), say(chef, context="by night"), say(guest, context="by day"), say(nobody)
         return list(await asyncio.gather(*runs))
 
-    found = in_group(use, server("a", tools=ToolFilter(predicate=shown)))
+    found = in_group(use, server("a", tool_filter=ToolFilter(predicate=shown)))
     assert found == ["echo pid", "echo", "echo", "echo"]
 
 
@@ -129,7 +129,7 @@ def test_what_an_agent_is_not_offered_it_cannot_call(name: str, tmp_path: Path) 
         middleware = LangChainMiddleware(servers, servers=["a"])
         return await say(create_agent(LangChainModel(think=once(name)), middleware=[middleware]))
 
-    hidden = server("a", "--log-file", str(log), tools=ToolFilter(predicate=shown))
+    hidden = server("a", "--log-file", str(log), tool_filter=ToolFilter(predicate=shown))
     assert f"{name} is not a valid tool" in in_group(use, hidden, server("b", "--log-file", str(log)))
     assert not lines_of(log, "tools/call")
 

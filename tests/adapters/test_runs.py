@@ -47,7 +47,7 @@ def test_a_whole_run(framework: Framework, host: Host, tmp_path: Path) -> None:
                 return f"heard: {', '.join(heard)}"
 
     async def main() -> None:
-        gone = server("gone", "--exit-at-start", "3", restart=NEVER)
+        gone = server("gone", "--exit-at-start", "3", restarts=NEVER)
         async with open_servers(server("a", "--log-file", str(log)), server("b"), gone, host=host) as servers:
             assert await framework.run(servers, think) == "heard: hi, 5"
             assert [ref.state for ref in servers.configured] == ["ready", "ready", "failed"]
@@ -66,7 +66,7 @@ def test_a_whole_run_in_a_program_on_trio() -> None:
 @EACH
 def test_a_server_that_is_killed_in_the_midst_of_a_run_is_back_for_the_next_call(framework: Framework) -> None:
     async def main() -> None:
-        async with open_servers(server("a", restart=AT_ONCE)) as servers, servers.watch_events() as events:
+        async with open_servers(server("a", restarts=AT_ONCE)) as servers, servers.watch_events() as events:
 
             async def think(turn: int, offered: list[str], heard: list[str]) -> Call | str:
                 if turn == 1:
@@ -238,7 +238,7 @@ def test_agents_share_a_group_and_each_is_shown_what_is_for_it(framework: Framew
         return tool.name == "echo" or name_of(context.agent) == "parent"
 
     async def main() -> None:
-        config = server("a", "--pid-file", str(pids), tools=ToolFilter(predicate=shown))
+        config = server("a", "--pid-file", str(pids), tool_filter=ToolFilter(predicate=shown))
         async with open_servers(config, server("b")) as servers:
             both = asyncio.Barrier(3)
 

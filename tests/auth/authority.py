@@ -62,7 +62,7 @@ class Authority:
         """Return the configuration of the MCP server, with the tokens in a folder."""
         of_oauth = {key: options.pop(key) for key in tuple(options) if key in OAuth.__annotations__}
         auth = OAuth(store=FileTokenStore(store), **of_oauth)
-        options.setdefault("restart", RestartPolicy(max_restarts=1))
+        options.setdefault("restarts", RestartPolicy(max_restarts=1))
         return ServerConfig(name, Http(f"{self.url}/mcp", auth=auth), protocol="legacy", **options)
 
     def _talk(self, body: bytes | None, query: str = "", timeout: float = 90) -> dict[str, Any]:

@@ -46,7 +46,7 @@ async def main(*words: str) -> None:
     """Sign in and call a tool; print what comes of it, a line each."""
     url, home = words[0], Path.home()
     config = ServerConfig(
-        "guarded", Http(f"{url}/mcp", auth=OAuth()), protocol="legacy", restart=RestartPolicy(max_restarts=1)
+        "guarded", Http(f"{url}/mcp", auth=OAuth()), protocol="legacy", restarts=RestartPolicy(max_restarts=1)
     )
     browser = Browser()
     # Import what is imported late: another user may not be able to read the interpreter.

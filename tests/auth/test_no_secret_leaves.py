@@ -54,13 +54,13 @@ def entries(url: str) -> dict[str, Any]:
     process = {"command": sys.executable, "args": ["-S", "-E", "-X", "utf8", GOSSIP]}
     at = urlsplit(url)
     return {
-        "guarded": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": legacy | {"restart": {"max_restarts": 1}}},
+        "guarded": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": legacy | {"restarts": {"max_restarts": 1}}},
         "hasty": {"url": f"{url}/mcp", "oauth": client, "mcp_actors": legacy | {"request_timeout": 0.05}},
         "gossip": {**process, "env": {"GOSSIP": "${GOSSIP}"}, "mcp_actors": legacy},
         "web": {
             "url": f"http://${{PERSON}}:${{PASSWORD}}@{at.netloc}/mcp",
             "headers": {"X-Api-Key": "${API_KEY}"},
-            "mcp_actors": legacy | {"restart": {"max_restarts": 0}},
+            "mcp_actors": legacy | {"restarts": {"max_restarts": 0}},
         },
     }
 

@@ -340,7 +340,7 @@ async def test_a_refresh_outlives_the_caller_that_needed_it(authority: Authority
 
 async def test_the_state_ends_when_another_program_signs_in(authority: Authority, tmp_path: Path) -> None:
     restart = RestartPolicy(max_restarts=1, park_retry=0.2)
-    async with open_servers(authority.config(tmp_path, restart=restart)) as servers:
+    async with open_servers(authority.config(tmp_path, restarts=restart)) as servers:
         await signed_in(authority, tmp_path)
         await servers["guarded"].wait_state("ready")
         assert await whoami(servers) == "ada"

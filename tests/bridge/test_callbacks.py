@@ -289,7 +289,7 @@ def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> Non
 
     async def main() -> None:
         caller.set("ann")
-        async with open_servers(server("a", tools=ToolFilter(predicate=predicate)), host=host) as servers:
+        async with open_servers(server("a", tool_filter=ToolFilter(predicate=predicate)), host=host) as servers:
             assert [tool.name for tool in await servers.list_tools(ToolContext("echo"))] == ["echo"]
         assert set(asked) == {f"{threading.current_thread().name} ann"}
         with pytest.raises(ServerUnavailable, match="this group of servers is stopped"):

@@ -194,7 +194,7 @@ def test_a_failure_right_after_the_start_leaves_alone_too(host: Host) -> None:
 
 
 def test_a_server_that_ends_its_group(host: Host) -> None:
-    config = server("a", on_failure="raise", restart=NEVER)
+    config = server("a", on_failure="raise", restarts=NEVER)
 
     async def main() -> None:
         with leaving(ServerUnavailable, match="server 'a' has failed and closed"):

@@ -152,7 +152,7 @@ def test_a_call_of_a_tool_leaves_no_cycle_of_ours(
 
     async def main() -> list[object]:
         async with open_servers(
-            ServerConfig("here", InProcess(here), tools=ToolFilter(deny=["hidden"])),
+            ServerConfig("here", InProcess(here), tool_filter=ToolFilter(deny=["hidden"])),
             ServerConfig("refusing", InProcess(here), middleware=(refuse,)),
             ServerConfig("stopped", InProcess(here)),
             host=host,

@@ -22,7 +22,7 @@ def test_asyncio_programs_get_times_of_day(host: Host) -> None:
     async def main() -> None:
         before = datetime.now(UTC)
         async with open_servers(
-            server("a"), server("b", "--exit-at-start", "3", restart=FOR_A_WHILE), host=host, observers=[events.append]
+            server("a"), server("b", "--exit-at-start", "3", restarts=FOR_A_WHILE), host=host, observers=[events.append]
         ) as servers:
             await servers["b"].wait_state("failed")
             with pytest.raises(ServerUnavailable) as caught:

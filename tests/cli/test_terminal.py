@@ -62,7 +62,7 @@ def test_watch_is_a_live_table(tmp_path: Path) -> None:
     backoff = {"first": 600}
     write(
         tmp_path,
-        {"a": scripted("--pid-file", str(pids), restart={"backoff": backoff}), "b": {"command": "no-such-program"}},
+        {"a": scripted("--pid-file", str(pids), restarts={"backoff": backoff}), "b": {"command": "no-such-program"}},
     )
     with terminal(tmp_path, "watch", "--every", "0.1") as shown:
         shown.wait_for(r"a +ready +1 +\d+")
@@ -75,7 +75,7 @@ def test_watch_is_a_live_table(tmp_path: Path) -> None:
 
 
 def test_watch_shows_connecting_servers_and_errors_on_80_columns(tmp_path: Path) -> None:
-    gone, slow = "a-server-of-a-long-name", {"connect_timeout": 1, "restart": {"backoff": {"first": 600}}}
+    gone, slow = "a-server-of-a-long-name", {"connect_timeout": 1, "restarts": {"backoff": {"first": 600}}}
     write(tmp_path, {"slow": scripted("--never-answer", **slow), gone: {"command": "no-such-program"}})
     with terminal(tmp_path, "watch", columns=80) as shown:
         shown.wait_for(rf"connecting to slow, {gone} …")

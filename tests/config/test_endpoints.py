@@ -43,8 +43,8 @@ class TestBoth:
     def test_auth_is_a_bearer_token_or_a_flow_and_is_not_shown(self, kind: type[Any], auth: object) -> None:
         transport = kind(URL, auth=auth)
         assert transport.auth is auth
-        shown = "None" if auth is None else "<Flow>" if isinstance(auth, Flow) else "…"
-        assert f"auth={shown}," in repr(transport)
+        shown = "" if auth is None else ", auth=<Flow>" if isinstance(auth, Flow) else ", auth=…"
+        assert repr(transport) == f"{kind.__name__}({URL!r}{shown})"
 
     @pytest.mark.parametrize(
         ("auth", "problem"),
@@ -229,10 +229,7 @@ class TestHttp:
     def test_the_display_url_has_no_user_info_no_query_values_and_no_fragment(self) -> None:
         http = Http("https://user:hunter2@example.com:8443/mcp?key=hunter2&hunter2&a=#hunter2")
         assert http.display_url == "https://example.com:8443/mcp?key=…&…&a=…"
-        assert repr(http) == (
-            "Http(url='https://example.com:8443/mcp?key=…&…&a=…', headers={}, auth=None, allow_insecure=False, "
-            "verify=None, max_connections=None, keepalive=60.0, max_body_bytes=67108864, http_client=None)"
-        )
+        assert repr(http) == "Http('https://example.com:8443/mcp?key=…&…&a=…')"
 
     def test_the_display_url_of_a_plain_url_is_that_url(self) -> None:
         assert Http("https://example.com/@scope/mcp").display_url == "https://example.com/@scope/mcp"

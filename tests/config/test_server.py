@@ -9,9 +9,22 @@ from typing import Any
 
 import attrs
 import pytest
+from mcp.types import CallToolResult
 
-from mcp_actors import ConfigError, Http, InProcess, RestartPolicy, ServerConfig, Stdio
-from mcp_actors.config import ConfigValue, Secret, check_unique_names
+from mcp_actors import (
+    Callbacks,
+    ConfigError,
+    Http,
+    InProcess,
+    Limits,
+    RestartPolicy,
+    RetryPolicy,
+    ServerConfig,
+    Stdio,
+    ToolFilter,
+    ToolRequest,
+)
+from mcp_actors.config import CallNext, ConfigValue, Secret, ToolContext, check_unique_names
 
 from ..messages import Said
 
@@ -29,7 +42,7 @@ def test_only_a_name_and_a_transport_are_needed() -> None:
     assert (config.enabled, config.required, config.on_failure, config.protocol) == (True, False, "park", "auto")
     assert (config.connect_timeout, config.stop_timeout) == (30, 5)
     assert (config.max_in_flight, config.mailbox_size, config.overflow) == (64, 256, "wait")
-    assert config.restart == RestartPolicy()
+    assert config.restarts == RestartPolicy()
 
 
 @pytest.mark.parametrize(
@@ -147,9 +160,9 @@ def test_a_flag_is_true_or_false_and_nothing_that_looks_like_it(field: str, valu
             "protocol='2025-11-25' is not valid; choose 'auto' or 'legacy' or '2026-07-28'",
         ),
         (
-            "restart",
+            "restarts",
             5,
-            "restart=<int> is not valid; give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting",
+            "restarts=<int> is not valid; give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting",
         ),
     ],
 )
@@ -193,7 +206,44 @@ def test_no_credential_is_in_the_repr() -> None:
         assert "hunter2" not in repr(config)
         assert "hunter2" not in str(config)
     assert "env={'TOKEN': …, 'KEY': …}" in repr(stdio)
-    assert "url='https://example.com/mcp?key=…', headers={'Authorization': …}" in repr(http)
+    assert "Http('https://example.com/mcp?key=…', headers={'Authorization': …})" in repr(http)
+
+
+def test_its_repr_shows_what_differs_from_the_defaults() -> None:
+    """Also within a policy; a default that follows another value is a default."""
+    config = ServerConfig(
+        "a",
+        Stdio("server"),
+        connect_timeout=10,
+        restarts=RestartPolicy(max_restarts=0),
+        retry=RetryPolicy(attempts=3),
+        tool_filter=ToolFilter(predicate=never_equal),
+        middleware=[pass_on],
+    )
+    assert repr(config) == (
+        "ServerConfig('a', Stdio('server'), connect_timeout=10, restarts=RestartPolicy(max_restarts=0), "
+        "tool_filter=ToolFilter(predicate=<NeverEqual>), middleware=[<pass_on>])"
+    )
+    assert (repr(RetryPolicy()), repr(Limits()), repr(Callbacks())) == ("RetryPolicy()", "Limits()", "Callbacks()")
+
+
+async def pass_on(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+    return await call_next(request)
+
+
+class NeverEqual:
+    """A predicate that raises if it is compared."""
+
+    def __call__(self, context: ToolContext, tool: object) -> bool:
+        return True
+
+    def __eq__(self, other: object) -> bool:
+        raise TypeError("do not compare")
+
+    __hash__ = object.__hash__
+
+
+never_equal = NeverEqual()
 
 
 def test_two_servers_of_one_name_are_refused_disabled_or_not(said: Said) -> None:

@@ -159,10 +159,7 @@ class TestStdio:
 
     def test_repr_shows_the_names_of_env_and_no_value(self) -> None:
         stdio = Stdio("server", ["-v"], env={"TOKEN": "hunter2", "F": lambda: "hunter2"})
-        assert repr(stdio) == (
-            "Stdio(command='server', args=('-v',), env={'TOKEN': …, 'F': …}, env_from=(), cwd=None, "
-            "max_line_bytes=67108864, sandbox=None)"
-        )
+        assert repr(stdio) == "Stdio('server', args=('-v',), env={'TOKEN': …, 'F': …})"
         assert repr(stdio.env) == "{'TOKEN': …, 'F': …}"
 
     def test_its_signature_shows_names_types_and_defaults(self) -> None:

@@ -47,7 +47,7 @@ def configure(url: str, scenario: str, version: str, context: Mapping[str, Any])
         "suite",
         Http(url, auth=authorization(url, scenario, context) if scenario.startswith("auth/") else None),
         protocol="legacy" if version < "2026-07-28" else "auto",
-        restart=RestartPolicy(max_restarts=2),
+        restarts=RestartPolicy(max_restarts=2),
         # Some scenarios want to see calls that their own schemas do not allow.
         validate="schema" if scenario == "json-schema-ref-no-deref" else "required",
         callbacks=Callbacks(sampling=write_message, elicitation=fill_in, roots=list_roots),

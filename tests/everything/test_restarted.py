@@ -21,7 +21,7 @@ async def test_calls_go_on_after_a_restart_while_idle() -> None:
     """B-03, A-06: the new process does not know the session, and says so with 400 and an error without an id."""
     with tempfile.TemporaryFile() as log, ExitStack() as running:
         port = running.enter_context(over_http("streamableHttp", log))
-        config = ServerConfig("everything", Http(f"http://127.0.0.1:{port}/mcp"), restart=AT_ONCE, stop_timeout=0.5)
+        config = ServerConfig("everything", Http(f"http://127.0.0.1:{port}/mcp"), restarts=AT_ONCE, stop_timeout=0.5)
         async with open_servers(config, strict=True) as servers:
             ref = servers["everything"]
             await ref.call_tool("echo", {"message": "before"})

@@ -82,7 +82,7 @@ class Storm:
         counts = folder / "counts"
         server = Stdio(sys.executable, (counting_server.__file__, str(counts)))
         config = ServerConfig(
-            "counting", server, protocol="legacy", restart=AT_ONCE, request_timeout=None, max_in_flight=IN_FLIGHT
+            "counting", server, protocol="legacy", restarts=AT_ONCE, request_timeout=None, max_in_flight=IN_FLIGHT
         )
         async with open_servers(config) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(self._kill, servers["counting"])

@@ -51,7 +51,7 @@ FOLDERS: Final = ListRootsResult(roots=[Root(uri="file:///home/me", name="home")
 def asking(era: Era = "legacy", *flags: str, name: str = "a", **options: Any) -> ServerConfig:
     """Configure a server that asks; `options` are those of `ServerConfig`."""
     program, args = command("--era", era, *flags)
-    options = {"required": True, "restart": NEVER, **options}
+    options = {"required": True, "restarts": NEVER, **options}
     return ServerConfig(name, Stdio(program, args), protocol="2026-07-28" if era == "modern" else era, **options)
 
 

@@ -46,7 +46,7 @@ CALLS = 8
 
 def configured(what: str) -> ServerConfig:
     """Configure the server; its breaker opens at the first failure."""
-    options: dict[str, Any] = {"restart": POLICY, "breaker": BreakerPolicy(failures=1)}
+    options: dict[str, Any] = {"restarts": POLICY, "breaker": BreakerPolicy(failures=1)}
     if what == "stdio":
         return server("a", **options)
     return ServerConfig("a", Sse(what) if what.endswith("sse") else Http(what), **options)

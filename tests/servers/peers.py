@@ -201,7 +201,7 @@ def serving(kind: Kind, auth: Any = None) -> Iterator[tuple[Peer, Any]]:
 @asynccontextmanager
 async def connected(kind: Kind, auth: Any = None, **options: Any) -> AsyncIterator[tuple[Peer, ServerRef]]:
     """Connect to a peer; `options` are those of `ServerConfig`."""
-    quiet: dict[str, Any] = {"protocol": "legacy", "restart": NEVER, "health": HealthPolicy(interval=None)}
+    quiet: dict[str, Any] = {"protocol": "legacy", "restarts": NEVER, "health": HealthPolicy(interval=None)}
     with serving(kind, auth) as (peer, transport):
         async with open_servers(ServerConfig("a", transport, **quiet | options)) as servers:
             yield peer, servers["a"]

@@ -40,7 +40,7 @@ from .scripted_server import TOOLS
 
 async def test_a_filtered_tool_is_not_listed_and_cannot_be_called(said: Said) -> None:
     here, events = Changing(), Events()
-    async with open_servers(here.config(tools=ToolFilter(deny=["same"])), observers=[events]) as group:
+    async with open_servers(here.config(tool_filter=ToolFilter(deny=["same"])), observers=[events]) as group:
         assert shown(group) == ["v1"]
         assert [event.tools for event in events.of(ToolsChanged)] == [("v1",)]
         assert group["here"].statistics().tools == 1
@@ -61,7 +61,7 @@ async def test_a_name_in_a_filter_that_no_tool_has_is_a_warning_with_the_nearest
     caplog.set_level(logging.WARNING, "mcp_actors.servers")
     here = Changing()
     asked = ToolFilter(allow=["v1", "smae"], deny=["nothing like it", "\x1bc"], patterns=["x_*"])
-    async with open_servers(here.config(tools=asked)) as group:
+    async with open_servers(here.config(tool_filter=asked)) as group:
         [record] = caplog.records
         assert record.levelno == logging.WARNING
         said("a name in a filter that no tool has", record.getMessage())
@@ -72,10 +72,10 @@ async def test_a_name_in_a_filter_that_no_tool_has_is_a_warning_with_the_nearest
         assert len(caplog.records) == 2, "v1 is gone"
         said("a name in a filter that no tool has any more", caplog.records[-1].getMessage())
         await group["here"].list_tools()
-        await group.reload(here.config(tools=ToolFilter(deny=["samme"])))
+        await group.reload(here.config(tool_filter=ToolFilter(deny=["samme"])))
         assert len(caplog.records) == 3
         assert "'samme' (did you mean 'same'?)" in caplog.records[-1].getMessage()
-        await group.reload(here.config(tools=ToolFilter(deny=["v2"])))
+        await group.reload(here.config(tool_filter=ToolFilter(deny=["v2"])))
     assert len(caplog.records) == 3
 
 
@@ -83,7 +83,9 @@ async def test_many_names_that_no_tool_has_are_one_short_line(caplog: pytest.Log
     """C-52: whatever their number, that of the tools, and the length of their names."""
     here = Changing(descriptions={f"{'long' * 1000}{number}": "" for number in range(50)})
     with caplog.at_level(logging.WARNING, "mcp_actors.servers"):
-        async with open_servers(here.config(tools=ToolFilter(deny=[f"none{number}" * 50 for number in range(300)]))):
+        async with open_servers(
+            here.config(tool_filter=ToolFilter(deny=[f"none{number}" * 50 for number in range(300)]))
+        ):
             pass
     [record] = caplog.records
     assert "and 295 more" in record.getMessage()
@@ -97,7 +99,7 @@ async def test_a_middleware_cannot_reach_past_the_filter() -> None:
         result: CallToolResult = await call_next(ToolRequest(server="here", name="same"))
         return result
 
-    async with open_servers(here.config(tools=ToolFilter(allow=["v1"]), middleware=[elsewhere])) as group:
+    async with open_servers(here.config(tool_filter=ToolFilter(allow=["v1"]), middleware=[elsewhere])) as group:
         with pytest.raises(ToolNotFound, match="'same' is hidden by its ToolFilter"):
             await group.call_tool("mcp__here__v1")
     assert here.called == []
@@ -106,7 +108,7 @@ async def test_a_middleware_cannot_reach_past_the_filter() -> None:
 async def test_a_change_of_hidden_tools_emits_no_event(autojump_clock: MockClock) -> None:
     """S1-23: another list with the same filter leaves what is shown as it is."""
     here, events = Changing(), Events()
-    async with open_servers(here.config(tools=ToolFilter(allow=["same"])), observers=[events]) as group:
+    async with open_servers(here.config(tool_filter=ToolFilter(allow=["same"])), observers=[events]) as group:
         before = group.tools
         await here.change()
         await trio.sleep(10)
@@ -123,8 +125,8 @@ async def test_tools_are_listed_for_an_agent_and_its_run(caplog: pytest.LogCaptu
             raise RuntimeError("what is a pid?")
         return tool.name in context.run
 
-    filtered = server("a", tools=ToolFilter(patterns=["e*", "p*"], predicate=only))
-    async with open_servers(filtered, server("b", tools=ToolFilter(allow=["add"]))) as group:
+    filtered = server("a", tool_filter=ToolFilter(patterns=["e*", "p*"], predicate=only))
+    async with open_servers(filtered, server("b", tool_filter=ToolFilter(allow=["add"]))) as group:
         all_tools = group.tools
         mine = await group.list_tools(ToolContext("me", run={"echo", "pid", "fail"}))
         yours = await group.list_tools(ToolContext("you", run={"env"}))
@@ -183,12 +185,12 @@ async def test_added_and_changed_tools_are_hidden_until_approved(said: Said) -> 
         assert [event.added for event in events.of(ToolsChanged)[1:]] == [(), ("read",), ("evil",)]
 
 
-@pytest.mark.parametrize("before", [{"tools": ToolFilter(deny=["same"])}, {"on_tool_change": "allow"}])
+@pytest.mark.parametrize("before", [{"tool_filter": ToolFilter(deny=["same"])}, {"on_tool_change": "allow"}])
 async def test_a_new_configuration_shows_no_tool_that_waits_for_approval(before: dict[str, Any]) -> None:
     """Not even until the server has listed its tools again, which may take long, or fail."""
     here, events = Changing(), Events()
-    then = here.config(on_tool_change="block", restart=LATER)
-    async with open_servers(attrs.evolve(then, tools=ToolFilter(deny=["same"])), observers=[events]) as group:
+    then = here.config(on_tool_change="block", restarts=LATER)
+    async with open_servers(attrs.evolve(then, tool_filter=ToolFilter(deny=["same"])), observers=[events]) as group:
         await group.replace(attrs.evolve(then, **before))
         here.answers = [MCPError(-32603, "not now")]
         await group.replace(then)
@@ -364,7 +366,7 @@ async def test_a_server_with_too_many_tools_is_not_connected_and_an_old_list_sta
     autojump_clock: MockClock,
 ) -> None:
     here, events = Changing(), Events()
-    config = here.config(limits=Limits(max_tools=3), restart=LATER)
+    config = here.config(limits=Limits(max_tools=3), restarts=LATER)
     async with open_servers(config, observers=[events]) as group:
         here.descriptions = {"a": "A.", "b": "B."}
         with pytest.raises(LimitExceeded, match="it lists 4 tools or more, and the limit is 3"):

@@ -92,7 +92,7 @@ async def connected(**options: Any) -> AsyncIterator[tuple[TwoStreams, ServerRef
     """
     with two_streams() as server:
         config = ServerConfig(
-            "web", Http(server.url(), **options), protocol="legacy", restart=NEVER, request_timeout=None
+            "web", Http(server.url(), **options), protocol="legacy", restarts=NEVER, request_timeout=None
         )
         async with open_servers(config) as servers:
             await eventually(server.listening.is_set)

@@ -157,7 +157,7 @@ async def test_calls_that_lie_unread_end_when_the_server_closes_its_stdin(
 ) -> None:
     """C-05: nothing is sent meanwhile."""
     gate = tmp_path / "gate"
-    quiet = config(tmp_path / "log", health=HealthPolicy(interval=None), restart=NEVER, stop_timeout=0.1)
+    quiet = config(tmp_path / "log", health=HealthPolicy(interval=None), restarts=NEVER, stop_timeout=0.1)
     async with open_servers(quiet) as servers:
         await servers["a"].call_tool("stall", {"until": str(gate)})
         with trio.fail_after(PROMPT):

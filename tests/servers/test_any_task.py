@@ -125,7 +125,7 @@ async def open_outer(seconds: float) -> AsyncIterator[trio.Nursery]:
 async def test_any_task_may_do_anything_in_any_order(seed: int, tmp_path: Path) -> None:
     """A-01: open, close, call, start, stop and restart, from any task, any number of times."""
     rng, pids, tally = random.Random(seed), tmp_path / "pids", Tally()
-    configs = [server(name, "--tools", "1", "--pid-file", str(pids), restart=RESTLESS) for name in "abc"]
+    configs = [server(name, "--tools", "1", "--pid-file", str(pids), restarts=RESTLESS) for name in "abc"]
     steps: list[Step] = [echo, echo, call_by_public_name, listing, stop, start, start, restart, reconnect, look]
     async with open_outer(6 * BOUND) as outer, open_servers(*configs) as servers:
         async with trio.open_nursery() as inner:
@@ -181,7 +181,7 @@ async def test_five_flaky_servers_and_twenty_tasks_leave_nothing_behind(
         ("--ignore-eof",),
     ]
     configs = [
-        server(f"s{number}", *flags, "--tools", "1", "--pid-file", str(pids), restart=RESTLESS, stop_timeout=0.5)
+        server(f"s{number}", *flags, "--tools", "1", "--pid-file", str(pids), restarts=RESTLESS, stop_timeout=0.5)
         for number, flags in enumerate(flaky)
     ]
     steps: list[Step] = [call_by_public_name, listing, kill, kill, reconnect, wait_ready, restart, look]

@@ -75,7 +75,7 @@ async def test_the_handler_of_a_call_is_cancelled_with_its_caller(
 ) -> None:
     """A-18: and the connection goes on."""
     log, quiet = tmp_path / "log", HealthPolicy(interval=None)
-    options: dict[str, Any] = {"protocol": protocol, "restart": NEVER, "health": quiet, "request_timeout": 30.0}
+    options: dict[str, Any] = {"protocol": protocol, "restarts": NEVER, "health": quiet, "request_timeout": 30.0}
     with running() as transport:
         async with open_servers(ServerConfig("a", transport, **options)) as servers:
             ref = servers["a"]

@@ -38,7 +38,7 @@ async def test_the_start_of_a_replica_ends_quietly_when_its_server_is_changed(
     autojump_clock: MockClock, change: str
 ) -> None:
     shop, events = Shop(), Events()
-    async with open_servers(shop.config(2, restart=NEVER, required=True), observers=[events]) as group:
+    async with open_servers(shop.config(2, restarts=NEVER, required=True), observers=[events]) as group:
         shop.sessions[0].break_down.set()
         await trio.sleep(1)
         shop.open = trio.Event()
@@ -97,7 +97,7 @@ async def test_a_request_to_a_replica_that_is_no_longer_configured_is_refused(au
 async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: MockClock) -> None:
     """The first one does not hold up the others, and one that fails does not keep the others from being tried."""
     shop = Shop()
-    config = shop.config(3, restart=NEVER, required=True, connect_timeout=30)
+    config = shop.config(3, restarts=NEVER, required=True, connect_timeout=30)
     async with open_servers(config) as group:
         for session in shop.sessions[:2]:
             session.break_down.set()
@@ -118,7 +118,7 @@ async def test_a_start_connects_all_replicas_at_the_same_time(autojump_clock: Mo
 async def test_a_server_that_leaves_while_its_last_replica_is_replaced_finishes_all(autojump_clock: MockClock) -> None:
     """S2-37: no other connection follows, so this one takes what waits for it."""
     shop = Shop()
-    config = shop.config(2, restart=NEVER, max_in_flight=2, request_timeout=None)
+    config = shop.config(2, restarts=NEVER, max_in_flight=2, request_timeout=None)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)

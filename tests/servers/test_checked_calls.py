@@ -78,7 +78,7 @@ async def test_a_call_without_a_required_argument_is_not_sent() -> None:
 async def test_a_call_that_waited_for_the_first_connection_is_checked_before_it_is_sent(tmp_path: Path) -> None:
     """S1-20: nothing was known about the tool when it was called."""
     soon = RestartPolicy(backoff=Backoff(first=0.1))
-    async with open_servers(server("a", "--fail-first", "1", str(tmp_path / "starts"), restart=soon)) as servers:
+    async with open_servers(server("a", "--fail-first", "1", str(tmp_path / "starts"), restarts=soon)) as servers:
         assert servers["a"].state != "ready"
         with pytest.raises(InvalidArguments, match=r"arguments\.b is missing"):
             await servers["a"].call_tool("add", {"a": 1})

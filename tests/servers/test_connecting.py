@@ -47,7 +47,7 @@ async def test_a_late_server_is_started_once_and_spoken_to_in_its_era(
 ) -> None:
     """B-01: at its first attempt; no caller waits longer than ``connect_timeout``."""
     log, go = tmp_path / "log", tmp_path / "go"
-    async with open_servers(late(log, how, "--era", era, "--handshake", when=until(go), restart=NEVER)) as servers:
+    async with open_servers(late(log, how, "--era", era, "--handshake", when=until(go), restarts=NEVER)) as servers:
         ref = servers["a"]
         assert ref.state == "connecting"
         assert (servers.connected, servers.failed, dict(servers.errors)) == ((), (), {})
@@ -97,7 +97,7 @@ async def test_the_exit_of_a_late_servers_process_is_reported(
 @pytest.mark.parametrize("script", ["sleep 60 & exit 3", "sleep 0.3; sleep 60 & exit 3", "read x; sleep 60 & exit 3"])
 async def test_a_process_that_exits_and_leaves_no_reader_behind_fails_at_once(script: str) -> None:
     """B-05: what it has left behind holds its stdout, but has another stdin, so it cannot be the server."""
-    config = shell("a", f"echo no key >&2; {script}", startup_timeout=60, connect_timeout=60, restart=NEVER)
+    config = shell("a", f"echo no key >&2; {script}", startup_timeout=60, connect_timeout=60, restarts=NEVER)
     with trio.fail_after(BOUND / 2):
         async with open_servers(config) as servers:
             assert isinstance(error := servers.errors["a"], ConnectFailed)
@@ -170,7 +170,7 @@ async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered(
     mute.touch()
     server = command_with("--log-file", str(log), "--era", "both")
     script = f"if [ -e {mute} ]; then exec {server} --on-discover ignore; fi; exec {server}"
-    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, required=True, restart=AT_ONCE)
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, required=True, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         assert servers["a"].info.protocol_version == LATEST_LEGACY
         warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
@@ -227,7 +227,7 @@ async def test_a_server_that_was_killed_did_not_end_at_the_question(tmp_path: Pa
     log, killed = tmp_path / "log", tmp_path / "killed"
     server = command_with("--log-file", str(log), "--era", "both")
     script = f"[ -e {killed} ] && exec {server}; touch {killed}; read question; kill -KILL $$"
-    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, restart=AT_ONCE)
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         with trio.fail_after(BOUND):
             await servers["a"].wait_state("ready")

@@ -43,7 +43,7 @@ def stubborn(name: str, pids: Path, *flags: str, stop_timeout: float = STOP, req
         "--pid-file",
         str(pids),
         *flags,
-        restart=LATER,
+        restarts=LATER,
         stop_timeout=stop_timeout,
         required=required,
     )
@@ -159,7 +159,7 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
 async def test_a_program_that_is_not_a_server_is_recognized_by_its_output(idle_clock: IdleClock) -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
     limits = {"connect_timeout": 30.0, "startup_timeout": 30.0, "stop_timeout": 0.3}
-    config = shell("a", "echo usage: frobnicate FILE; exec sleep 600", restart=NEVER, **limits)
+    config = shell("a", "echo usage: frobnicate FILE; exec sleep 600", restarts=NEVER, **limits)
     async with open_servers(config) as servers:
         assert str(servers.errors["a"]).endswith("; lines on stdout that are not MCP messages: 1")
 
@@ -178,7 +178,7 @@ async def test_a_slow_start_within_its_time_succeeds(autojump_clock: MockClock) 
     async def sleep(seconds: float) -> None:
         await trio.sleep(seconds)
 
-    config = ServerConfig("a", InProcess(here), connect_timeout=30, request_timeout=None, restart=NEVER)
+    config = ServerConfig("a", InProcess(here), connect_timeout=30, request_timeout=None, restarts=NEVER)
     async with open_servers(config) as servers:
         await servers["a"].call_tool("sleep", {"seconds": 60})
         assert servers["a"].state == "ready"
@@ -296,7 +296,7 @@ async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
 
     monkeypatch.setattr(ServerError, "__init__", noted_error)
     monkeypatch.setattr(Incarnation, "kill", noted_kill)
-    mute = server("mute", "--never-answer", connect_timeout=0.3, stop_timeout=STOP, restart=NEVER)
+    mute = server("mute", "--never-answer", connect_timeout=0.3, stop_timeout=STOP, restarts=NEVER)
     here = MCPServer("here", lifespan=never_ends)
     here.add_tool(hang, description="Never answer.")
     slow = ServerConfig("slow", InProcess(here), request_timeout=0.3, stop_timeout=STOP)

@@ -353,7 +353,7 @@ async def test_a_full_pipe_keeps_only_the_calls_that_it_has_taken(log: Path) -> 
 
 async def test_calls_that_a_lost_connection_has_not_written_are_served_by_the_next(log: Path) -> None:
     """A-03: only what the pipe had taken is lost."""
-    async with open_servers(config("legacy", log, max_in_flight=1000, restart=AT_ONCE)) as servers:
+    async with open_servers(config("legacy", log, max_in_flight=1000, restarts=AT_ONCE)) as servers:
         await servers["a"].call_tool("echo")
         await freeze(pid_of(servers["a"]))
         async with calls(100, servers["a"].call_tool, "echo", {"padding": "x" * 2000}) as outcomes:
@@ -445,7 +445,7 @@ async def test_a_call_that_fills_the_pipe_exactly_lets_the_next_ones_wait(log: P
 
 
 async def test_a_collected_call_survives_the_loss_of_its_connection(log: Path, directs: list[DirectRequests]) -> None:
-    async with open_servers(config("legacy", log, restart=AT_ONCE)) as servers:
+    async with open_servers(config("legacy", log, restarts=AT_ONCE)) as servers:
         await servers["a"].call_tool("echo")
         await freeze(pid_of(servers["a"]))
         async with calls(3, call_of(servers["a"], 50_000)) as outcomes:
@@ -459,7 +459,7 @@ async def test_a_collected_call_survives_the_loss_of_its_connection(log: Path, d
 async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_next(
     log: Path, idle_clock: IdleClock
 ) -> None:
-    async with open_servers(config("legacy", log, restart=AT_ONCE, stop_timeout=0.1)) as servers:
+    async with open_servers(config("legacy", log, restarts=AT_ONCE, stop_timeout=0.1)) as servers:
         assert text_of(await servers["a"].call_tool("deaf")) == "deaf"
         with trio.fail_after(BOUND):
             assert text_of(await say(servers["a"], ANSWER)) == "answered"

@@ -39,7 +39,7 @@ def auto(log: Path, *flags: str, **options: Any) -> ServerConfig:
     """Configure a scripted server of an unknown era."""
     program, args = command("--log-file", str(log), *flags)
     return ServerConfig(
-        "a", Stdio(program, args), **{"restart": AT_ONCE, "connect_timeout": BOUND, "stop_timeout": 0.5, **options}
+        "a", Stdio(program, args), **{"restarts": AT_ONCE, "connect_timeout": BOUND, "stop_timeout": 0.5, **options}
     )
 
 
@@ -87,7 +87,7 @@ async def test_a_server_is_asked_for_its_era_once(
 async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(tmp_path: Path) -> None:
     """Within one connect; and the next one does not ask."""
     log = tmp_path / "log"
-    config = auto(log, "--handshake", "--on-discover", "die", restart=NEVER)
+    config = auto(log, "--handshake", "--on-discover", "die", restarts=NEVER)
     async with open_servers(config, strict=True) as servers:
         assert servers["a"].info.protocol_version == LATEST_LEGACY
         assert servers["a"].statistics().incarnation == 1
@@ -149,7 +149,7 @@ async def test_a_server_that_hangs_is_started_once_more_and_no_more(
 
 async def test_a_server_that_dies_before_it_reads_the_question_is_not_started_again(tmp_path: Path) -> None:
     """S2-10: it died of something else, and its error says what."""
-    config = auto(tmp_path / "log", "--exit-at-start", "3", "--stderr", "no database", restart=NEVER)
+    config = auto(tmp_path / "log", "--exit-at-start", "3", "--stderr", "no database", restarts=NEVER)
     async with open_servers(config) as servers:
         error = servers.errors["a"]
     assert isinstance(error, ConnectFailed)
@@ -169,7 +169,7 @@ async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_
         return await ask(self, request, receive)
 
     monkeypatch.setattr(StdioLink, "exchange", late)
-    async with open_servers(auto(tmp_path / "log", "--exit-at-start", "3", restart=NEVER)) as servers:
+    async with open_servers(auto(tmp_path / "log", "--exit-at-start", "3", restarts=NEVER)) as servers:
         error = servers.errors["a"]
     assert isinstance(error, ConnectFailed)
     assert (error.phase, error.exit_code) == ("negotiate", 3)
@@ -178,7 +178,7 @@ async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_
 
 async def test_a_server_that_dies_in_any_era_says_how_it_ended_last(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with open_servers(auto(log, "--on-discover", "die", "--die-on-list", restart=NEVER)) as servers:
+    async with open_servers(auto(log, "--on-discover", "die", "--die-on-list", restarts=NEVER)) as servers:
         error = servers.errors["a"]
     assert isinstance(error, ConnectFailed)
     assert (error.phase, error.exit_code) == ("list_tools", 7)
@@ -196,7 +196,7 @@ async def test_a_server_with_an_era_of_its_own_configuration_is_asked_what_it_ca
 async def test_an_era_that_the_server_does_not_speak_is_an_error_that_says_what_to_do(
     tmp_path: Path, era: str, protocol: str
 ) -> None:
-    async with open_servers(auto(tmp_path / "log", "--era", era, protocol=protocol, restart=NEVER)) as servers:
+    async with open_servers(auto(tmp_path / "log", "--era", era, protocol=protocol, restarts=NEVER)) as servers:
         assert str(servers.errors["a"]).endswith(f"; if it does not support protocol={protocol!r}, use 'auto'")
 
 
@@ -269,7 +269,7 @@ async def test_a_server_is_asked_for_its_era_once_over_http_too(
 
 async def test_an_era_that_does_not_fit_any_more_is_found_out_anew_over_http_too() -> None:
     with faulty_server("modern") as web:
-        async with open_servers(ServerConfig("a", Http(web.url()), restart=AT_ONCE)) as servers:
+        async with open_servers(ServerConfig("a", Http(web.url()), restarts=AT_ONCE)) as servers:
             web.era = "legacy"
             await servers["a"].restart()
             with trio.fail_after(BOUND):

@@ -71,7 +71,7 @@ def answering(fields: dict[str, Any], session: bytes = b"s") -> Iterator[ServerC
         thread.start()
         http = Http(f"http://127.0.0.1:{server.server_port}/mcp")
         try:
-            yield ServerConfig("web", http, protocol="legacy", restart=NEVER)
+            yield ServerConfig("web", http, protocol="legacy", restarts=NEVER)
         finally:
             server.shutdown()
             thread.join()

@@ -40,7 +40,7 @@ async def test_a_caller_leaves_a_frozen_server_at_once_and_so_does_the_group(idl
 @pytest.mark.own_way
 async def test_requests_that_fill_the_pipe_are_lost_at_once_with_the_server(idle_clock: IdleClock) -> None:
     """A-03: whether they were written or half written; the next connection serves those that wait for room."""
-    async with open_servers(server("a", restart=AT_ONCE, stop_timeout=STOP)) as servers:
+    async with open_servers(server("a", restarts=AT_ONCE, stop_timeout=STOP)) as servers:
         await freeze(pid_of(servers["a"]))
         async with calls(30, servers["a"].call_tool, "echo", LARGE) as outcomes:
             await wait_all_tasks_blocked()
@@ -95,7 +95,7 @@ async def test_a_group_that_is_left_does_not_wait_for_a_reconnect_that_hangs(
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
     reconnect, call = Outcome(), Outcome()
     async with trio.open_nursery() as outer:
-        config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
+        config = server("a", *flags, restarts=LATER, stop_timeout=STOP, connect_timeout=30.0)
         async with open_servers(config, server("b")) as servers:
             outer.start_soon(reconnect.of, servers.reconnect)
             outer.start_soon(call.of, servers["a"].call_tool, "pid")
@@ -112,7 +112,7 @@ async def test_a_stop_overtakes_a_reconnect_that_hangs_and_the_last_call_wins(
 ) -> None:
     """S4-21: stopping is bounded by the server's own stop, whatever else is being changed."""
     flags = ("--fail-first", "1", str(tmp_path / "tries"), "--never-answer")
-    config = server("a", *flags, restart=LATER, stop_timeout=STOP, connect_timeout=30.0)
+    config = server("a", *flags, restarts=LATER, stop_timeout=STOP, connect_timeout=30.0)
     async with open_servers(config, server("b"), server("c")) as servers, trio.open_nursery() as nursery:
         nursery.start_soon(overtaken, servers.reconnect)
         await servers["a"].wait_state("connecting")

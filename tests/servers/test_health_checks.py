@@ -56,7 +56,7 @@ class Moody:
     def config(self, name: str = "a", **options: Any) -> ServerConfig:
         """Configure it; legacy, where the SDK leaves the answer to a ping to us."""
         return ServerConfig(
-            name, InProcess(self.server), **{"protocol": "legacy", "health": FAST, "restart": AT_ONCE, **options}
+            name, InProcess(self.server), **{"protocol": "legacy", "health": FAST, "restarts": AT_ONCE, **options}
         )
 
     async def _ping(self, context: object, params: object) -> EmptyResult:
@@ -352,7 +352,7 @@ async def test_a_failing_server_is_logged_as_a_warning_with_the_reason(
 async def test_a_server_that_was_given_up_is_tried_again_like_any_other(autojump_clock: MockClock) -> None:
     """S2-25: by its restart policy, once a minute; and explicitly, with nothing held against it."""
     policy = HealthPolicy(interval=10, timeout=1, restart_after=3, fail_after=3, silence=1)
-    async with moody(health=policy, restart=RestartPolicy(park_retry=60)) as (server, servers, events):
+    async with moody(health=policy, restarts=RestartPolicy(park_retry=60)) as (server, servers, events):
         server.ignores_pings = True
         server.freeze()
         await servers["a"].wait_state("failed")

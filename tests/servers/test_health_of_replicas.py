@@ -51,7 +51,7 @@ async def test_a_server_is_drained_while_one_of_its_replicas_answers(autojump_cl
 async def test_a_lost_replica_does_not_hide_that_the_others_do_not_answer(autojump_clock: MockClock) -> None:
     """Neither from a drain nor from the status, which is that of the best connected one."""
     shop, events = Shop(), Events()
-    config = shop.config(2, health=UNCHECKED, restart=LATER)
+    config = shop.config(2, health=UNCHECKED, restarts=LATER)
     async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
@@ -89,7 +89,7 @@ async def test_an_explicit_start_forgives_all_replicas(autojump_clock: MockClock
 async def test_a_request_about_the_session_does_not_wait_for_a_replica_that_is_down(autojump_clock: MockClock) -> None:
     """Nor does a check, whose result is the worst of the connected ones."""
     shop = Shop()
-    async with open_servers(shop.config(2, restart=LATER, health=UNCHECKED)) as group:
+    async with open_servers(shop.config(2, restarts=LATER, health=UNCHECKED)) as group:
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
         await trio.sleep(1)
@@ -104,7 +104,7 @@ async def test_the_reason_of_a_server_is_that_of_its_best_replica(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop, events = Shop(), Events()
-    config = shop.config(2, connect="lazy", restart=FOR_A_WHILE, health=UNCHECKED, connect_timeout=None)
+    config = shop.config(2, connect="lazy", restarts=FOR_A_WHILE, health=UNCHECKED, connect_timeout=None)
     async with open_servers(config, observers=[events]) as group:
         ref = group["shop"]
         await who(group)
@@ -122,7 +122,7 @@ async def test_the_reason_of_a_server_is_that_of_its_best_replica(
         parked = [text for text in caplog.messages if "parked" in text]
         assert len([text for text in parked if "replica" in text and "next attempt in" in text]) == 2
         info = ref.info
-        await group.reload(shop.config(1, restart=FOR_A_WHILE))
+        await group.reload(shop.config(1, restarts=FOR_A_WHILE))
         await ref.wait_ready()
         assert ref.statistics().reason == "connected, 2 tools"
         assert info.name == ref.info.name == "shop"
@@ -153,7 +153,7 @@ async def test_a_check_returns_the_worst_result(
 async def test_a_lost_replica_is_not_idle_and_keeps_its_error(autojump_clock: MockClock) -> None:
     """S2-33: and the other one has neither a restart nor an error."""
     shop = Shop()
-    async with open_servers(shop.config(2, restart=LATER, health=UNCHECKED)) as group:
+    async with open_servers(shop.config(2, restarts=LATER, health=UNCHECKED)) as group:
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
         await trio.sleep(1)

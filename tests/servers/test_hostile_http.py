@@ -28,7 +28,7 @@ EVENT = {"kind": "text/event-stream"}
 
 async def refuse(over: Over, error: type[Exception], **arguments: Any) -> str:
     """Ask for an answer that is refused, in short steps; return why. Other requests are answered."""
-    with hostile_http(over, restart=LATER) as config:
+    with hostile_http(over, restarts=LATER) as config:
         async with open_servers(config) as servers:
             with LongestStep() as steps, pytest.raises(error) as caught:
                 await servers["evil"].call_tool("answer", arguments)
@@ -81,7 +81,7 @@ async def test_crumbs_are_read_in_short_steps(kind: dict[str, str]) -> None:
 @pytest.mark.parametrize("what", ["blank", "comments", "tiny", "unknown", "malformed", "endless"])
 async def test_a_flood_of_nothing_takes_short_steps(what: str, over: Over, caplog: pytest.LogCaptureFixture) -> None:
     """B-13: on the stream that is open all the time; it fills no log, and others are served."""
-    with hostile_http(over, restart=LATER) as config:
+    with hostile_http(over, restarts=LATER) as config:
         async with open_servers(config, scripted("good"), strict=True) as servers:
             await servers["evil"].call_tool("flood", {"what": what})
             with LongestStep() as steps, trio.move_on_after(0.25):
@@ -119,7 +119,7 @@ async def test_a_reader_of_events_pauses_after_unsolicited_messages(
     what: str, over: Over, on: str, rests: list[int]
 ) -> None:
     """B-13: over streamable HTTP nothing but that stream has to wait."""
-    with hostile_http(over, restart=LATER, stop_timeout=0.1) as config:
+    with hostile_http(over, restarts=LATER, stop_timeout=0.1) as config:
         async with open_servers(config) as servers, trio.open_nursery() as nursery:
             nursery.start_soon(suffer, servers["evil"], {"what": what, "on": on})
             await eventually(lambda: bool(rests))
@@ -150,7 +150,7 @@ async def test_an_event_that_never_ends_loses_the_connection(over: Over, monkeyp
     """B-14: the error names the limit; an end that never comes is not waited for."""
     limit = 100_000
     monkeypatch.setattr(_sse, "MAX_EVENT_BYTES", limit)
-    with hostile_http(over, restart=LATER) as config:
+    with hostile_http(over, restarts=LATER) as config:
         if isinstance(config.transport, Http):
             config = attrs.evolve(config, transport=attrs.evolve(config.transport, max_body_bytes=limit))
         async with open_servers(config) as servers, trio.open_nursery() as nursery:

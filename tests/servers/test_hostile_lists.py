@@ -28,7 +28,7 @@ async def test_a_list_that_is_just_within_the_limits_delays_no_task() -> None:
 
 
 async def test_a_list_that_is_too_large_as_a_whole_is_an_event_and_an_error_and_delays_no_task() -> None:
-    events, config = Events(), hostile("--values", "2000000", restart=LATER, limits=MANY)
+    events, config = Events(), hostile("--values", "2000000", restarts=LATER, limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good"), observers=[events]) as group:
             assert state(group, "evil") == "backoff"
@@ -56,7 +56,7 @@ async def test_other_lists_have_the_same_limits() -> None:
 
 
 async def test_pages_without_end_are_a_connect_that_failed() -> None:
-    async with open_servers(hostile("--pages", "endless", restart=LATER)) as group:
+    async with open_servers(hostile("--pages", "endless", restarts=LATER)) as group:
         assert "its list of tools did not end after 1000 pages" in str(group.errors["evil"])
 
 
@@ -68,5 +68,5 @@ async def test_an_empty_cursor_leads_nowhere() -> None:
 
 
 async def test_a_cursor_that_is_too_long_ends_the_list() -> None:
-    async with open_servers(hostile("--pages", "long", restart=LATER)) as group:
+    async with open_servers(hostile("--pages", "long", restarts=LATER)) as group:
         assert "the cursor to the next page of its tools has 100000 characters" in str(group.errors["evil"])

@@ -106,7 +106,7 @@ async def test_an_answer_over_a_limit_fails_its_request_and_nothing_else(part: s
 
 
 async def test_a_long_message_that_is_not_an_answer_ends_the_connection() -> None:
-    config = hostile(restart=LATER, max_line_bytes=1_000_000)
+    config = hostile(restarts=LATER, max_line_bytes=1_000_000)
     async with open_servers(config, server("good")) as group:
         with pytest.raises(ConnectionLost) as caught:
             await group["evil"].call_tool("burst", {"number": 1, "method": "x" * 2_000_000})
@@ -117,7 +117,7 @@ async def test_a_long_message_that_is_not_an_answer_ends_the_connection() -> Non
 
 async def test_an_answer_without_a_line_end_reaches_its_caller_before_the_connection_ends() -> None:
     """B-17."""
-    async with open_servers(hostile(restart=AT_ONCE)) as group:
+    async with open_servers(hostile(restarts=AT_ONCE)) as group:
         for _ in range(5):
             assert text_of(await group["evil"].call_tool("last_words")) == "goodbye"
             await reach(group, "evil", "backoff", "connecting")

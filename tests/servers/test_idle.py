@@ -47,7 +47,7 @@ async def test_an_idle_group_costs_nothing(tmp_path: Path) -> None:
     configs = [
         server("used"),
         *(server(f"idle{number}") for number in range(8)),
-        server("broken", "--exit-at-start", "3", restart=LATER),
+        server("broken", "--exit-at-start", "3", restarts=LATER),
         server("noisy", "--stderr-flood", "100000"),
         server("deaf", stop_timeout=0.5),
     ]
@@ -102,7 +102,7 @@ def alive(*kinds: type[Any]) -> int:
 
 async def come_and_go(port: int, *flags: str) -> None:
     """Connect, crash, reconnect, call and leave."""
-    async with open_servers(server("a", *flags, restart=AT_ONCE), http_config(port)) as group:
+    async with open_servers(server("a", *flags, restarts=AT_ONCE), http_config(port)) as group:
         await crash(group, "a")
         await group.wait_ready()
         await group.reconnect("a", "web")

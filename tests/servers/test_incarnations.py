@@ -63,7 +63,7 @@ async def call_for_ever(ref: ServerRef, number: int) -> None:
 async def test_under_load_no_answer_and_no_event_is_of_an_earlier_connection(tmp_path: Path) -> None:
     """A-22: though the ids of requests begin anew with each connection, and servers die in the middle of calls."""
     log, events = tmp_path / "log", Events()
-    config = server("a", "--log-file", str(log), restart=AT_ONCE)
+    config = server("a", "--log-file", str(log), restarts=AT_ONCE)
     async with open_servers(config, observers=[events]) as servers, trio.open_nursery() as nursery:
         ref = servers["a"]
         for number in range(8):
@@ -99,7 +99,7 @@ async def test_a_request_whose_session_is_torn_down_is_not_sent_again(tmp_path: 
 async def test_a_request_that_its_caller_cancelled_is_not_sent_again(tmp_path: Path) -> None:
     """S1-18: neither one that was with the server nor one that waits for it to come back."""
     log = tmp_path / "log"
-    config = server("a", "--log-file", str(log), restart=LATER)
+    config = server("a", "--log-file", str(log), restarts=LATER)
     async with open_servers(config) as servers:
         ref, sent, queued = servers["a"], Outcome(), Outcome()
         async with trio.open_nursery() as nursery:

@@ -167,7 +167,7 @@ def test_ctrl_c_in_the_code_of_a_connection_is_lost_nowhere(path: str, below: st
     """A-08: whatever line it hits while a server starts, dies, and is left: it leaves, and nothing is left behind."""
 
     async def lose_a_server() -> None:
-        async with open_servers(server("a", restart=LATER)) as group:
+        async with open_servers(server("a", restarts=LATER)) as group:
             pid = group.status()["a"].pid
             assert pid is not None
             os.kill(pid, signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_ctrl_c_in_a_request_without_a_task_tears_and_doubles_nothing(path: str)
     async def fill_and_leave() -> None:
         machine = Machine("legacy", SMALLEST)
         with machine.installed():
-            async with open_servers(machine.config(restart=LATER, stop_timeout=0.1)) as servers:
+            async with open_servers(machine.config(restarts=LATER, stop_timeout=0.1)) as servers:
                 processes[:] = machine.processes
                 await call(servers["a"], 0)
                 machine.now.freeze()

@@ -88,7 +88,7 @@ class Handler(BaseHTTPRequestHandler):
 def listing(over: str, found: Json, folder: Path) -> Iterator[ServerConfig]:
     """Run a server that answers so, and say how to connect to it."""
     era = over.partition(" ")[2]
-    options: Json = {"protocol": "legacy" if era == "legacy" else MODERN, "restart": NEVER}
+    options: Json = {"protocol": "legacy" if era == "legacy" else MODERN, "restarts": NEVER}
     if over.startswith("stdio"):
         (folder / "results").write_text(json.dumps(found))
         program = ("-S", "-E", "-c", SERVER, str(folder / "results"))

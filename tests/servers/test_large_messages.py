@@ -247,7 +247,7 @@ async def test_an_invalid_answer_to_initialize_ends_at_its_first_bad_item() -> N
     result = f'{{"protocolVersion":"{LEGACY}","capabilities":{{}},"serverInfo":{info}}}'
     with faulty_server("legacy") as web:
         web.scripts["initialize"] = Raw(answer(result), "keep")
-        config = ServerConfig("web", Http(web.url()), protocol="legacy", restart=NEVER)
+        config = ServerConfig("web", Http(web.url()), protocol="legacy", restarts=NEVER)
         async with open_servers(config) as servers:
             error = servers["web"].statistics().last_error
     assert isinstance(error, ConnectFailed)

@@ -97,7 +97,7 @@ async def test_the_first_calls_to_very_many_servers_connect_all_of_them(monkeypa
     """More of them than changes may wait in the mailbox of an actor by default."""
     monkeypatch.setattr(LifecycleActor, "max_in_flight", 1)
     names = [f"s{number}" for number in range(MAILBOX_SIZE + 10)]
-    configs = [absent(name, connect="lazy", restart=NEVER) for name in names]
+    configs = [absent(name, connect="lazy", restarts=NEVER) for name in names]
     failed: set[str] = set()
 
     async def call(name: str) -> None:
@@ -131,7 +131,7 @@ async def test_the_time_to_connect_counts_for_the_first_request() -> None:
 
 async def test_a_lazy_server_that_cannot_be_connected_says_why() -> None:
     """S2-09: at the first call, with the name of the command."""
-    config = ServerConfig("a", Stdio("no-such-program-anywhere"), connect="lazy", restart=NEVER)
+    config = ServerConfig("a", Stdio("no-such-program-anywhere"), connect="lazy", restarts=NEVER)
     async with open_servers(config) as servers:
         with pytest.raises(ServerUnavailable, match="no-such-program-anywhere"):
             await servers["a"].call_tool("add", {"a": 1, "b": 2})
@@ -140,7 +140,7 @@ async def test_a_lazy_server_that_cannot_be_connected_says_why() -> None:
 
 async def test_a_lazy_server_whose_first_connect_fails_is_tried_again(tmp_path: Path) -> None:
     flags = ("--fail-first", "1", str(tmp_path / "starts"))
-    async with open_servers(server("a", *flags, connect="lazy", restart=AT_ONCE)) as servers:
+    async with open_servers(server("a", *flags, connect="lazy", restarts=AT_ONCE)) as servers:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
 
 

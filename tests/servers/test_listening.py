@@ -299,7 +299,7 @@ async def test_an_http_server_that_changes_is_followed(protocol: str) -> None:
 async def test_the_death_of_an_idle_http_server_is_noticed_by_the_end_of_its_notices() -> None:
     """S3-17: nothing is sent to it."""
     with http_server() as (port, process):
-        async with open_servers(web(port, MODERN, restart=LATER)) as group:
+        async with open_servers(web(port, MODERN, restarts=LATER)) as group:
             process.kill()
             assert await reach(group, "web", "backoff") == "backoff"
 
@@ -307,7 +307,7 @@ async def test_the_death_of_an_idle_http_server_is_noticed_by_the_end_of_its_not
 async def test_a_server_that_shuts_down_and_waits_for_its_listeners_is_not_waited_for() -> None:
     """The stream does not count as a request in flight: refused requests do not wait for its end."""
     with http_server() as (port, process):
-        async with open_servers(web(port, MODERN, restart=NEVER)) as group:
+        async with open_servers(web(port, MODERN, restarts=NEVER)) as group:
             process.send_signal(signal.SIGTERM)
             await eventually(lambda: refused(port))
             assert group["web"].state == "ready"
@@ -327,7 +327,7 @@ async def test_a_list_of_an_http_server_that_came_back_is_the_new_one() -> None:
     """A-20, S1-23: what the server offers after it was replaced takes the place of what it offered before."""
     events = Events()
     with http_server() as (port, process):
-        async with open_servers(web(port, MODERN, restart=LATER), observers=[events]) as group:
+        async with open_servers(web(port, MODERN, restarts=LATER), observers=[events]) as group:
             plain = shown(group)
             await group["web"].call_tool("grow", {"name": "extra"})
             await wait_shown(group, *plain, "extra", within=PATIENCE)

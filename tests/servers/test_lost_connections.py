@@ -55,7 +55,7 @@ async def test_only_without_a_pipe_is_a_lost_connection_drained(pipe: bool, monk
             yield link
 
     monkeypatch.setattr(_actor, "open_link", note_link)
-    config = ServerConfig("gate", InProcess(gate.server), protocol="legacy", restart=AT_ONCE)
+    config = ServerConfig("gate", InProcess(gate.server), protocol="legacy", restarts=AT_ONCE)
     async with open_servers(config) as servers:
         async with calls(2, servers["gate"].call_tool, "pass") as outcomes:
             await wait_all_tasks_blocked()
@@ -79,7 +79,7 @@ async def test_a_request_that_finds_an_in_process_server_gone_ends_the_connectio
     gate = Gate()
     gate.error = MCPError(CONNECTION_CLOSED, "Connection closed")
     gate.open.set()
-    config = ServerConfig("gate", InProcess(gate.server), protocol=era, restart=AT_ONCE)
+    config = ServerConfig("gate", InProcess(gate.server), protocol=era, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         with pytest.raises(ConnectionLost):
             await servers["gate"].call_tool("pass")
@@ -96,7 +96,7 @@ async def test_a_crashed_server_has_no_pid_from_the_first_event_on() -> None:
     def observe() -> None:
         pids.append(servers["a"].statistics().pid)
 
-    async with open_servers(server("a", restart=LATER), observers=[on_state("a", "backoff", observe)]) as servers:
+    async with open_servers(server("a", restarts=LATER), observers=[on_state("a", "backoff", observe)]) as servers:
         assert servers["a"].statistics().pid is not None
         await crash(servers, "a")
         assert pids == [None]
@@ -111,7 +111,7 @@ async def test_a_failed_task_of_a_connection_is_the_known_cause_of_its_loss(monk
         raise RuntimeError("a defect")
 
     monkeypatch.setattr(_actor, "keep_refreshed", keep_refreshed)
-    async with open_servers(server("a", restart=LATER), observers=[events]) as servers:
+    async with open_servers(server("a", restarts=LATER), observers=[events]) as servers:
         async with calls(1, servers["a"].call_tool, "sleep", {"seconds": 60}) as outcomes:
             await wait_all_tasks_blocked(0.01)
             broken.set()

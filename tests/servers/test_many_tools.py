@@ -40,7 +40,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, where: type | ModuleType, name:
 
 async def test_a_prepared_listing_is_filtered_without_a_call_for_each_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     """The step in which it counts must be short for thousands of tools."""
-    config = ServerConfig("a", Stdio("a"), tools=ToolFilter(patterns=["tool_*", "!*9"]), on_tool_change="block")
+    config = ServerConfig("a", Stdio("a"), tool_filter=ToolFilter(patterns=["tool_*", "!*9"]), on_tool_change="block")
     catalog, listed = ServerCatalog(config, Reporter(), DEFAULT_NAMING), many(100)
     asked = count_calls(monkeypatch, ToolFilter, "shows")
     await catalog.admission.prepare(listed)
@@ -81,7 +81,7 @@ async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.M
             most = max(most, len(asked))
             asked.clear()
 
-    config = ServerConfig("a", InProcess(server), tools=ToolFilter(patterns=["*"]), on_tool_change="block")
+    config = ServerConfig("a", InProcess(server), tool_filter=ToolFilter(patterns=["*"]), on_tool_change="block")
     trio.lowlevel.add_instrument(Steps())
     async with open_servers(config) as servers:
         assert len(await servers["a"].list_tools()) == len(servers.tools) == 50
@@ -90,7 +90,9 @@ async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.M
 
 async def test_a_filter_that_changes_meanwhile_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mcp_actors._tasks.PIECE", -1.0)
-    before, after = (ServerConfig("a", Stdio("a"), tools=ToolFilter(allow=[name])) for name in ("tool_0", "tool_1"))
+    before, after = (
+        ServerConfig("a", Stdio("a"), tool_filter=ToolFilter(allow=[name])) for name in ("tool_0", "tool_1")
+    )
     catalog, listed = ServerCatalog(before, Reporter(), DEFAULT_NAMING), many(3)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(catalog.admission.prepare, listed)

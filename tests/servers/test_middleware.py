@@ -94,7 +94,7 @@ async def test_when_the_process_dies_middleware_gets_an_error_or_is_cancelled() 
             seen.append(exc)
             raise
 
-    async with open_servers(server("a", "--die-in", "add", middleware=(watch,), restart=AT_ONCE)) as servers:
+    async with open_servers(server("a", "--die-in", "add", middleware=(watch,), restarts=AT_ONCE)) as servers:
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("add", {"a": 1, "b": 2})
     assert len(seen) == 1
@@ -157,7 +157,7 @@ async def test_middleware_sees_an_unsent_call_as_an_error_and_the_call_is_requeu
                 http.listen()
                 raise
 
-        config = ServerConfig("web", Http(http.url()), middleware=(watch,), restart=AT_ONCE)
+        config = ServerConfig("web", Http(http.url()), middleware=(watch,), restarts=AT_ONCE)
         async with open_servers(config) as servers:
             http.die()
             assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
@@ -175,7 +175,7 @@ async def test_the_outcome_of_middleware_for_an_unsent_call_counts() -> None:
             except ConnectionLost:
                 return answer("from the cache")
 
-        config = ServerConfig("web", Http(http.url()), middleware=(instead,), restart=AT_ONCE)
+        config = ServerConfig("web", Http(http.url()), middleware=(instead,), restarts=AT_ONCE)
         async with open_servers(config) as servers:
             http.die()
             assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "from the cache"
@@ -193,7 +193,7 @@ async def test_a_call_that_middleware_has_partly_sent_is_not_requeued() -> None:
             finally:
                 http.listen()
 
-        config = ServerConfig("web", Http(http.url()), middleware=(twice,), restart=AT_ONCE)
+        config = ServerConfig("web", Http(http.url()), middleware=(twice,), restarts=AT_ONCE)
         async with open_servers(config) as servers:
             with pytest.raises(ConnectionLost, match="before tools/call 'sleep' was sent again; the earlier") as caught:
                 await servers["web"].call_tool("sleep", {"seconds": 0})

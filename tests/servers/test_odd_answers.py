@@ -62,7 +62,7 @@ async def over_stdio(**options: Any) -> AsyncIterator[Way]:
     """Connect by pipes."""
     machine = Machine("legacy")
     with machine.installed():
-        async with open_servers(machine.config(health=QUIET, restart=NEVER, **options)) as servers:
+        async with open_servers(machine.config(health=QUIET, restarts=NEVER, **options)) as servers:
             process = machine.now
             yield Way(
                 servers["a"],
@@ -84,7 +84,7 @@ async def over_sse(**options: Any) -> AsyncIterator[Way]:
 async def on_notification_stream(**options: Any) -> AsyncIterator[Way]:
     """Connect by streamable HTTP, to a server that answers in the stream of notifications."""
     with two_streams() as server:
-        config = ServerConfig("a", Http(server.url()), protocol="legacy", restart=NEVER, health=QUIET, **options)
+        config = ServerConfig("a", Http(server.url()), protocol="legacy", restarts=NEVER, health=QUIET, **options)
         async with open_servers(config) as servers:
             await eventually(server.listening.is_set)
 

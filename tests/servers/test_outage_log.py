@@ -43,7 +43,7 @@ def shape(lines: list[str]) -> list[str]:
 async def test_an_outage_from_its_beginning_to_its_end(told: Callable[..., list[str]]) -> None:
     """B-22: a loss, a failed connect and a parking are warnings with their reasons, and the recovery is INFO."""
     with http_server() as (port, process):
-        async with open_servers(http_config(port, restart=POLICY)) as group:
+        async with open_servers(http_config(port, restarts=POLICY)) as group:
             process.kill()
             process.wait()
             with pytest.raises(Exception, match="web"):
@@ -66,7 +66,7 @@ async def test_an_outage_from_its_beginning_to_its_end(told: Callable[..., list[
 
 async def test_a_server_that_cannot_start(told: Callable[..., list[str]]) -> None:
     """B-22: it was logged nowhere, at any level."""
-    async with open_servers(server("a", "--exit-at-start", "3", restart=POLICY)) as group:
+    async with open_servers(server("a", "--exit-at-start", "3", restarts=POLICY)) as group:
         await reach(group, "a", "failed")
     lines = told()
     assert shape(lines) == ["connect failed, retrying", "parked after 2 failures in a row, next attempt in N s"]
@@ -75,7 +75,7 @@ async def test_a_server_that_cannot_start(told: Callable[..., list[str]]) -> Non
 
 async def test_a_server_that_is_parked_because_it_crashes_again_and_again(told: Callable[..., list[str]]) -> None:
     """B-22: it connected each time, so "after 1 failure" would be no reason to park it."""
-    async with open_servers(server("a", restart=POLICY)) as group:
+    async with open_servers(server("a", restarts=POLICY)) as group:
         await crash(group, "a")
         await reach(group, "a", "ready")
         await crash(group, "a")
@@ -86,7 +86,7 @@ async def test_a_server_that_is_parked_because_it_crashes_again_and_again(told: 
 async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Callable[..., list[str]]) -> None:
     """B-22: with the remedy."""
     async with open_servers(
-        ServerConfig("a", Stdio("no-such-command")), server("b", "--exit-at-start", "3", restart=NEVER)
+        ServerConfig("a", Stdio("no-such-command")), server("b", "--exit-at-start", "3", restarts=NEVER)
     ):
         pass
     assert len(told()) == 2
@@ -97,7 +97,7 @@ async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Calla
 
 async def test_a_warning_that_each_attempt_would_repeat_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """B-22: that a process ends at the first question, attempt after attempt, for as long as its outage lasts."""
-    config = ServerConfig("a", Stdio("/bin/sh", ("-c", "read question; exit 3")), restart=POLICY)
+    config = ServerConfig("a", Stdio("/bin/sh", ("-c", "read question; exit 3")), restarts=POLICY)
     async with open_servers(config) as group:
         for _ in range(3):
             await reach(group, "a", "failed")
@@ -106,7 +106,7 @@ async def test_a_warning_that_each_attempt_would_repeat_is_logged_once(caplog: p
     assert len(lines) == len(set(lines)) == 3
 
 
-@pytest.mark.parametrize("options", [{"required": True}, {"restart": NEVER, "on_failure": "raise"}], ids=str)
+@pytest.mark.parametrize("options", [{"required": True}, {"restarts": NEVER, "on_failure": "raise"}], ids=str)
 async def test_a_failure_that_is_raised_is_not_logged_too(
     options: dict[str, Any], told: Callable[..., list[str]]
 ) -> None:
@@ -119,7 +119,7 @@ async def test_a_failure_that_is_raised_is_not_logged_too(
 
 async def test_a_failure_that_leads_to_an_exception_later_is_logged(told: Callable[..., list[str]]) -> None:
     async def lose() -> None:
-        async with open_servers(server("a", restart=NEVER, on_failure="raise")) as group:
+        async with open_servers(server("a", restarts=NEVER, on_failure="raise")) as group:
             await crash(group, "a")
             await trio.sleep_forever()
 
@@ -149,7 +149,7 @@ async def test_repeats_are_not_shown(autojump_clock: MockClock, told: Callable[.
 async def test_a_server_that_flaps_is_one_outage(mock_clock: MockClock, told: Callable[..., list[str]]) -> None:
     """B-22: each loss is the same story until it has served for its ``reset_after``."""
     policy = RestartPolicy(max_restarts=100, reset_after=60, backoff=Backoff())
-    async with open_servers(server("a", restart=policy)) as group:
+    async with open_servers(server("a", restarts=policy)) as group:
         for _ in range(5):
             mock_clock.jump(59)
             await crash(group, "a")
@@ -166,7 +166,7 @@ async def test_a_server_that_flaps_is_one_outage(mock_clock: MockClock, told: Ca
 async def test_a_server_cannot_forge_a_line(told: Callable[..., list[str]]) -> None:
     """B-22: its stderr is shown in one line, and controls no terminal."""
     script = r"printf 'away\nserver \'\''b\'\'': connected, 3 tools\033[2J\n' >&2; exit 3"
-    async with open_servers(shell("a", script, restart=NEVER)):
+    async with open_servers(shell("a", script, restarts=NEVER)):
         pass
     [line] = told()
     assert "away" in line
@@ -179,7 +179,7 @@ from mcp_actors import open_servers
 from tests.servers.groups import NEVER, server
 
 async def main():
-    async with open_servers(server("a", "--exit-at-start", "3", restart=NEVER)):
+    async with open_servers(server("a", "--exit-at-start", "3", restarts=NEVER)):
         pass
 
 if sys.argv[1] == "asyncio":

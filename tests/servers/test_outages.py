@@ -52,7 +52,7 @@ async def outlast(group: ServerGroup, name: str, attempts: int = 3) -> None:
 async def test_an_http_server_that_is_away_comes_back() -> None:
     """B-08: connections are refused for longer than the restarts last."""
     with http_server() as (port, process):
-        async with open_servers(http_config(port, restart=QUICK)) as group:
+        async with open_servers(http_config(port, restarts=QUICK)) as group:
             process.kill()
             process.wait()
             with pytest.raises(Exception, match="web"):
@@ -71,7 +71,7 @@ async def test_a_server_whose_name_does_not_resolve_comes_back_when_it_does() ->
     with http_server() as (port, _):
         host = {"Host": f"127.0.0.1:{port}"}  # the only one that the server answers to
         transport = Http(f"http://nowhere.invalid:{port}/mcp", headers=host, allow_insecure=True)
-        config = ServerConfig("web", transport, restart=QUICK)
+        config = ServerConfig("web", transport, restarts=QUICK)
         async with open_servers(config) as group:
             await outlast(group, "web")
             assert "nowhere.invalid" in str(group.errors["web"])
@@ -97,7 +97,7 @@ class Loopback(trio.abc.HostnameResolver):
 async def test_a_server_that_exits_at_its_start_comes_back_when_it_does_not(tmp_path: Path) -> None:
     """B-08: what it needs is missing for a while."""
     fine, events = tmp_path / "fine", Events()
-    config = shell("a", f"[ -e {fine} ] || exit 3; exec {command_with()}", restart=QUICK)
+    config = shell("a", f"[ -e {fine} ] || exit 3; exec {command_with()}", restarts=QUICK)
     async with open_servers(config, observers=[events]) as group:
         await outlast(group, "a")
         fine.write_text("x")
@@ -108,7 +108,7 @@ async def test_a_server_that_exits_at_its_start_comes_back_when_it_does_not(tmp_
 async def test_a_server_that_starts_and_dies_keeps_its_back_off() -> None:
     """B-08: five quick restarts are earned by serving for ``reset_after``."""
     events = Events()
-    async with open_servers(server("a", restart=QUICK), observers=[events]) as group:
+    async with open_servers(server("a", restarts=QUICK), observers=[events]) as group:
         for _ in range(5):
             await reach(group, "a", "ready")
             await crash(group, "a")
@@ -120,7 +120,7 @@ async def test_the_status_of_a_parked_server_has_the_time_of_the_next_attempt(au
     """B-08: ``retry_at``, in ``status()`` and in the error of a call, is a time of the wall clock."""
     fault = Fault()
     fault.on_enter = RuntimeError("the database is away")
-    async with open_servers(fault.config(restart=FOR_A_WHILE)) as group:
+    async with open_servers(fault.config(restarts=FOR_A_WHILE)) as group:
         await group["here"].wait_state("failed")
         retry_at = group.status()["here"].retry_at
         assert retry_at is not None
@@ -156,7 +156,7 @@ async def test_many_servers_are_not_retried_in_the_same_instant(autojump_clock: 
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("the network is away")
     policy = RestartPolicy(max_restarts=1, backoff=Backoff())
-    configs = [fault.config(f"s{number}", restart=policy) for number in range(20)]
+    configs = [fault.config(f"s{number}", restarts=policy) for number in range(20)]
     async with open_servers(*configs, observers=[events]) as group:
         for ref in group.configured:
             await ref.wait_state("failed")
@@ -172,8 +172,8 @@ async def test_many_servers_are_not_retried_in_the_same_instant(autojump_clock: 
 @pytest.mark.parametrize(
     "options",
     [
-        {"restart": RestartPolicy(max_restarts=0)},
-        {"restart": RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=None)},
+        {"restarts": RestartPolicy(max_restarts=0)},
+        {"restarts": RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=None)},
     ],
     ids=["max_restarts=0", "park_retry=None"],
 )
@@ -201,7 +201,7 @@ async def test_a_command_that_does_not_exist_is_not_tried_again(mock_clock: Mock
 async def test_a_server_that_refuses_the_credentials_is_not_tried_again() -> None:
     """B-08: each attempt with a wrong token looks like a break-in to the server's operator."""
     with run_server("--require-header", "Authorization=Bearer right") as web:
-        config = ServerConfig("web", Http(web.url, auth="wrong"), restart=QUICK)
+        config = ServerConfig("web", Http(web.url, auth="wrong"), restarts=QUICK)
         async with open_servers(config) as group:
             await reach(group, "web", "failed")
             assert isinstance(error := group.errors["web"], ConnectFailed)
@@ -229,7 +229,7 @@ async def test_a_failed_server_that_is_stopped_is_stopped(park_retry: float | No
     """B-08: a server that is not supposed to run has no problem."""
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("no")
-    config = fault.config(restart=RestartPolicy(park_retry=park_retry))
+    config = fault.config(restarts=RestartPolicy(park_retry=park_retry))
     async with open_servers(config, observers=[events]) as group:
         await group["here"].wait_state("failed")
         await group["here"].stop()
@@ -255,7 +255,7 @@ async def test_the_tools_of_a_parked_server_do_not_come_and_go_with_each_attempt
             shown.add(bool(group.tools))
 
     with http_server() as (port, process):
-        async with open_servers(http_config(port, restart=QUICK)) as group:
+        async with open_servers(http_config(port, restarts=QUICK)) as group:
             group._hub.add(look)
             assert group.tools
             process.kill()
@@ -275,7 +275,7 @@ async def test_a_server_that_reconnects_counts_as_failed(tmp_path: Path) -> None
         if isinstance(event, StateChanged):
             seen.append((event.new, "a" in group.errors, group.failed == (group["a"],)))
 
-    async with open_servers(after("a", until(gate), restart=AT_ONCE)) as group:
+    async with open_servers(after("a", until(gate), restarts=AT_ONCE)) as group:
         group._hub.add(look)
         gate.unlink()
         await crash(group, "a")

@@ -85,7 +85,7 @@ async def test_one_task_owns_a_connection_from_the_first_step_to_the_last(visits
 
     S1-03: connect and clean-up run in the same task, whichever task asks for them, and however the connection ends.
     """
-    async with open_servers(server("a", restart=AT_ONCE)) as group:
+    async with open_servers(server("a", restarts=AT_ONCE)) as group:
         await in_another_task(group["a"].restart)
         await crash(group, "a")
         await group.wait_ready()
@@ -162,8 +162,8 @@ async def test_servers_over_stdio_over_http_and_in_this_process_are_one_group(vi
             server("pipe"),
             ServerConfig("web", Http(running.url)),
             Fault().config("here"),
-            ServerConfig("nobody", Http("http://127.0.0.1:9/mcp"), restart=NEVER),
-            server("broken", "--exit-at-start", "3", restart=LATER),
+            ServerConfig("nobody", Http("http://127.0.0.1:9/mcp"), restarts=NEVER),
+            server("broken", "--exit-at-start", "3", restarts=LATER),
         ) as group:
             assert [ref.name for ref in group.active] == ["pipe", "web", "here"]
             assert [*group.errors] == ["nobody", "broken"]

@@ -92,7 +92,7 @@ async def test_a_result_is_delivered_and_the_call_is_over() -> None:
 
 
 async def test_a_tool_that_may_not_be_called_is_refused_at_once() -> None:
-    async with open_servers(server("a", tools=ToolFilter(deny=["echo"]))) as servers:
+    async with open_servers(server("a", tool_filter=ToolFilter(deny=["echo"]))) as servers:
         with pytest.raises(ToolNotFound, match="is hidden by its ToolFilter"):
             servers["a"].send_tool_call("echo", {"text": "x"})
         with pytest.raises(ToolNotFound):
@@ -113,7 +113,7 @@ async def test_finish_sends_a_call_again_only_if_that_does_no_harm(
     """A-09: the attempt that was made without a task counts too."""
     log = tmp_path / "log"
     async with open_servers(
-        server("a", "--die-in", "add", "--log-file", str(log), restart=AT_ONCE, retry=SOON)
+        server("a", "--die-in", "add", "--log-file", str(log), restarts=AT_ONCE, retry=SOON)
     ) as servers:
         call = Call(servers["a"].send_tool_call("add", {"a": 1, "b": 2}, idempotent=idempotent))
         with pytest.raises(ConnectionLost):

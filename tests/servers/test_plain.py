@@ -59,7 +59,7 @@ async def failing_to_list() -> list[str]:
     """Its tool list is an error at the start, and again after a notification of a change."""
     library, events = Library(), Events()
     library.failing["tools/list"] = [MCPError(INTERNAL_ERROR, HOSTILE)]
-    async with open_servers(library.config(restart=NEVER, protocol="legacy"), observers=[events]) as servers:
+    async with open_servers(library.config(restarts=NEVER, protocol="legacy"), observers=[events]) as servers:
         ref = servers["library"]
         shown = texts(ref.statistics().last_error)
         with pytest.raises(McpActorsError) as caught:
@@ -75,7 +75,7 @@ async def failing_to_list() -> list[str]:
 
 async def dying_with_words() -> list[str]:
     """It writes to stderr, and exits."""
-    config = server("a", "--stderr", HOSTILE, "--exit-at-start", "3", restart=LATER)
+    config = server("a", "--stderr", HOSTILE, "--exit-at-start", "3", restarts=LATER)
     events = Events()
     async with open_servers(config, observers=[events]) as servers:
         error = servers["a"].statistics().last_error
@@ -84,7 +84,7 @@ async def dying_with_words() -> list[str]:
 
 
 async def printing_what_is_no_message() -> list[str]:
-    async with open_servers(server("a", restart=NEVER)) as servers:
+    async with open_servers(server("a", restarts=NEVER)) as servers:
         await servers["a"].call_tool("print_raw", {"text": "\x1b[31m\x07\x9b2J"})
     return []
 

@@ -162,7 +162,7 @@ async def test_an_answer_that_has_come_outlives_the_server_while_its_caller_hand
         finally:
             ended.append("callback")
 
-    async with open_servers(ServerConfig("a", Stdio(program, arguments), restart=AT_ONCE)) as servers:
+    async with open_servers(ServerConfig("a", Stdio(program, arguments), restarts=AT_ONCE)) as servers:
         result = await servers["a"].call_tool("say", {"lines": [report, answer]}, progress=kill_server)
         assert text_of(result) == "done"
         assert text_of(await servers["a"].call_tool("say", {"lines": [answer]})) == "done"

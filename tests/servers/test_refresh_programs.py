@@ -85,7 +85,7 @@ class Run:
             Stdio("here"),
             protocol="legacy",
             max_in_flight=self.program.slots,
-            restart=RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.1, initial=0.1)),
+            restarts=RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.1, initial=0.1)),
         )
         with trio.fail_after(1e6), patch("mcp_actors.servers.connection._actor.open_link", self.machine.open_link):
             async with open_servers(config, observers=[self.events]) as group, trio.open_nursery() as nursery:

@@ -32,7 +32,7 @@ async def faulty(scripts: dict[str, Raw] | None = None) -> AsyncIterator[tuple[F
     """Connect to a faulty server, which must stay connected."""
     with faulty_server("legacy") as server:
         server.scripts.update(scripts or {})
-        config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=NEVER, request_timeout=None)
+        config = ServerConfig("web", Http(server.url()), protocol="legacy", restarts=NEVER, request_timeout=None)
         async with open_servers(config) as servers:
             yield server, servers["web"]
             assert (servers["web"].state, servers["web"].statistics().incarnation) == ("ready", 1)
@@ -94,7 +94,7 @@ class Foreign(FaultyServer):
 
 async def test_the_name_of_a_session_is_sent_back_byte_for_byte() -> None:
     with closing(Foreign("legacy")) as server:
-        async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy", restart=NEVER)) as servers:
+        async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy", restarts=NEVER)) as servers:
             assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
             assert server.requests[-1].headers["mcp-session-id"] == "sesi\xf3n"
 
@@ -105,7 +105,7 @@ async def test_a_server_that_refuses_to_be_asked_for_its_versions_is_connected_b
 ) -> None:
     with faulty_server("legacy") as server:
         server.scripts["server/discover"] = Raw(response(status), "keep")
-        async with open_servers(ServerConfig("web", Http(server.url()), restart=NEVER)) as servers:
+        async with open_servers(ServerConfig("web", Http(server.url()), restarts=NEVER)) as servers:
             assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
 
 

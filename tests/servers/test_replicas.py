@@ -99,7 +99,7 @@ async def test_the_queue_of_all_replicas_has_the_size_of_that_of_one_server(
 async def test_a_replica_that_crashes_takes_its_own_calls_and_no_others(autojump_clock: MockClock) -> None:
     """S2-30: the others serve, the server stays ready, and the replica comes back by the restart policy."""
     shop, events = Shop(), Events()
-    config = shop.config(restart=RestartPolicy(), max_in_flight=2)
+    config = shop.config(restarts=RestartPolicy(), max_in_flight=2)
     async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
@@ -132,7 +132,7 @@ async def test_each_lost_replica_is_logged_by_its_name(
 ) -> None:
     """S2-30: each has outages of its own, so the same reason is a warning for each."""
     shop = Shop()
-    async with open_servers(shop.config(2, restart=LATER)) as group:
+    async with open_servers(shop.config(2, restarts=LATER)) as group:
         await trio.sleep(1)
         caplog.clear()
         with caplog.at_level(logging.WARNING, logger="mcp_actors.servers"):
@@ -153,7 +153,7 @@ async def test_each_lost_replica_is_logged_by_its_name(
 async def test_a_server_is_lost_with_its_last_replica(autojump_clock: MockClock) -> None:
     """S2-30: only then is it in `errors`; calls wait, and the first replica that is back serves them."""
     shop, events = Shop(), Events()
-    config = shop.config(2, restart=RestartPolicy(), health=HealthPolicy(interval=None))
+    config = shop.config(2, restarts=RestartPolicy(), health=HealthPolicy(interval=None))
     async with open_servers(config, observers=[events]) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
@@ -179,7 +179,7 @@ async def test_a_server_is_lost_with_its_last_replica(autojump_clock: MockClock)
 async def test_each_replica_has_the_whole_restart_budget(autojump_clock: MockClock) -> None:
     """S2-30: one that cannot be restarted any more is parked alone, and `start` tries it again."""
     shop = Shop()
-    async with open_servers(shop.config(2, restart=FOR_A_WHILE)) as group:
+    async with open_servers(shop.config(2, restarts=FOR_A_WHILE)) as group:
         ref = group["shop"]
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
@@ -207,7 +207,7 @@ async def test_each_replica_has_the_whole_restart_budget(autojump_clock: MockClo
 
 async def test_a_start_revives_the_parked_replica_of_a_server_that_serves(autojump_clock: MockClock) -> None:
     shop = Shop()
-    async with open_servers(shop.config(2, restart=NEVER)) as group, trio.open_nursery() as nursery:
+    async with open_servers(shop.config(2, restarts=NEVER)) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
@@ -265,7 +265,7 @@ async def test_a_restart_finishes_what_all_replicas_have_in_flight(autojump_cloc
 async def test_a_restart_that_failures_have_finished_leaves_the_server_ready(autojump_clock: MockClock) -> None:
     """C-62: all old connections were lost while the server drained, so nothing is left to disconnect."""
     shop, events = Shop(), Events()
-    async with open_servers(shop.config(restart=AT_ONCE), observers=[events]) as group, trio.open_nursery() as nursery:
+    async with open_servers(shop.config(restarts=AT_ONCE), observers=[events]) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
         [held] = begin(nursery, 1, ref.call_tool, "hold")
@@ -349,7 +349,7 @@ async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(aut
 async def test_an_old_replica_is_kept_until_all_others_serve(autojump_clock: MockClock) -> None:
     """S2-31: if the first new connection fails, the lifetime does not take down the others, one after the other."""
     shop = Shop()
-    async with open_servers(shop.config(3, max_lifetime=1000, restart=LATER)) as group:
+    async with open_servers(shop.config(3, max_lifetime=1000, restarts=LATER)) as group:
         ref = group["shop"]
         await trio.sleep(800)
         shop.refuses = 1
@@ -412,7 +412,7 @@ async def test_a_lazy_server_that_is_stopped_stops_its_replicas_too(autojump_clo
 
 async def test_a_stop_leaves_the_numbers_of_the_incarnations_of_replicas_as_they_are(autojump_clock: MockClock) -> None:
     shop = Shop()
-    async with open_servers(shop.config(2, restart=AT_ONCE)) as group:
+    async with open_servers(shop.config(2, restarts=AT_ONCE)) as group:
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
         await trio.sleep(1)
@@ -423,7 +423,7 @@ async def test_a_stop_leaves_the_numbers_of_the_incarnations_of_replicas_as_they
 async def test_a_required_server_has_failed_if_a_replica_cannot_be_started(autojump_clock: MockClock) -> None:
     """S2-30: with the error of that replica, as without replicas."""
     shop = Shop()
-    async with open_servers(shop.config(2, required=True, restart=NEVER)) as group:
+    async with open_servers(shop.config(2, required=True, restarts=NEVER)) as group:
         ref = group["shop"]
         await ref.stop()
         shop.refuses = 1
@@ -439,7 +439,7 @@ async def test_tools_are_shown_while_a_replica_serves_and_hidden_while_all_are_r
     """S2-30: parked is a server whose replicas are all parked, until it is started explicitly."""
     shop = Shop()
     config = shop.config(
-        2, restart=RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=60), connect_timeout=600
+        2, restarts=RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=60), connect_timeout=600
     )
     async with open_servers(config) as group:
         ref = group["shop"]
@@ -473,7 +473,7 @@ async def test_a_required_server_needs_all_its_replicas_at_the_start() -> None:
 async def test_an_optional_server_begins_with_the_replicas_that_start(autojump_clock: MockClock) -> None:
     shop = Shop()
     shop.refuses = 1
-    async with open_servers(shop.config(2, restart=LATER)) as group:
+    async with open_servers(shop.config(2, restarts=LATER)) as group:
         ref = group["shop"]
         await ref.wait_ready()
         await trio.sleep(1)
@@ -505,7 +505,7 @@ async def test_the_number_of_replicas_can_be_changed_while_calls_wait(autojump_c
 
 async def test_a_check_asks_every_replica(autojump_clock: MockClock) -> None:
     shop = Shop()
-    async with open_servers(shop.config(2, restart=LATER)) as group:
+    async with open_servers(shop.config(2, restarts=LATER)) as group:
         ref = group["shop"]
         await trio.sleep(1)
         assert (await ref.check_health()).status == "healthy"
@@ -572,7 +572,7 @@ async def _later(shop: Shop) -> None:
 
 async def test_a_crash_of_a_replica_is_named_in_the_kernels_events(autojump_clock: MockClock) -> None:
     shop, events = Shop(), Events()
-    async with open_servers(shop.config(2, restart=AT_ONCE), observers=[events]):
+    async with open_servers(shop.config(2, restarts=AT_ONCE), observers=[events]):
         await trio.sleep(1)
         shop.sessions[0].break_down.set()
         await trio.sleep(1)

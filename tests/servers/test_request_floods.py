@@ -83,7 +83,7 @@ FLOODS = [
 @pytest.mark.parametrize(("flood", "callbacks"), FLOODS)
 async def test_a_flood_of_requests_ends_with_its_connection(flood: dict[str, Any], callbacks: Callbacks) -> None:
     """B-11."""
-    config = hostile(restart=LATER, callbacks=callbacks)
+    config = hostile(restarts=LATER, callbacks=callbacks)
     async with open_servers(config, server("good")) as group:
         with LongestStep() as longest, trio.fail_after(BOUND), MostTasks() as most:
             await suffer(group["evil"], flood)  # the answer may come before the end
@@ -114,7 +114,7 @@ async def test_a_flood_over_http_ends_with_its_connection(
     over: Over, on: str, method: str, callbacks: Callbacks
 ) -> None:
     """B-11: on the stream that is open all the time, or on that of an answer."""
-    with hostile_http(over, restart=LATER, callbacks=callbacks) as config:
+    with hostile_http(over, restarts=LATER, callbacks=callbacks) as config:
         async with open_servers(config, server("good"), strict=True) as group, trio.open_nursery() as nursery:
             with LongestStep() as longest, trio.fail_after(BOUND), MostTasks() as most:
                 nursery.start_soon(suffer, group["evil"], {"what": method, "on": on})
@@ -162,7 +162,7 @@ async def test_only_a_few_answers_are_posted_at_once(
 ) -> None:
     """B-11: a POST takes ten times the work of the request; a flood ends the connection before most are posted."""
     monkeypatch.setattr(_link, "ANSWERS_A_SECOND", 1e-6)
-    with hostile_http(over, restart=LATER) as config:
+    with hostile_http(over, restarts=LATER) as config:
         async with open_servers(config) as group, trio.open_nursery() as nursery:
             nursery.start_soon(suffer, group["evil"], {"what": method})
             with trio.fail_after(BOUND):

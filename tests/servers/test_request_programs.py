@@ -84,7 +84,7 @@ def programs(draw: st.DrawFn) -> Program:
         "when_down": draw(st.sampled_from(["wait", "wait", "fail"])),
         "breaker": draw(st.sampled_from([None, None, BreakerPolicy(failures=2)])),
         "connect": draw(st.sampled_from(["eager", "eager", "lazy"])),
-        "restart": draw(
+        "restarts": draw(
             st.sampled_from(
                 [
                     RestartPolicy(max_restarts=0),

@@ -133,7 +133,7 @@ async def test_the_time_in_the_queue_counts_and_what_waited_is_not_sent(autojump
 
 async def test_a_request_expires_while_the_server_is_down(said: Said) -> None:
     """C-42: the wait in the queue is bounded too: the server is in back-off for an hour, and the error says so."""
-    async with open_servers(server("a", request_timeout=0.2, restart=LATER)) as servers:
+    async with open_servers(server("a", request_timeout=0.2, restarts=LATER)) as servers:
         await crash(servers, "a")
         began = trio.current_time()
         with pytest.raises(RequestTimedOut) as caught:

@@ -196,7 +196,7 @@ async def test_an_error_of_the_server_passes_through_unchanged() -> None:
 @pytest.mark.parametrize("text", ["try again later", "Connection closed"])
 async def test_a_server_may_use_the_code_of_a_closed_connection(text: str) -> None:
     """An answer with any code and text does not end an open connection."""
-    async with open_servers(server("a", "--error-on-call", str(CONNECTION_CLOSED), text, restart=NEVER)) as servers:
+    async with open_servers(server("a", "--error-on-call", str(CONNECTION_CLOSED), text, restarts=NEVER)) as servers:
         for _ in range(2):
             with pytest.raises(MCPError) as caught:
                 await servers["a"].call_tool("pid")
@@ -255,7 +255,7 @@ async def test_a_progress_callback_that_raises_has_no_effect(caplog: pytest.LogC
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         raise ValueError("a mistake in the callback")
 
-    async with open_servers(server("a", "--progress", "2", restart=NEVER)) as servers:
+    async with open_servers(server("a", "--progress", "2", restarts=NEVER)) as servers:
         result = await servers["a"].call_tool("sleep", {"seconds": 0.1}, progress=hear)
         assert text_of(result) == "slept 0.1"
         assert text_of(await servers["a"].call_tool("echo", {"text": "still here"})) == "still here"
@@ -279,7 +279,7 @@ async def test_code_that_runs_inside_a_call_may_call_the_same_server_if_there_is
     def inner() -> str:
         return "the inner answer"
 
-    config = ServerConfig("here", InProcess(here), max_in_flight=max_in_flight, restart=NEVER)
+    config = ServerConfig("here", InProcess(here), max_in_flight=max_in_flight, restarts=NEVER)
     async with open_servers(config) as servers:
 
         async def hear(progress: float, total: float | None, message: str | None) -> None:

@@ -49,7 +49,7 @@ async def test_a_delay_grows_no_longer_than_a_minute(autojump_clock: MockClock) 
     fault, events = Fault(), Events()
     fault.on_enter = RuntimeError("no")
     policy = RestartPolicy(max_restarts=10, backoff=EXACT)
-    async with open_servers(fault.config(restart=policy), observers=[events]) as group:
+    async with open_servers(fault.config(restarts=policy), observers=[events]) as group:
         await group["here"].wait_state("failed")
     assert [event.delay for event in events.of(Restarting)] == [0, 1, 2, 4, 8, 16, 32, 60, 60, 60]
 
@@ -63,7 +63,7 @@ async def test_resources_of_an_attempt_are_gone_before_the_next_one_begins(tmp_p
             still_there.extend(state_of(pid) for pid in pids_in(pids))
 
     config = server(
-        "a", "--error-on-list", "--pid-file", str(pids), restart=RestartPolicy(max_restarts=2, backoff=Backoff())
+        "a", "--error-on-list", "--pid-file", str(pids), restarts=RestartPolicy(max_restarts=2, backoff=Backoff())
     )
     async with open_servers(config, observers=[look]) as group:
         await reach(group, "a", "failed")
@@ -75,7 +75,7 @@ async def test_serving_for_long_enough_clears_the_back_off_and_the_budget(mock_c
     """S2-35: lasting success resets; success that does not last does not."""
     events = Events()
     policy = RestartPolicy(max_restarts=2, reset_after=60, backoff=Backoff())
-    async with open_servers(server("a", restart=policy), observers=[events]) as group:
+    async with open_servers(server("a", restarts=policy), observers=[events]) as group:
         for seconds in (59.0, 59.0, 61.0, 0.0):
             mock_clock.jump(seconds)
             await crash(group, "a")
@@ -94,7 +94,7 @@ async def test_a_server_that_is_given_up_can_be_brought_back(tmp_path: Path) -> 
     """
     count = tmp_path / "count"
     policy = RestartPolicy(max_restarts=1, backoff=Backoff())
-    async with open_servers(server("a", "--fail-first", "2", str(count), restart=policy)) as group:
+    async with open_servers(server("a", "--fail-first", "2", str(count), restarts=policy)) as group:
         for revive in (group["a"].start, group["a"].restart, group.reconnect):
             await reach(group, "a", "failed")
             with pytest.raises(ServerUnavailable):
@@ -113,7 +113,7 @@ async def test_a_server_that_is_given_up_can_be_brought_back(tmp_path: Path) -> 
 async def test_restarting_can_be_disabled_for_a_server_that_does_not_start() -> None:
     """S2-36: with ``max_restarts=0`` it is tried once."""
     events = Events()
-    async with open_servers(server("a", "--exit-at-start", "3", restart=NEVER), observers=[events]) as group:
+    async with open_servers(server("a", "--exit-at-start", "3", restarts=NEVER), observers=[events]) as group:
         assert state(group, "a") == "failed"
     assert len(events.of(Starting, "a")) == 1
     assert len(events.of(GaveUp, "a")) == 1
@@ -122,7 +122,7 @@ async def test_restarting_can_be_disabled_for_a_server_that_does_not_start() -> 
 
 async def test_restarting_can_be_disabled_for_a_server_that_dies() -> None:
     """S2-36: with ``max_restarts=0`` its first end is its last, and the error knows how it ended."""
-    async with open_servers(server("a", restart=NEVER)) as group:
+    async with open_servers(server("a", restarts=NEVER)) as group:
         await crash(group, "a")
         assert state(group, "a") == "failed"
         assert str(group.errors["a"]) == "server 'a': its process was killed by SIGKILL while it was connected"
@@ -131,7 +131,7 @@ async def test_restarting_can_be_disabled_for_a_server_that_dies() -> None:
 
 async def test_a_server_that_comes_up_late_is_connected_in_the_background(tmp_path: Path) -> None:
     """S1-11: what failed at the start is tried again while the others serve."""
-    config = server("a", "--fail-first", "3", str(tmp_path / "count"), restart=AT_ONCE)
+    config = server("a", "--fail-first", "3", str(tmp_path / "count"), restarts=AT_ONCE)
     async with open_servers(server("b"), config) as group:
         await group.wait_ready()
         assert group.active == group.configured
@@ -143,7 +143,7 @@ async def test_a_server_that_always_fails_does_not_disturb_the_others() -> None:
     """A-10: while one is started again and again, the other answers."""
     events = Events()
     async with open_servers(
-        server("bad", "--exit-at-start", "3", restart=AT_ONCE), server("good"), observers=[events]
+        server("bad", "--exit-at-start", "3", restarts=AT_ONCE), server("good"), observers=[events]
     ) as group:
         while len(events.of(Starting, "bad")) < 5:
             with trio.fail_after(BOUND):
@@ -188,7 +188,7 @@ async def test_the_exit_code_of_a_server_that_dies_while_it_serves_is_in_the_err
     config = shell(
         "a",
         f"[ -e {once} ] || {{ echo x > {once}; exec {command_with()}; }}; echo no space left >&2; exit 5",
-        restart=RestartPolicy(max_restarts=1, backoff=Backoff()),
+        restarts=RestartPolicy(max_restarts=1, backoff=Backoff()),
     )
     async with open_servers(config) as group:
         await crash(group, "a")

@@ -75,7 +75,7 @@ class ResumingServer(FaultyServer):
 @asynccontextmanager
 async def connected(server: ResumingServer, gets: int = MAX_REFUSED) -> AsyncIterator[ServerRef]:
     """Connect to a server, which must stay connected; it was sent so many GETs for notifications."""
-    config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=NEVER, request_timeout=None)
+    config = ServerConfig("web", Http(server.url()), protocol="legacy", restarts=NEVER, request_timeout=None)
     try:
         async with open_servers(config) as servers:
             await eventually(lambda: len(server.places()) >= gets)
@@ -251,7 +251,7 @@ async def test_a_stream_that_is_refused_because_its_session_is_forgotten_ends_th
     """Without any call."""
     server = ResumingServer()
     server.notifying = [Raw(stream("retry: 500\n\n"), "keep")]
-    config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=AT_ONCE)
+    config = ServerConfig("web", Http(server.url()), protocol="legacy", restarts=AT_ONCE)
     try:
         async with open_servers(config) as servers:
             await eventually(lambda: server.methods().count("tools/list") == 2)  # the last request by itself

@@ -180,7 +180,7 @@ async def test_a_connection_that_is_lost_under_a_read_is_made_again_and_the_read
     """S3-13: one reconnect, one retry; a concurrent tool call is not sent again."""
     pids, log = tmp_path / "pids", tmp_path / "log"
     config = server(
-        "a", "--pid-file", str(pids), "--log-file", str(log), "--die-in", "add", restart=AT_ONCE, retry=SOON
+        "a", "--pid-file", str(pids), "--log-file", str(log), "--die-in", "add", restarts=AT_ONCE, retry=SOON
     )
     async with open_servers(config) as servers:
         with pytest.raises(ConnectionLost):
@@ -194,7 +194,7 @@ async def test_a_connection_that_is_lost_under_a_read_is_made_again_and_the_read
 
 async def test_when_the_server_is_gone_before_the_second_attempt_the_first_is_not_forgotten() -> None:
     """A-09: the second was not sent, but the server may have acted on the first."""
-    async with open_servers(server("a", "--die-in", "add", restart=NEVER, retry=SOON)) as servers:
+    async with open_servers(server("a", "--die-in", "add", restarts=NEVER, retry=SOON)) as servers:
         with pytest.raises(ServerUnavailable) as caught:
             await servers["a"].call_tool("add", {"a": 1, "b": 2}, idempotent=True)
     assert caught.value.outcome == "unknown"
@@ -333,7 +333,7 @@ async def test_an_isolated_attempt_ends_with_its_server(how: str, when: str, tmp
     tool, arguments = "sleep", {"seconds": 600}
     outcome = Outcome()
     async with trio.open_nursery() as nursery:
-        config = server("a", *flags, restart=AT_ONCE, retry=policy, stop_timeout=0.5)
+        config = server("a", *flags, restarts=AT_ONCE, retry=policy, stop_timeout=0.5)
         async with open_servers(config, drain_timeout=30 if delay else 0) as servers:
             ref = servers["a"]
             nursery.start_soon(outcome.of, partial(ref.call_tool, tool, arguments, idempotent=True))

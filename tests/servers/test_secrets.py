@@ -47,7 +47,7 @@ BEARER: Final = "sk-Live-47110815"
 def gossip(*flags: str, **options: Any) -> ServerConfig:
     """Configure a server that repeats what it was given; `options` are those of `Stdio`."""
     transport = Stdio(sys.executable, ("-S", "-E", "-X", "utf8", SERVER, *flags), **options)
-    return ServerConfig("gossip", transport, protocol="legacy", restart=NEVER)
+    return ServerConfig("gossip", transport, protocol="legacy", restarts=NEVER)
 
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -241,7 +241,7 @@ async def test_a_long_token_is_masked_where_an_error_shortens_it(raw: str, log: 
     events = Events()
     with faulty_server() as running:
         running.scripts["server/discover"] = running.scripts["initialize"] = Raw(raw)
-        config = ServerConfig("web", Http(running.url(), auth=LONG), restart=NEVER)
+        config = ServerConfig("web", Http(running.url(), auth=LONG), restarts=NEVER)
         async with open_servers(config, observers=[events]) as group:
             shown = told_by(group, events)
             assert "<auth>" in str(group.errors["web"])
@@ -268,7 +268,7 @@ async def test_a_refusal_that_repeats_a_token_names_it_instead(
     """B-18: at the connect, and for a call."""
     events = Events()
     with faulty_server() as running:
-        config = ServerConfig("web", Http(running.url(), auth=auth), restart=NEVER)
+        config = ServerConfig("web", Http(running.url(), auth=auth), restarts=NEVER)
         running.scripts["sleep"] = Raw(raw)
         async with open_servers(config, observers=[events]) as group:
             with pytest.raises((ServerError, MCPError)) as failed:
@@ -288,7 +288,7 @@ async def test_a_credential_of_any_part_of_a_connect_is_masked(log: pytest.LogCa
 
         async def words_of(transport: Http | Sse, words: str) -> str:
             running.scripts["server/discover"] = running.scripts["GET"] = Raw(refusal(words))
-            async with open_servers(ServerConfig("web", transport, restart=NEVER)) as group:
+            async with open_servers(ServerConfig("web", transport, restarts=NEVER)) as group:
                 error = group.errors["web"]
                 assert isinstance(error.__cause__, HttpStatusError)
                 return told(error)
@@ -315,7 +315,7 @@ async def test_the_token_of_an_auth_flow_is_masked() -> None:
 
     with faulty_server() as running:
         running.scripts["server/discover"] = Raw(refusal(BEARER))
-        async with open_servers(ServerConfig("web", Http(running.url(), auth=Flow()), restart=NEVER)) as group:
+        async with open_servers(ServerConfig("web", Http(running.url(), auth=Flow()), restarts=NEVER)) as group:
             assert BEARER not in told(group.errors["web"])
             assert "<auth>" in str(group.errors["web"])
 
@@ -343,7 +343,7 @@ async def test_no_frame_of_a_kept_error_has_a_resolved_value(monkeypatch: pytest
         Http("http://127.0.0.1:1/mcp", headers={"X-Key": BEARER}, http_client=refuse),  # type: ignore[arg-type]  # it raises
     ]
     events = Events()
-    configs = [ServerConfig(f"s{number}", each, restart=NEVER) for number, each in enumerate(transports)]
+    configs = [ServerConfig(f"s{number}", each, restarts=NEVER) for number, each in enumerate(transports)]
     async with open_servers(*configs, observers=[events]) as group:
         for config in configs:
             await reach(group, config.name, "failed")
@@ -359,7 +359,7 @@ async def test_a_call_that_fails_on_its_way_keeps_no_request(log: pytest.LogCapt
     events = Events()
     with faulty_server() as running:
         transport = Http(running.url() + "?key=a-secret-key", auth=BEARER)
-        async with open_servers(ServerConfig("web", transport, restart=NEVER), observers=[events]) as group:
+        async with open_servers(ServerConfig("web", transport, restarts=NEVER), observers=[events]) as group:
             with pytest.raises(ServerError) as failed:
                 await group["web"].call_tool("raw", Raw("", "reset")._asdict())
             running.die()

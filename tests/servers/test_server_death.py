@@ -43,7 +43,7 @@ async def next_change(events: EventStream) -> StateChanged:
 
 async def test_the_death_of_an_idle_server_is_noticed_without_a_call() -> None:
     """S3-17, A-07: the connection's own end is the signal; the next call answers from a new process."""
-    async with open_servers(server("a", restart=AT_ONCE)) as servers, servers.watch_events() as events:
+    async with open_servers(server("a", restarts=AT_ONCE)) as servers, servers.watch_events() as events:
         before = trio.current_time()
         pid = kill(servers["a"])
         with trio.fail_after(BOUND):
@@ -66,7 +66,7 @@ async def test_the_death_of_an_idle_server_is_noticed_without_a_call() -> None:
 )
 async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: int, words: str) -> None:
     """A-07: what is wrong can be read while the server is down."""
-    async with open_servers(server("a", restart=NEVER)) as servers:
+    async with open_servers(server("a", restarts=NEVER)) as servers:
         os.kill(pid_of(servers["a"]), number)
         with trio.fail_after(BOUND):
             await servers["a"].wait_state("failed")
@@ -76,7 +76,7 @@ async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: in
 
 async def test_an_answer_over_the_limit_is_not_blamed_on_the_process() -> None:
     program, args = command()
-    config = ServerConfig("a", Stdio(program, args, max_line_bytes=10_000), restart=NEVER)
+    config = ServerConfig("a", Stdio(program, args, max_line_bytes=10_000), restarts=NEVER)
     async with open_servers(config) as servers:
         with pytest.raises(LimitExceeded, match="max_line_bytes") as caught:
             await servers["a"].call_tool("echo", {"text": "x" * 20_000})
@@ -87,7 +87,7 @@ async def test_an_answer_over_the_limit_is_not_blamed_on_the_process() -> None:
 async def test_a_server_that_leaves_right_after_its_tool_list_is_never_taken_for_ready() -> None:
     """A-07: the end of stdout may come in the very step in which the connect succeeds."""
     for _ in range(10):
-        async with open_servers(server("a", "--die-after-list", restart=NEVER)) as servers:
+        async with open_servers(server("a", "--die-after-list", restarts=NEVER)) as servers:
             with trio.fail_after(BOUND):
                 await servers["a"].wait_state("failed")
             assert isinstance(servers.errors["a"], (ConnectFailed, ConnectionLost))
@@ -97,7 +97,7 @@ async def test_a_server_that_leaves_right_after_its_tool_list_is_never_taken_for
 async def test_a_call_in_flight_at_the_kill_is_lost_at_once_and_a_queued_one_is_answered(tmp_path: Path) -> None:
     """A-03, A-09: no pending request hangs, and the one that was with the server is not sent again."""
     log = tmp_path / "log"
-    async with open_servers(server("a", "--log-file", str(log), restart=AT_ONCE, max_in_flight=1)) as servers:
+    async with open_servers(server("a", "--log-file", str(log), restarts=AT_ONCE, max_in_flight=1)) as servers:
         ref, lost, queued = servers["a"], Outcome(), Outcome()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(lost.of, ref.call_tool, "sleep", {"seconds": 600})
@@ -116,7 +116,7 @@ async def test_a_call_in_flight_at_the_kill_is_lost_at_once_and_a_queued_one_is_
 async def test_requests_that_wait_at_the_kill_are_served_by_the_next_process(tmp_path: Path) -> None:
     """A-03: in the mailbox or, as it is full, before it; of fifty-one requests only the one in flight is lost."""
     log, lost = tmp_path / "log", Outcome()
-    config = server("a", "--log-file", str(log), restart=AT_ONCE, max_in_flight=1, mailbox_size=2)
+    config = server("a", "--log-file", str(log), restarts=AT_ONCE, max_in_flight=1, mailbox_size=2)
     async with open_servers(config) as servers, trio.open_nursery() as nursery:
         nursery.start_soon(lost.of, servers["a"].call_tool, "sleep", {"seconds": 600})
         await wait_calls(log, 1)
@@ -131,7 +131,7 @@ async def test_a_side_effect_happens_once_though_its_answer_is_lost(tmp_path: Pa
     """A-09: a call that was with the server is never sent a second time by itself."""
     count, log = tmp_path / "count", tmp_path / "log"
     flags = ("--count-file", str(count), "--log-file", str(log), "--die-in", "count")
-    async with open_servers(server("a", *flags, restart=AT_ONCE)) as servers:
+    async with open_servers(server("a", *flags, restarts=AT_ONCE)) as servers:
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("count")
         with trio.fail_after(BOUND):
@@ -144,7 +144,7 @@ async def test_a_side_effect_happens_once_though_its_answer_is_lost(tmp_path: Pa
 async def test_fifty_calls_in_flight_end_in_fifty_losses(tmp_path: Path) -> None:
     """A-03: each caller has exactly one outcome, at once, and an exception object of its own."""
     log = tmp_path / "log"
-    async with open_servers(server("a", "--log-file", str(log), restart=AT_ONCE)) as servers:
+    async with open_servers(server("a", "--log-file", str(log), restarts=AT_ONCE)) as servers:
         async with calls(50, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
             await wait_calls(log, 50)
             killed, _ = trio.current_time(), kill(servers["a"])
@@ -157,7 +157,7 @@ async def test_fifty_calls_in_flight_end_in_fifty_losses(tmp_path: Path) -> None
 
 async def test_the_tools_of_the_others_stay_when_a_server_fails() -> None:
     """S3-20: the failure of one server removes only its own tools."""
-    async with open_servers(server("a", restart=NEVER), server("b", restart=NEVER)) as servers:
+    async with open_servers(server("a", restarts=NEVER), server("b", restarts=NEVER)) as servers:
         number, pid = len(servers.tools), pid_of(servers["b"])
         kill(servers["a"])
         await servers["a"].wait_state("failed")
@@ -169,7 +169,7 @@ async def test_the_tools_of_the_others_stay_when_a_server_fails() -> None:
 async def test_the_calls_of_the_others_go_on_when_a_server_dies(tmp_path: Path) -> None:
     """A-04: no caller takes the death of a server for a cancellation."""
     log = tmp_path / "log"
-    async with open_servers(server("a", restart=AT_ONCE), server("b", "--log-file", str(log))) as servers:
+    async with open_servers(server("a", restarts=AT_ONCE), server("b", "--log-file", str(log))) as servers:
         async with calls(5, servers["b"].call_tool, "sleep", {"seconds": 0.3}) as outcomes:
             await wait_calls(log, 5)
             kill(servers["a"])
@@ -182,7 +182,7 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(
     """A-07: a server that cannot answer is lost, and its process is stopped."""
     pids = tmp_path / "pids"
     flags = ("--close-stdout", "--ignore-eof", "--pid-file", str(pids))
-    async with open_servers(server("a", *flags, restart=NEVER, stop_timeout=0.5)) as servers:
+    async with open_servers(server("a", *flags, restarts=NEVER, stop_timeout=0.5)) as servers:
         with pytest.raises(ConnectionLost):
             await servers["a"].call_tool("echo", {"text": "x"})
         with trio.fail_after(BOUND):
@@ -194,7 +194,7 @@ async def test_a_server_that_closes_its_stdout_and_lives_is_lost_and_ended(
 async def test_children_of_a_killed_server_are_killed_too(tmp_path: Path) -> None:
     """A-08: a server that is killed leaves no grandchild."""
     pids = tmp_path / "pids"
-    async with open_servers(server("a", "--spawn-grandchild", "--pid-file", str(pids), restart=NEVER)) as servers:
+    async with open_servers(server("a", "--spawn-grandchild", "--pid-file", str(pids), restarts=NEVER)) as servers:
         leader, grandchild = pids_in(pids)
         assert set(group_members(leader)) == {leader, grandchild}
         kill(servers["a"])
@@ -214,9 +214,9 @@ async def test_children_of_a_server_are_killed_when_the_group_is_left(tmp_path: 
 async def test_a_server_that_fails_while_it_lists_its_tools_is_a_failed_connect() -> None:
     """A-10: what fails at list time is a bad server, its exit is in the error, and the others serve."""
     configs = [
-        server("dies", "--die-on-list", restart=NEVER),
+        server("dies", "--die-on-list", restarts=NEVER),
         server("fine"),
-        server("refuses", "--error-on-list", restart=NEVER),
+        server("refuses", "--error-on-list", restarts=NEVER),
     ]
     async with open_servers(*configs) as servers:
         assert [ref.name for ref in servers.active] == ["fine"]
@@ -234,7 +234,7 @@ async def test_a_server_killed_while_it_is_asked_for_its_tools_is_tried_again(tm
     """A-03: a connect does not hang when its server dies under it."""
     log, pids = tmp_path / "log", tmp_path / "pids"
     flags = ("--hang-on-list", "--log-file", str(log), "--pid-file", str(pids))
-    config = server("a", *flags, restart=NEVER, required=True)
+    config = server("a", *flags, restarts=NEVER, required=True)
     failure: list[tuple[BaseException, float]] = []
 
     async def open_it() -> None:

@@ -210,7 +210,7 @@ async def test_tools_are_accepted_once(autojump_clock: MockClock) -> None:
 async def test_a_lost_replica_does_not_open_the_breaker_while_another_one_serves(autojump_clock: MockClock) -> None:
     """S2-30: its calls fail together, which says nothing about the others."""
     shop = Shop()
-    config = shop.config(2, restart=LATER, breaker=BreakerPolicy(failures=2, reset_after=600), retry=ONCE)
+    config = shop.config(2, restarts=LATER, breaker=BreakerPolicy(failures=2, reset_after=600), retry=ONCE)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
         ref = group["shop"]
         await trio.sleep(1)
@@ -270,7 +270,7 @@ async def test_every_connected_replica_is_notified_of_changed_roots(autojump_clo
 async def test_the_table_of_the_command_line_shows_how_many_replicas_serve(autojump_clock: MockClock) -> None:
     """S2-33: in the column of the state."""
     shop = Shop()
-    async with open_servers(shop.config(restart=LATER)) as group:
+    async with open_servers(shop.config(restarts=LATER)) as group:
         await trio.sleep(1)
         assert _row(group["shop"].statistics(), trio.current_time())[1] == "[green]ready 3/3[/]"
         shop.sessions[0].break_down.set()
@@ -292,7 +292,7 @@ async def test_the_table_of_the_command_line_shows_the_processes_that_run(autoju
 
 async def test_kill_minus_9_of_one_process_of_three_takes_only_its_own_calls() -> None:
     """S2-30, S2-33: with calls in flight in each; another process replaces it, and the others never notice."""
-    config = server("a", replicas=3, restart=AT_ONCE, request_timeout=None)
+    config = server("a", replicas=3, restarts=AT_ONCE, request_timeout=None)
     pids: list[int | None] = []
 
     def note(event: Event) -> None:

@@ -121,7 +121,7 @@ async def connected(**options: Any) -> AsyncIterator[tuple[FaultyServer, ServerR
         if "GET" in options:
             server.scripts["GET"] = options.pop("GET")
         transport = Http(server.url(), http_client=lambda: httpx2.AsyncClient(transport=short))
-        config = ServerConfig("web", transport, protocol="legacy", restart=AT_ONCE, **options)
+        config = ServerConfig("web", transport, protocol="legacy", restarts=AT_ONCE, **options)
         async with open_servers(config) as servers:
             yield server, servers["web"], short
             assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
@@ -205,7 +205,7 @@ async def test_a_request_whose_server_name_needs_a_thread_fails_alone() -> None:
     """C-03."""
     with faulty_server("legacy") as server:
         url = server.url().replace("127.0.0.1", "localhost")
-        async with open_servers(ServerConfig("web", Http(url), protocol="legacy", restart=AT_ONCE)) as servers:
+        async with open_servers(ServerConfig("web", Http(url), protocol="legacy", restarts=AT_ONCE)) as servers:
             ref = servers["web"]
             resolver = trio.socket.set_custom_hostname_resolver(NoThreads())
             try:

@@ -66,7 +66,7 @@ async def test_without_declared_tools_a_failed_list_is_a_failed_connect() -> Non
     """S2-14: ready means that the list was answered."""
     here = Changing()
     here.answers = [LOST]
-    async with open_servers(here.config(restart=NEVER)) as group:
+    async with open_servers(here.config(restarts=NEVER)) as group:
         assert state(group, "here") == "failed"
         assert isinstance(group.errors["here"], ConnectFailed)
         assert group.errors["here"].phase == "list_tools"
@@ -130,14 +130,14 @@ async def test_declared_tools_are_served_over_http_too() -> None:
 
 
 async def test_a_server_that_dies_when_it_is_asked_is_not_connected() -> None:
-    config = server("a", "--die-on-list", restart=LATER, static_tools=[DECLARED])
+    config = server("a", "--die-on-list", restarts=LATER, static_tools=[DECLARED])
     async with open_servers(config) as group:
         assert state(group, "a") == "backoff"
         assert shown(group) == []
 
 
 async def test_a_degraded_server_that_dies_is_known_to_be_dead() -> None:
-    config = server("a", "--error-on-list", restart=LATER, static_tools=[DECLARED])
+    config = server("a", "--error-on-list", restarts=LATER, static_tools=[DECLARED])
     async with open_servers(config) as group:
         assert state(group, "a") == "degraded"
         assert "the list of tools is lost" in str(group.errors["a"])

@@ -51,7 +51,7 @@ async def test_in_a_storm_of_one_server_another_goes_on(storm: dict[str, Any]) -
     async def rage() -> None:
         await group["evil"].call_tool("storm", storm)
 
-    async with open_servers(hostile(restart=AT_ONCE), server("good")) as group:
+    async with open_servers(hostile(restarts=AT_ONCE), server("good")) as group:
         with LongestStep() as longest, trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(rage)

@@ -599,7 +599,7 @@ async def test_a_subscription_connects_a_lazy_server() -> None:
 async def test_a_subscription_survives_the_death_of_the_process(era: Protocol, programs_in_forks: None) -> None:
     """S3-06: the next process is subscribed to too."""
     program, args = command()
-    config = ServerConfig("library", Stdio(program, args, env_from=("PYTHONPATH",)), protocol=era, restart=AT_ONCE)
+    config = ServerConfig("library", Stdio(program, args, env_from=("PYTHONPATH",)), protocol=era, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         ref = servers["library"]
         async with ref.subscribe(A) as changes:
@@ -631,7 +631,7 @@ async def test_a_subscription_survives_the_death_of_an_http_server(era: Protocol
         assert await next_of(changes) == ResourceUpdated(A)
 
     with library_over_http() as port:
-        config = ServerConfig("library", Http(f"http://127.0.0.1:{port}/mcp"), protocol=era, restart=again)
+        config = ServerConfig("library", Http(f"http://127.0.0.1:{port}/mcp"), protocol=era, restarts=again)
         async with AsyncExitStack() as stack:
             servers = await stack.enter_async_context(open_servers(config))
             changes = await stack.enter_async_context(servers["library"].subscribe(A))

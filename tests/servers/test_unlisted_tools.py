@@ -121,7 +121,7 @@ async def test_without_a_connection_the_error_has_them_as_a_note() -> None:
 
 async def test_tools_that_are_hidden_are_not_suggested(caplog: pytest.LogCaptureFixture) -> None:
     """C-53."""
-    async with open_servers(refusing(tools=ToolFilter(deny=["secret"]))) as servers:
+    async with open_servers(refusing(tool_filter=ToolFilter(deny=["secret"]))) as servers:
         await servers["a"].call_tool("secrets")
     [said] = [each for each in caplog.messages if "does not list" in each]
     assert "; its other tools: 1; " in said

@@ -75,7 +75,7 @@ def listing(over: str, folder: Path, **options: Any) -> Iterator[ServerConfig]:
     }
     file = folder / "results"
     file.write_text(json.dumps(results))
-    options = {"protocol": "legacy" if era == "legacy" else MODERN, "restart": NEVER, **options}
+    options = {"protocol": "legacy" if era == "legacy" else MODERN, "restarts": NEVER, **options}
     if way == "stdio":
         yield ServerConfig("docs", Stdio(interpreter(), ("-m", SERVER, way, str(file))), **options)
         return

@@ -65,7 +65,7 @@ def wrapped(*flags: str) -> str:
 async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_pipes(idle_clock: IdleClock) -> None:
     """B-05: idle. There is no end of its stdout, and it would take a request all its time to find out."""
     events = Events()
-    config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
+    config = shell("a", leaving_a_child(), health=PATIENT, restarts=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config, observers=[events]) as servers:
         pid = pid_of(servers["a"])
         async with servers.watch_events() as stream:
@@ -81,7 +81,7 @@ async def test_a_server_that_was_killed_is_noticed_although_its_child_holds_its_
 
 async def test_calls_to_a_killed_server_fail_before_their_timeout(idle_clock: IdleClock) -> None:
     """B-05: not idle. What is with it is lost, as nothing is left that could answer."""
-    config = shell("a", leaving_a_child(), health=PATIENT, restart=AT_ONCE, stop_timeout=STOP)
+    config = shell("a", leaving_a_child(), health=PATIENT, restarts=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config) as servers:
         async with calls(3, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
             await eventually(lambda: servers["a"].statistics().in_flight == 3)
@@ -118,7 +118,7 @@ async def test_a_server_that_dies_after_its_wrapper_is_noticed_at_the_first_evid
         "a",
         f"exec 3<&0; sleep 600 <&3 & {command_with()} <&3 & wait",
         health=HealthPolicy(interval=600),
-        restart=AT_ONCE,
+        restarts=AT_ONCE,
         request_timeout=30,
         stop_timeout=STOP,
     )
@@ -147,7 +147,7 @@ async def test_a_server_that_dies_after_its_wrapper_is_noticed_at_the_first_evid
 async def test_a_process_that_is_stopped_becomes_unhealthy_and_is_restarted_at_once(idle_clock: IdleClock) -> None:
     """B-06: in spite of a long silence that is allowed, and of a request that has time."""
     events = Events()
-    config = server("a", health=QUICK, restart=AT_ONCE, request_timeout=None, stop_timeout=STOP)
+    config = server("a", health=QUICK, restarts=AT_ONCE, request_timeout=None, stop_timeout=STOP)
     async with open_servers(config, observers=[events]) as servers:
         pid = pid_of(servers["a"])
         async with calls(1, servers["a"].call_tool, "sleep", {"seconds": 600}) as outcomes:
@@ -181,7 +181,7 @@ async def test_a_server_that_thaws_in_time_serves_on(idle_clock: IdleClock) -> N
 async def test_a_server_that_reads_nothing_any_more_is_restarted_after_its_silence(idle_clock: IdleClock) -> None:
     """B-06: it is not stopped, it only never answers."""
     events = Events()
-    config = server("a", health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
+    config = server("a", health=SILENT, restarts=AT_ONCE, stop_timeout=STOP)
     async with open_servers(config, observers=[events]) as servers:
         pid = pid_of(servers["a"])
         assert text_of(await servers["a"].call_tool("deaf")) == "what?"
@@ -195,7 +195,7 @@ async def test_a_server_that_reads_nothing_any_more_is_restarted_after_its_silen
 async def test_a_single_threaded_server_in_a_long_tool_is_left_alone(tmp_path: Path, idle_clock: IdleClock) -> None:
     """B-07: it answers nothing meanwhile, past its silence and far down the ladder."""
     events, over = Events(), tmp_path / "over"
-    config = server("a", health=SILENT, restart=AT_ONCE, request_timeout=None)
+    config = server("a", health=SILENT, restarts=AT_ONCE, request_timeout=None)
     async with open_servers(config, observers=[events]) as servers:
         async with calls(1, servers["a"].call_tool, "block", {"path": str(over)}) as outcomes:
             await reach(servers, "a", "unhealthy")
@@ -228,7 +228,7 @@ async def test_an_http_server_that_accepts_and_never_answers_is_unhealthy_and_co
     """B-06: its socket still takes connections. In either era the question is one that the server knows."""
     events = Events()
     with http_server() as (port, process):
-        config = http_config(port, "a", protocol=protocol, health=SILENT, restart=AT_ONCE, stop_timeout=STOP)
+        config = http_config(port, "a", protocol=protocol, health=SILENT, restarts=AT_ONCE, stop_timeout=STOP)
         async with open_servers(config, observers=[events]) as servers:
             assert (await servers["a"].check_health()).status == "healthy"
             await freeze(process.pid)

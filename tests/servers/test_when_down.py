@@ -20,13 +20,13 @@ from .replicated import Shop, begin
 
 
 async def test_by_default_a_request_waits_for_the_server_to_come_back() -> None:
-    async with open_servers(server("a", restart=AT_ONCE)) as servers:
+    async with open_servers(server("a", restarts=AT_ONCE)) as servers:
         await crash(servers, "a")
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
 
 
 async def test_with_fail_a_request_fails_at_once_with_the_problem() -> None:
-    async with open_servers(server("a", restart=LATER, when_down="fail")) as servers:
+    async with open_servers(server("a", restarts=LATER, when_down="fail")) as servers:
         assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
         await crash(servers, "a")
         began = trio.current_time()

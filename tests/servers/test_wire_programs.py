@@ -182,7 +182,7 @@ class Run:
 
     async def main(self) -> None:
         config = self.machine.config(
-            **self.program.options, restart=AT_ONCE, health=HealthPolicy(interval=None), validate="off"
+            **self.program.options, restarts=AT_ONCE, health=HealthPolicy(interval=None), validate="off"
         )
         with trio.fail_after(LONGEST), self.machine.installed():
             async with (

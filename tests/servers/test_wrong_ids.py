@@ -198,7 +198,7 @@ async def test_an_answer_to_another_request_connects_nothing(era: Era, form: Any
     for method in ("server/discover" if era == "modern" else "initialize", "tools/list"):
         with faulty_server(era) as server:
             server.scripts[method] = Raw(form(200, with_id(SECRET, OTHER)))
-            config = ServerConfig("web", Http(server.url()), protocol=PROTOCOLS[era], restart=NEVER, required=True)
+            config = ServerConfig("web", Http(server.url()), protocol=PROTOCOLS[era], restarts=NEVER, required=True)
             with pytest.raises(ConnectFailed, match=f"the response is to request {OTHER}, not to"):
                 async with open_servers(config):
                     pass

@@ -120,7 +120,7 @@ def executions(world: World) -> Iterator[str]:
 def states(world: World) -> Iterator[str]:
     """Yield the servers that did not come back although nothing keeps them away."""
     for name, state in world.states.items():
-        restart = world.houses[name.partition(":")[0]].plan.options["restart"]
+        restart = world.houses[name.partition(":")[0]].plan.options["restarts"]
         comes_back = restart.park_retry is not None and restart.max_restarts > 0
         parked = state in ("failed", "needs_auth")
         stays = parked and (not comes_back or expired_while_connecting(world, name))
@@ -184,7 +184,7 @@ def lost(world: World, server: SimulatedServer) -> Iterator[str]:
 
 def budget(world: World, server: SimulatedServer, actor: str) -> Iterator[str]:
     """Yield restarts beyond the budget, and surrenders before it is spent."""
-    policy = server.options["restart"]
+    policy = server.options["restarts"]
     commands = commanded(world, server.name)
     spent, parked, served_since = 0, False, math.inf
     for event in world.trace.events:

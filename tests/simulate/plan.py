@@ -229,7 +229,7 @@ def draw_server(dice: random.Random, name: str) -> SimulatedServer:
         "health": dice.choice((HealthPolicy(interval=None), HealthPolicy(interval=60.0, silence=60.0))),
         "idle_timeout": dice.choice((None, None, None, None, 3.0)),
         "max_lifetime": dice.choice((None, None, None, None, 50.0)),
-        "restart": RestartPolicy(
+        "restarts": RestartPolicy(
             max_restarts=dice.choice((0, 1, 3, 10)),
             reset_after=dice.choice((None, 30.0)),
             backoff=dice.choice((Backoff(), Backoff(first=0.0, initial=1.0, jitter=0.1))),

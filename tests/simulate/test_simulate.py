@@ -129,7 +129,7 @@ def busy_replicas(world: type[World]) -> World:
         "max_in_flight": 64,
         "replicas": 2,
         "request_timeout": 20.0,
-        "restart": RestartPolicy(),
+        "restarts": RestartPolicy(),
     }
     ran = world(Plan(1, (SimulatedServer("a", "pipe", "legacy", options),), (), 0.0, ("leave",)))
     ran.run()
@@ -219,7 +219,7 @@ def test_the_page_about_requests_shows_a_run_as_it_was_drawn() -> None:
         "max_in_flight": 1,
         "replicas": 1,
         "request_timeout": 20.0,
-        "restart": RestartPolicy(backoff=Backoff(first=1.0)),
+        "restarts": RestartPolicy(backoff=Backoff(first=1.0)),
     }
     call = evolve(last_call("files"), pause=1.0)
     deeds = (call, evolve(call, fate="crash", seconds=0.5, pause=0.1), evolve(call, pause=10.0))

@@ -169,7 +169,7 @@ class Soak:
         size = 256 + self._edition if name in changed else 256
         return {
             "mailbox_size": size,
-            "restart": RETRIED,
+            "restarts": RETRIED,
             "health": HealthPolicy(interval=self._size.check, timeout=min(1.0, self._size.check), silence=10.0),
             "stop_timeout": 1.0,
             "request_timeout": 15.0,

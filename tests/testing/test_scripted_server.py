@@ -55,7 +55,7 @@ def server() -> Iterator[ScriptedServer]:
 
 
 def config(server: ScriptedServer, way: str, era: Any = "legacy", **options: Any) -> ServerConfig:
-    options = {"restart": RestartPolicy(max_restarts=50, backoff=Backoff()), "required": True, **options}
+    options = {"restarts": RestartPolicy(max_restarts=50, backoff=Backoff()), "required": True, **options}
     return ServerConfig("x", getattr(server, way)(), protocol=era, **options)
 
 
@@ -197,7 +197,7 @@ async def test_a_forgotten_session_is_opened_again(server: ScriptedServer) -> No
 async def test_a_server_that_is_down_refuses_connects_until_it_is_up(server: ScriptedServer, way: str) -> None:
     server.go_down()
     restart = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.05, initial=0.05))
-    async with open_servers(config(server, way, required=False, restart=restart)) as servers:
+    async with open_servers(config(server, way, required=False, restarts=restart)) as servers:
         with trio.fail_after(BOUND):
             await servers["x"].wait_state("backoff")
             server.come_up()

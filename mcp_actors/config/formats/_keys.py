@@ -393,7 +393,7 @@ def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
     patterns += [f"!{name}" for name in denied if GLOB.search(name)]
     deny = [name for name in hidden or () if not GLOB.search(name)]
     try:
-        server.put("tools", ToolFilter(allow=names, deny=deny, patterns=patterns or None), key)
+        server.put("tool_filter", ToolFilter(allow=names, deny=deny, patterns=patterns or None), key)
     except ConfigError as error:
         if error.source == server.source:
             raise

@@ -273,7 +273,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: a server has a predicate, but no context was given.
         """
         await trio.lowlevel.checkpoint()
-        filters = {name: member.record.config.tools for name, member in self._members.items()}
+        filters = {name: member.record.config.tool_filter for name, member in self._members.items()}
         return permitted(self.tools, filters, context)
 
     # --- life -------------------------------------------------------------------------------------------------------

@@ -507,7 +507,7 @@ class OutageLog:
     def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> _Outage:
         """Return the outage that a failure belongs to; begin one if there is none."""
         outage = self._outages.get(record)
-        lasting = record.config.restart.reset_after or LASTING
+        lasting = record.config.restarts.reset_after or LASTING
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
             outage = self._outages[record] = _Outage(event.at)
         elif outage.well_since is not None:

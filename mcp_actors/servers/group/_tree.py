@@ -163,7 +163,7 @@ class RecoveryOptions(TypedDict):
 
 
 def _recovery(record: ServerRecord) -> RecoveryOptions:
-    policy, parks = record.config.restart, record.config.on_failure == "park"
+    policy, parks = record.config.restarts, record.config.on_failure == "park"
     return {
         "max_restarts": policy.max_restarts,
         "window": policy.window,

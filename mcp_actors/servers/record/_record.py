@@ -559,7 +559,7 @@ class CatalogReporter(Reporter):
         """Report names in the filter that no tool has."""
         logger.warning(
             "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
-            "ServerConfig.tools",
+            "ServerConfig.tool_filter",
             self.config.name,
             self.mask(names),
         )

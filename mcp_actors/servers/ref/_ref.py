@@ -184,7 +184,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             list the tool, such a result is logged with the nearest listed names; an error has them as a note.
 
         Raises:
-            ToolNotFound: the tool is hidden by the server's ``tools`` filter, or by ``on_tool_change`` until it is
+            ToolNotFound: the tool is hidden by the server's ``tool_filter``, or by ``on_tool_change`` until it is
                 approved; or it was ``deferred``, and the connected server does not list it. Nothing was sent.
             InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``); nothing was
                 sent.

@@ -139,7 +139,7 @@ async def recovery(client: Client) -> None:
 
     command, *arguments = quick_server.command()
     restart = RestartPolicy(max_restarts=sys.maxsize, backoff=Backoff())
-    config = ServerConfig("quick", Stdio(command, arguments), required=True, restart=restart)
+    config = ServerConfig("quick", Stdio(command, arguments), required=True, restarts=restart)
     async with open_servers(config, observers=[watch]) as servers:
         await serve(play)
 

@@ -49,7 +49,7 @@ def test_a_server_is_written_with_what_differs_from_the_defaults() -> None:
     servers = [
         ServerConfig("local", Stdio("server", ["${x}"], env={"TOKEN": "${TOKEN}"}, env_from=["HOME"]), enabled=False),
         ServerConfig("docs", Http("https://x.example", headers={"A": "Bearer ${B}"}), request_timeout=None),
-        ServerConfig("old", Sse("https://x.example", auth="${C}"), restart=RestartPolicy(backoff=Backoff(first=2.0))),
+        ServerConfig("old", Sse("https://x.example", auth="${C}"), restarts=RestartPolicy(backoff=Backoff(first=2.0))),
     ]
     document = dump_config(servers)
     assert document == {
@@ -70,7 +70,7 @@ def test_a_server_is_written_with_what_differs_from_the_defaults() -> None:
             "old": {
                 "type": "sse",
                 "url": "https://x.example",
-                "mcp_actors": {"auth": "${C}", "restart": {"backoff": {"first": 2.0}}},
+                "mcp_actors": {"auth": "${C}", "restarts": {"backoff": {"first": 2.0}}},
             },
         }
     }
@@ -179,7 +179,7 @@ def test_every_refused_value_is_named() -> None:
         ("dump: a function", ServerConfig("docs", Stdio("x", env={"TOKEN": lambda: "x"}))),
         ("dump: a sign-in in Python", ServerConfig("docs", Http("https://x.example", auth=OAuth(sign_in_timeout=9.0)))),
         ("dump: callbacks", ServerConfig("docs", Stdio("x"), callbacks=Callbacks())),
-        ("dump: a predicate", ServerConfig("docs", Stdio("x"), tools=ToolFilter(predicate=lambda *_: True))),
+        ("dump: a predicate", ServerConfig("docs", Stdio("x"), tool_filter=ToolFilter(predicate=lambda *_: True))),
     ],
 )
 def test_a_python_object_is_refused_in_any_case(said: Said, row: str, server: ServerConfig) -> None:
@@ -230,12 +230,12 @@ SETTINGS = st.fixed_dictionaries(
         "request_timeout": SECONDS,
         "when_down": st.sampled_from(["wait", "fail"]),
         "max_in_flight": st.integers(1, 99),
-        "restart": st.builds(
+        "restarts": st.builds(
             RestartPolicy, max_restarts=st.integers(0, 9), backoff=st.builds(Backoff, first=st.floats(0, 9))
         ),
         "retry": st.builds(RetryPolicy, attempts=st.integers(1, 5)),
         "breaker": st.none() | st.builds(BreakerPolicy, failures=st.integers(1, 9)),
-        "tools": st.builds(ToolFilter, deny=st.lists(NAMES, max_size=2)),
+        "tool_filter": st.builds(ToolFilter, deny=st.lists(NAMES, max_size=2)),
         "static_tools": st.lists(NAMES.map(lambda name: {"name": name, "inputSchema": {"type": "object"}}), max_size=1),
     },
 )

@@ -39,7 +39,7 @@ def test_a_thousand_servers_are_enough(tmp_path: Path) -> None:
     [
         {"command": "x" * 2**20},
         {"command": "x", "args": ["${X}"] * 70_000},
-        {"command": "x", "mcp_actors": {"tools": {"patterns": ["*"] * 70_000}}},
+        {"command": "x", "mcp_actors": {"tool_filter": {"patterns": ["*"] * 70_000}}},
         {"command": "x", **{f"comand{index}": 0 for index in range(40_000)}},
     ],
 )

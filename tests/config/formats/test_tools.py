@@ -25,26 +25,29 @@ from .writing import load, one, wrong
         ({"disabledTools": ["a"]}, ToolFilter(deny=["a"])),
         ({"tools": ["a"]}, ToolFilter(allow=["a"])),
         ({"tools": {"a": {"approval_mode": "approve"}}}, ToolFilter()),
-        ({"mcp_actors": {"tools": {"allow": ["a"], "patterns": ["b*"]}}}, ToolFilter(allow=["a"], patterns=["b*"])),
+        (
+            {"mcp_actors": {"tool_filter": {"allow": ["a"], "patterns": ["b*"]}}},
+            ToolFilter(allow=["a"], patterns=["b*"]),
+        ),
     ],
 )
 def test_the_tools_that_a_file_names_are_those_that_are_shown(
     tmp_path: Path, entry: dict[str, Any], expected: ToolFilter
 ) -> None:
-    assert one(tmp_path, {"command": "x", **entry}).tools == expected
+    assert one(tmp_path, {"command": "x", **entry}).tool_filter == expected
 
 
 def test_a_star_shows_all_and_a_pattern_hides_what_it_matches(tmp_path: Path) -> None:
-    everything = one(tmp_path, {"command": "x", "tools": ["*"]}).tools
+    everything = one(tmp_path, {"command": "x", "tools": ["*"]}).tool_filter
     assert everything.shows("anything")
-    some = one(tmp_path, {"command": "x", "enabled_tools": ["read_*", "a"], "disabled_tools": ["*_all"]}).tools
+    some = one(tmp_path, {"command": "x", "enabled_tools": ["read_*", "a"], "disabled_tools": ["*_all"]}).tool_filter
     assert [name for name in ("a", "read_one", "read_all", "b") if some.shows(name)] == ["a", "read_one"]
 
 
 def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
     content = '[mcp_servers.a]\ncommand = "x"\nenabled_tools = ["a", "b"]\ndisabled_tools = ["b"]\n'
     [server] = load(tmp_path, content, "config.toml").servers
-    assert [name for name in ("a", "b", "c") if server.tools.shows(name)] == ["a"]
+    assert [name for name in ("a", "b", "c") if server.tool_filter.shows(name)] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -60,16 +63,16 @@ def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
             "mcpServers.docs: 'enabled_tools' and 'includeTools' set the same option",
         ),
         (
-            {"disabled_tools": ["a"], "mcp_actors": {"tools": {}}},
-            "mcpServers.docs: 'disabled_tools' and 'mcp_actors.tools' set the same option",
+            {"disabled_tools": ["a"], "mcp_actors": {"tool_filter": {}}},
+            "mcpServers.docs: 'disabled_tools' and 'mcp_actors.tool_filter' set the same option",
         ),
         (
-            {"mcp_actors": {"tools": {"allow": ["a"], "deny": ["a"]}}},
-            "mcpServers.docs.mcp_actors.tools: 'a' is both in allow and in deny",
+            {"mcp_actors": {"tool_filter": {"allow": ["a"], "deny": ["a"]}}},
+            "mcpServers.docs.mcp_actors.tool_filter: 'a' is both in allow and in deny",
         ),
         (
-            {"mcp_actors": {"tools": {"predicate": "x"}}},
-            "mcpServers.docs.mcp_actors.tools.predicate: a file cannot hold the Python objects that this takes",
+            {"mcp_actors": {"tool_filter": {"predicate": "x"}}},
+            "mcpServers.docs.mcp_actors.tool_filter.predicate: a file cannot hold the Python objects that this takes",
         ),
     ],
 )

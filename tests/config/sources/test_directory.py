@@ -175,7 +175,7 @@ def test_without_discovery_only_declared_tools_are_shown(write: Write) -> None:
     """S2-20."""
     rest = "  discovery: {enabled: false}\n  tools: [{name: search}]\n"
     config = only(write(manifest("url: https://x.example", rest)))
-    assert config.tools.allow == ("search",)
+    assert config.tool_filter.allow == ("search",)
     assert [tool.name for tool in config.static_tools] == ["search"]
 
 
@@ -201,10 +201,10 @@ def test_strings_stay_strings_where_a_string_is_meant(write: Write) -> None:
 )
 def test_flags_and_settings_have_types(write: Write, text: str, value: bool) -> None:
     settings = f"command: x\nenabled: {text}\nmcp_actors:\n  trust_annotations: {text}\n  connect_timeout: 1.50\n"
-    config = only(write(manifest(f"{settings}  restart: {{max_restarts: 3}}")))
+    config = only(write(manifest(f"{settings}  restarts: {{max_restarts: 3}}")))
     assert (config.enabled, config.trust_annotations) == (value, value)
     assert config.connect_timeout == 1.5
-    assert config.restart.max_restarts == 3
+    assert config.restarts.max_restarts == 3
 
 
 def test_several_manifests_may_be_in_one_file(write: Write) -> None:

@@ -37,10 +37,10 @@ def load(entry: Any, name: str = "docs") -> ServerConfig:
         ("docs", "WHEN_DOWN", "fail", {"command": "x"}, {"command": "x", "mcp_actors": {"when_down": "fail"}}),
         (
             "docs",
-            "RESTART__MAX_RESTARTS",
+            "RESTARTS__MAX_RESTARTS",
             "3",
-            {"command": "x", "mcp_actors": {"restart": {"window": 5, "max_restarts": 9}}},
-            {"command": "x", "mcp_actors": {"restart": {"window": 5, "max_restarts": 3}}},
+            {"command": "x", "mcp_actors": {"restarts": {"window": 5, "max_restarts": 9}}},
+            {"command": "x", "mcp_actors": {"restarts": {"window": 5, "max_restarts": 3}}},
         ),
         ("my.docs-1", "CWD", "/tmp", {"command": "x"}, {"command": "x", "cwd": "/tmp"}),
     ],

@@ -259,7 +259,7 @@ async def test_the_end_of_the_connection_ends_the_callbacks(era: Era, how: str) 
         except ServerError as exc:
             outcomes.append(exc)
 
-    config = asking(era, callbacks=Callbacks(elicitation=watched), restart=AT_ONCE)
+    config = asking(era, callbacks=Callbacks(elicitation=watched), restarts=AT_ONCE)
     async with trio.open_nursery() as nursery:
         async with open_servers(config, drain_timeout=0) as servers:
             nursery.start_soon(ask_once, servers)

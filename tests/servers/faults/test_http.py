@@ -52,7 +52,7 @@ def config(cell: Cell, server: FaultyServer, path: str | None = None, **options:
         if cell.transport == "http"
         else Sse(server.url(path or "/sse"), headers=headers)
     )
-    return ServerConfig("faulty", transport, **{"restart": NEVER, **options})
+    return ServerConfig("faulty", transport, **{"restarts": NEVER, **options})
 
 
 def bomb(mebibytes: int) -> str:
@@ -115,7 +115,7 @@ async def test_refused_in_a_call(cell: Cell, server: FaultyServer, caplog: pytes
 @fault("killed in a call", "http", "sse")
 async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
     """A-03, A-15: requests at the server are lost at once; the others wait until it is back."""
-    async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
+    async with cell.open(config(cell, server, restarts=AT_ONCE)) as ref, calls(2, ref.call_tool, "hold") as held:
         await server.held()
         await server.held()
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
@@ -135,7 +135,7 @@ async def test_killed_in_a_call(cell: Cell, server: FaultyServer) -> None:
 @fault("killed while idle", "http")
 async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
     """A modern server has no stream that could end. The next call finds out, and loses nothing by it."""
-    async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
+    async with cell.open(config(cell, server, restarts=AT_ONCE)) as ref:
         server.die()
         with cell.works(phase="call", within=PROMPT + MARGIN):
             async with calls(5, ref.call_tool, "sleep", {"seconds": 0}) as waiting:
@@ -161,7 +161,7 @@ async def test_restarted_modern(cell: Cell, server: FaultyServer) -> None:
 async def test_restarted_legacy(cell: Cell) -> None:
     """A-06: all calls are answered as if nothing had happened, after one re-initialise for all of them."""
     with faulty_server("legacy") as server:
-        async with cell.open(config(cell, server, restart=AT_ONCE)) as ref:
+        async with cell.open(config(cell, server, restarts=AT_ONCE)) as ref:
             server.die()
             server.listen()
             with cell.works(phase="call", within=PROMPT + MARGIN):
@@ -177,7 +177,7 @@ async def test_restarted_legacy(cell: Cell) -> None:
 async def test_session_forgotten(cell: Cell) -> None:
     """A-06, A-15: requests in flight end first; none is lost, and none is sent twice."""
     with faulty_server("legacy") as server:
-        async with cell.open(config(cell, server, restart=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
+        async with cell.open(config(cell, server, restarts=AT_ONCE)) as ref, calls(1, ref.call_tool, "hold") as [held]:
             await server.held()
             server.forget()
             with cell.works(phase="call", within=PROMPT + MARGIN):

@@ -32,7 +32,7 @@ def server() -> Iterator[FaultyServer]:
 
 def config(server: FaultyServer, **options: Any) -> ServerConfig:
     """Configure a faulty server; its failures are final."""
-    return ServerConfig("faulty", Sse(server.url("/sse")), **{"restart": NEVER, **options})
+    return ServerConfig("faulty", Sse(server.url("/sse")), **{"restarts": NEVER, **options})
 
 
 @fault("killed while idle", "sse")
@@ -48,7 +48,7 @@ async def test_killed_while_idle(cell: Cell, server: FaultyServer) -> None:
 @fault("restarted, legacy", "sse")
 async def test_restarted(cell: Cell, server: FaultyServer) -> None:
     """A-06: it is connected again by itself."""
-    async with cell.open(config(server, restart=AT_ONCE)) as ref:
+    async with cell.open(config(server, restarts=AT_ONCE)) as ref:
         with cell.works(phase="call", within=PROMPT):
             server.die()
             server.listen()

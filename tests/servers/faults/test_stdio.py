@@ -36,7 +36,7 @@ LONG: Final = {"seconds": 600}
 async def test_killed_in_a_call(cell: Cell, tmp_path: Path) -> None:
     """The caller hears of it at once, and what the call may have done is unknown."""
     log = tmp_path / "log"
-    faulty = server("faulty", "--log-file", str(log), restart=NEVER)
+    faulty = server("faulty", "--log-file", str(log), restarts=NEVER)
     async with cell.open(faulty) as ref, calls(1, ref.call_tool, "sleep", LONG) as [call]:
         await wait_calls(log, 1)
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
@@ -49,7 +49,7 @@ async def test_killed_in_a_call(cell: Cell, tmp_path: Path) -> None:
 @fault("killed while idle", "stdio")
 async def test_killed_while_idle(cell: Cell) -> None:
     """It is noticed without any traffic, and the very first error says how it ended."""
-    async with cell.open(server("faulty", restart=NEVER)) as ref:
+    async with cell.open(server("faulty", restarts=NEVER)) as ref:
         with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             kill(ref)
             await raise_failure_of(ref)
@@ -59,7 +59,7 @@ async def test_killed_while_idle(cell: Cell) -> None:
 @fault("killed at start", "stdio")
 async def test_killed_at_start(cell: Cell) -> None:
     """The error has the exit code and the last words."""
-    faulty = server("faulty", "--exit-at-start", "3", "--stderr", "no such database", restart=NEVER)
+    faulty = server("faulty", "--exit-at-start", "3", "--stderr", "no such database", restarts=NEVER)
     async with cell.open(faulty) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=STARTED) as caught:
             await raise_failure_of(ref)
@@ -70,7 +70,7 @@ async def test_killed_at_start(cell: Cell) -> None:
 @fault("exits 0 while idle", "stdio")
 async def test_exits_0_while_idle(cell: Cell) -> None:
     """An exit code of 0 is a failure too, because the server was not asked to stop."""
-    async with cell.open(server("faulty", "--exit-on-sigterm", "0", restart=NEVER)) as ref:
+    async with cell.open(server("faulty", "--exit-on-sigterm", "0", restarts=NEVER)) as ref:
         with cell.fails(ConnectionLost, phase="idle", within=PROMPT) as caught:
             os.kill(pid_of(ref), signal.SIGTERM)
             await raise_failure_of(ref)
@@ -83,7 +83,7 @@ async def test_hangs_at_start(cell: Cell, tmp_path: Path, idle_clock: IdleClock)
     pids = tmp_path / "pids"
     flags = ("--never-answer", "--ignore-eof", "--ignore-sigterm", "--stderr", "warming up", "--pid-file", str(pids))
     limits = {"connect_timeout": LONG_STOP, "startup_timeout": LONG_STOP}
-    faulty = server("faulty", *flags, restart=NEVER, stop_timeout=STOP, **limits)
+    faulty = server("faulty", *flags, restarts=NEVER, stop_timeout=STOP, **limits)
     async with cell.open(faulty) as ref:
         idle_clock.skips = False  # the sibling sleeps
         with cell.fails(ConnectFailed, phase="connect", within=LONG_STOP + STOP + MARGIN) as caught:
@@ -154,7 +154,7 @@ async def test_a_line_as_long_as_the_limit(cell: Cell) -> None:
 @fault("one byte over 64 MiB", "stdio")
 async def test_a_line_one_byte_over_the_limit(cell: Cell) -> None:
     """B-14."""
-    async with cell.open(server("faulty", restart=NEVER)) as ref:
+    async with cell.open(server("faulty", restarts=NEVER)) as ref:
         with cell.fails(LimitExceeded, phase="call", within=BOUND) as caught:
             await ref.call_tool("line", {"bytes": LIMIT + 1})
         for words in (f"'line': the response is too large (more than {LIMIT} bytes)", "raise max_line_bytes"):
@@ -174,7 +174,7 @@ async def test_stops_reading(cell: Cell) -> None:
 @fault("floods stderr", "stdio")
 async def test_floods_stderr(cell: Cell) -> None:
     """Stderr is read, or the server would block; only its end is kept."""
-    faulty = server("faulty", "--stderr-flood", "1000000", "--exit-at-start", "3", restart=NEVER)
+    faulty = server("faulty", "--stderr-flood", "1000000", "--exit-at-start", "3", restarts=NEVER)
     async with cell.open(faulty) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=STARTED) as caught:
             await raise_failure_of(ref)
@@ -221,7 +221,7 @@ async def test_leaves_a_grandchild(cell: Cell) -> None:
 async def test_closes_stdout_but_lives(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
     """It cannot answer any more, so it is ended."""
     monkeypatch.setattr(_link, "EXIT_WAIT", STOP)
-    async with cell.open(server("faulty", "--close-stdout", "--ignore-eof", stop_timeout=STOP, restart=NEVER)) as ref:
+    async with cell.open(server("faulty", "--close-stdout", "--ignore-eof", stop_timeout=STOP, restarts=NEVER)) as ref:
         with cell.fails(ConnectionLost, phase="call", within=PROMPT) as caught:
             await ref.call_tool("echo", {"text": "?"})
     assert "its process closed its stdout while it was connected" in str(caught.value)

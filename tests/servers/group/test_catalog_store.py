@@ -80,7 +80,7 @@ async def test_an_open_that_does_not_wait_needs_no_gate(tmp_path: Path) -> None:
         assert deferred(group) == {"a": False}
     assert len(events.of(ToolsChanged)) == 1  # emitted even if the list equals the remembered one
     a.behave("--exit-at-start", "3")
-    async with open_servers(a.config(restart=LATER), catalog_store=a.store) as group:
+    async with open_servers(a.config(restarts=LATER), catalog_store=a.store) as group:
         assert (state(group, "a"), deferred(group)) == ("backoff", {"a": True})
         a.behave()
         await group.reconnect()
@@ -91,7 +91,7 @@ async def test_a_server_that_has_listed_once_shows_nothing_older(tmp_path: Path)
     """S1-23: also while it is connected anew."""
     a = Server(tmp_path)
     await a.run_once("--tools", "1")
-    async with open_servers(a.config(restart=LATER), catalog_store=a.store) as group:
+    async with open_servers(a.config(restarts=LATER), catalog_store=a.store) as group:
         assert {tool.name for tool in group.tools} == set(TOOLS)
         a.behave("--exit-at-start", "3")
         await group.reconnect("a")
@@ -115,7 +115,7 @@ async def test_a_server_that_could_not_be_connected_changes_nothing_that_is_reme
     await a.run_once()
     before = a.file().read_bytes()
     a.behave("--die-on-list")
-    async with open_servers(a.config(restart=LATER), catalog_store=a.store):
+    async with open_servers(a.config(restarts=LATER), catalog_store=a.store):
         pass
     assert a.file().read_bytes() == before
 

@@ -161,7 +161,7 @@ async def test_an_added_server_comes_last_and_serves() -> None:
 
 async def test_an_optional_server_that_fails_is_added_and_retried() -> None:
     async with open_servers() as group:
-        ref = await group.add(absent("b", restart=LATER))
+        ref = await group.add(absent("b", restarts=LATER))
         assert ref.state == "failed"
         assert isinstance(group.errors["b"], ConnectFailed)
 
@@ -179,7 +179,7 @@ async def test_adding_waits_no_longer_than_the_connect_timeout_for_an_optional_s
     slow = House("slow")
     slow.entered = trio.Event()
     async with open_servers() as group:
-        ref = await group.add(slow.config(connect_timeout=3.0, restart=LATER))
+        ref = await group.add(slow.config(connect_timeout=3.0, restarts=LATER))
         assert trio.current_time() == pytest.approx(3.0)
         assert ref.state == "backoff"
 
@@ -250,7 +250,7 @@ async def test_what_cannot_be_added_is_refused_with_a_reason(said: Said) -> None
 async def test_an_added_server_can_end_its_group() -> None:
     async def run() -> None:
         async with open_servers(House("a").config()) as group:
-            await group.add(absent("b", on_failure="raise", restart=NEVER))
+            await group.add(absent("b", on_failure="raise", restarts=NEVER))
             await trio.sleep_forever()
 
     with pytest.raises(ServerUnavailable, match="server 'b' has failed and closed its group"):
@@ -290,7 +290,7 @@ async def test_a_removed_server_is_not_restarted(autojump_clock: MockClock) -> N
     fault, parked = Fault(), Fault()
     fault.on_enter = parked.on_enter = RuntimeError("not today")
     async with open_servers(
-        fault.config("waits", restart=LATER), parked.config("parked", restart=NEVER), observers=[events]
+        fault.config("waits", restarts=LATER), parked.config("parked", restarts=NEVER), observers=[events]
     ) as group:
         assert [ref.state for ref in group.configured] == ["backoff", "failed"]
         await group.remove("waits")
@@ -306,7 +306,7 @@ async def test_all_servers_can_be_removed_at_once(autojump_clock: MockClock) -> 
     """S3-24: everything of them goes, nothing of them comes back, and others can be added."""
     a, b, call = House("a"), House("b"), Outcome()
     async with (
-        open_servers(a.config(), b.config(), absent("c", restart=LATER)) as group,
+        open_servers(a.config(), b.config(), absent("c", restarts=LATER)) as group,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(call.of, group["a"].call_tool, "hold")
@@ -453,7 +453,7 @@ async def test_the_new_timeout_counts_for_requests_that_wait(autojump_clock: Moc
 async def test_a_filter_counts_at_once() -> None:
     a = House("a")
     async with open_servers(a.config()) as group:
-        await group.reload(a.config(tools=ToolFilter(deny=["hold"])))
+        await group.reload(a.config(tool_filter=ToolFilter(deny=["hold"])))
         assert tools_of(group) == [("a", "who")]
         with pytest.raises(ToolNotFound):
             await group["a"].call_tool("hold")
@@ -469,7 +469,7 @@ async def test_a_call_that_waits_is_checked_by_the_new_filter(autojump_clock: Mo
         nursery.start_soon(permitted.of, group["a"].call_tool, "who")
         await wait_all_tasks_blocked()
         nursery.start_soon(_set_after, 1.0, a.let_go)
-        await group.reload(a.config(max_in_flight=1, tools=ToolFilter(deny=["hold"])))
+        await group.reload(a.config(max_in_flight=1, tool_filter=ToolFilter(deny=["hold"])))
         assert text_of(await held.result()) == "a"
         assert text_of(await permitted.result()) == "a"
         with pytest.raises(ToolNotFound):
@@ -506,7 +506,7 @@ async def test_a_lazy_server_that_was_not_used_is_connected_if_it_is_eager_now(c
 
 
 async def test_a_failed_server_is_tried_again_with_its_new_configuration() -> None:
-    async with open_servers(absent("a", restart=NEVER), absent("b", restart=LATER)) as group:
+    async with open_servers(absent("a", restarts=NEVER), absent("b", restarts=LATER)) as group:
         assert [*group.errors] == ["a", "b"]
         await group.reload(House("a").config(), House("b").config())
         assert not group.errors
@@ -708,12 +708,12 @@ async def test_a_group_that_is_closed_ends_a_change(required: bool) -> None:
 async def test_a_parked_server_that_is_lazy_now_shows_the_tools_that_it_had() -> None:
     """C-61, C-64: they are deferred, as those of any server that rests."""
     a = House("a")
-    async with open_servers(a.config(restart=NEVER)) as group:
+    async with open_servers(a.config(restarts=NEVER)) as group:
         known = tools_of(group)
         a.break_down.set()
         await group["a"].wait_state("failed")
         assert (known, tools_of(group)) == ([("a", "who"), ("a", "hold")], [])
-        await group.reload(a.config(connect="lazy", restart=NEVER))
+        await group.reload(a.config(connect="lazy", restarts=NEVER))
         assert (group["a"].state, tools_of(group), a.starts) == ("pending", known, 1)
         assert [tool.deferred for tool in group.tools] == [True, True]
         assert await who(group, "a") == "a"
@@ -744,7 +744,7 @@ async def test_a_reload_to_lazy_ends_a_connect_and_a_failed_server_rests() -> No
     """C-64."""
     slow, fault = House("slow"), Fault()
     fault.on_enter = RuntimeError("not today")
-    async with open_servers(slow.config(), fault.config("b", restart=NEVER)) as group, trio.open_nursery() as nursery:
+    async with open_servers(slow.config(), fault.config("b", restarts=NEVER)) as group, trio.open_nursery() as nursery:
         slow.entered = trio.Event()
         nursery.start_soon(group["slow"].restart)
         await group["slow"].wait_state("connecting")

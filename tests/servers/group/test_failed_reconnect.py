@@ -29,7 +29,9 @@ async def test_a_reload_that_waits_for_a_reconnect_is_carried_out_when_that_fail
             raise ValueError("broken")
         yield {}
 
-    b = ServerConfig("b", InProcess(MCPServer("b", lifespan=lifespan)), protocol="legacy", required=True, restart=NEVER)
+    b = ServerConfig(
+        "b", InProcess(MCPServer("b", lifespan=lifespan)), protocol="legacy", required=True, restarts=NEVER
+    )
 
     def a(seconds: float) -> ServerConfig:
         return ServerConfig("a", InProcess(MCPServer("a")), protocol="legacy", request_timeout=seconds)
@@ -49,7 +51,7 @@ async def test_a_reload_that_waits_for_a_reconnect_is_carried_out_when_that_fail
 async def test_a_reconnect_that_fails_returns_when_the_others_are_as_before_and_does_not_blame_them() -> None:
     for _ in range(20):  # it is a matter of chance whether its caller or the group stops the other one again
         fault = Fault()
-        async with open_servers(fault.config("a", required=True, restart=NEVER), House("b").config()) as group:
+        async with open_servers(fault.config("a", required=True, restarts=NEVER), House("b").config()) as group:
             await group["b"].stop()
             fault.on_enter = ValueError("broken")
             with pytest.raises(ConnectFailed) as caught:
@@ -60,7 +62,7 @@ async def test_a_reconnect_that_fails_returns_when_the_others_are_as_before_and_
 
 async def test_an_optional_server_that_was_stopped_is_stopped_again_also_if_it_fails_in_the_same_reconnect() -> None:
     faults = Fault(), Fault()
-    required, optional = (fault.config(name, restart=NEVER) for fault, name in zip(faults, "ab", strict=True))
+    required, optional = (fault.config(name, restarts=NEVER) for fault, name in zip(faults, "ab", strict=True))
     async with open_servers(attrs.evolve(required, required=True), optional) as group:
         await group["b"].stop()
         for fault in faults:

@@ -46,7 +46,7 @@ async def test_a_server_that_must_not_fail_ends_its_group(said: Said) -> None:
     """The block is cancelled, and the error names the server and how it ended. Nothing is left."""
     before = child_pids()
     with pytest.raises(ServerUnavailable) as caught:
-        async with open_servers(server("a"), server("b", on_failure="raise", restart=NEVER)) as group:
+        async with open_servers(server("a"), server("b", on_failure="raise", restarts=NEVER)) as group:
             await end(group, "b")
     assert (caught.value.server, caught.value.state) == ("b", "failed")
     said("a server ended its group", str(caught.value), error=caught.value.last_error)
@@ -64,7 +64,7 @@ async def test_its_restart_budget_is_used_before_the_group_ends() -> None:
             await crash(group, "b")
 
     with pytest.raises(ServerUnavailable):
-        async with open_servers(server("b", on_failure="raise", restart=policy), observers=[events]) as group:
+        async with open_servers(server("b", on_failure="raise", restarts=policy), observers=[events]) as group:
             await crash_always(group)
     assert events.states("b").count("ready") == 3
 
@@ -72,7 +72,7 @@ async def test_its_restart_budget_is_used_before_the_group_ends() -> None:
 async def test_the_server_that_ended_the_group_is_named_among_several_failed_ones() -> None:
     with pytest.raises(ServerUnavailable, match="server 'b'"):
         async with open_servers(
-            server("a", "--exit-at-start", "3", restart=NEVER), server("b", on_failure="raise", restart=NEVER)
+            server("a", "--exit-at-start", "3", restarts=NEVER), server("b", on_failure="raise", restarts=NEVER)
         ) as group:
             await end(group, "b")
 
@@ -86,7 +86,7 @@ async def test_an_error_of_the_block_about_the_same_failure_is_left_out() -> Non
         await group["b"].call_tool("echo", {"text": "anybody there?"})
 
     with pytest.raises(ServerUnavailable, match="server 'b'") as caught:
-        async with open_servers(server("b", on_failure="raise", restart=NEVER)) as group:
+        async with open_servers(server("b", on_failure="raise", restarts=NEVER)) as group:
             await crash_and_ask(group)
     assert caught.value.state == "failed"
     assert "code 9" in str(caught.value)
@@ -103,7 +103,7 @@ async def test_another_exception_of_the_block_is_not_lost() -> None:
             raise mine
 
     with pytest.raises(ExceptionGroup) as caught:
-        async with open_servers(server("b", on_failure="raise", restart=NEVER)) as group:
+        async with open_servers(server("b", on_failure="raise", restarts=NEVER)) as group:
             await fail_too(group)
     failure, other = caught.value.exceptions
     assert isinstance(failure, ServerUnavailable)
@@ -154,7 +154,7 @@ async def test_a_server_given_up_at_its_first_start_keeps_the_group_from_opening
     before = child_pids()
     with pytest.raises(ConnectFailed, match="server 'b': its process exited with code 3"):
         async with open_servers(
-            server("a"), server("b", "--exit-at-start", "3", on_failure="raise", restart=NEVER), server("c")
+            server("a"), server("b", "--exit-at-start", "3", on_failure="raise", restarts=NEVER), server("c")
         ):
             pytest.fail("the block must not run")
     with pytest.raises(ConnectFailed, match="server 'b': command 'no-such-server' not found"):
@@ -164,7 +164,7 @@ async def test_a_server_given_up_at_its_first_start_keeps_the_group_from_opening
 
 
 async def test_a_first_start_that_will_be_tried_again_is_not_what_kept_the_group_from_opening() -> None:
-    patient = server("a", "--exit-at-start", "3", on_failure="raise", restart=LATER)
+    patient = server("a", "--exit-at-start", "3", on_failure="raise", restarts=LATER)
     with pytest.raises(ConnectFailed, match="server 'b'") as caught:
         async with open_servers(patient, server("b", "--exit-at-start", "4", required=True)):
             pass
@@ -174,7 +174,7 @@ async def test_a_first_start_that_will_be_tried_again_is_not_what_kept_the_group
 
 
 async def test_a_server_that_is_parked_ends_nothing() -> None:
-    async with open_servers(server("a"), server("b", restart=NEVER)) as group:
+    async with open_servers(server("a"), server("b", restarts=NEVER)) as group:
         await crash(group, "b")
         assert state(group, "b") == "failed"
         assert text_of(await group["a"].call_tool("echo", {"text": "x"})) == "x"
@@ -183,7 +183,7 @@ async def test_a_server_that_is_parked_ends_nothing() -> None:
 async def test_a_session_that_fails_by_itself_says_why_too() -> None:
     """No process ended there, and no link was lost; the error is known nevertheless, once the session was left."""
     fault = Fault()
-    async with open_servers(fault.config(restart=LATER), server("a")) as group, group.watch_events() as events:
+    async with open_servers(fault.config(restarts=LATER), server("a")) as group, group.watch_events() as events:
         fault.now.set()
         async for event in events:
             if isinstance(event, Restarting):
@@ -198,13 +198,13 @@ async def test_every_failure_is_a_single_exception_with_a_message() -> None:
     fault = Fault()
     fault.on_enter = OSError()
     configs = [
-        fault.config("wordless", restart=LATER),
-        server("dies", "--exit-at-start", "3", restart=LATER),
-        server("refuses", "--error-on-list", restart=LATER),
-        server("hangs", "--hang-on-list", connect_timeout=0.5, restart=LATER),
+        fault.config("wordless", restarts=LATER),
+        server("dies", "--exit-at-start", "3", restarts=LATER),
+        server("refuses", "--error-on-list", restarts=LATER),
+        server("hangs", "--hang-on-list", connect_timeout=0.5, restarts=LATER),
         ServerConfig("missing", Stdio("no-such-server")),
-        ServerConfig("down", Http("http://127.0.0.1:9/mcp"), restart=LATER),
-        server("serves", restart=LATER),
+        ServerConfig("down", Http("http://127.0.0.1:9/mcp"), restarts=LATER),
+        server("serves", restarts=LATER),
     ]
     async with open_servers(*configs) as group:
         await crash(group, "serves")

@@ -61,7 +61,7 @@ async def test_a_group_does_not_grow_whatever_happens_to_its_servers(protocol: A
     server.add_tool(trio.sleep, name="sleep", description="Sleep.")
     configs = [
         ServerConfig("a", InProcess(server), protocol=protocol, request_timeout=10),
-        fault.config("fault", protocol=protocol, restart=ONCE),
+        fault.config("fault", protocol=protocol, restarts=ONCE),
     ]
     async with open_servers(*configs) as group:
         for number in range(2):

@@ -334,7 +334,7 @@ async def test_a_connection_that_is_lost_while_it_finishes_its_calls_is_replaced
 ) -> None:
     """The requests that wait for the next connection do not wait for those of the lost one."""
     a, call, late, changed = House("a"), Outcome(), Outcome(), Outcome()
-    async with open_servers(a.config(restart=AT_ONCE)) as group, trio.open_nursery() as nursery:
+    async with open_servers(a.config(restarts=AT_ONCE)) as group, trio.open_nursery() as nursery:
         nursery.start_soon(call.of, group["a"].call_tool, "hold")
         await wait_all_tasks_blocked()
         nursery.start_soon(changed.of, group["a"].restart)
@@ -369,7 +369,7 @@ async def test_a_stop_ends_the_wait_of_a_restart(autojump_clock: MockClock) -> N
 async def test_a_connection_that_is_lost_ends_the_wait(comes_back: bool, autojump_clock: MockClock) -> None:
     events = Events()
     a, call = House("a"), Outcome()
-    async with open_servers(a.config(restart=LATER), observers=[events]) as group, trio.open_nursery() as nursery:
+    async with open_servers(a.config(restarts=LATER), observers=[events]) as group, trio.open_nursery() as nursery:
         nursery.start_soon(call.of, group["a"].call_tool, "hold")
         await wait_all_tasks_blocked()
         nursery.start_soon(group["a"].restart if comes_back else lambda: group.remove("a"))

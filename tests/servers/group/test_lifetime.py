@@ -214,7 +214,7 @@ async def test_the_tools_of_a_server_that_comes_back_are_listed_at_each_step(
 @asynccontextmanager
 async def renewed_while_other_lost(shop: Shop, policy: RestartPolicy) -> AsyncIterator[tuple[ServerGroup, Watch]]:
     """Open a server whose old replica finishes its call, which the block lets go, after the other one was lost."""
-    async with open_servers(shop.config(2, restart=policy)) as group, trio.open_nursery() as nursery:
+    async with open_servers(shop.config(2, restarts=policy)) as group, trio.open_nursery() as nursery:
         await group["a"].wait_ready()
         await wait_all_tasks_blocked()
         calls = begin(nursery, 3, group["a"].call_tool, "hold")
@@ -266,7 +266,7 @@ async def test_tools_stay_listed_after_a_failed_renewal_only_if_it_is_tried_agai
 
 async def test_a_stop_hides_the_tools_while_the_last_replica_is_renewed(autojump_clock: MockClock) -> None:
     shop = Shop("a")
-    async with open_servers(shop.config(2, restart=LATER)) as group, trio.open_nursery() as nursery:
+    async with open_servers(shop.config(2, restarts=LATER)) as group, trio.open_nursery() as nursery:
         await group["a"].wait_ready()
         await wait_all_tasks_blocked()
         begin(nursery, 2, group["a"].call_tool, "hold")
@@ -307,7 +307,7 @@ async def test_a_stop_during_a_change_hides_the_tools_before_it_returns(
 async def test_a_start_that_comes_while_a_stop_is_under_way_wins(ticks: int, autojump_clock: MockClock) -> None:
     """Also if the server is lost in this moment, so that the start finds a restart under way."""
     a = House("a")
-    async with open_servers(a.config(restart=LATER)) as group:
+    async with open_servers(a.config(restarts=LATER)) as group:
         async with trio.open_nursery() as nursery:
             a.break_down.set()
             nursery.start_soon(group["a"].stop)
@@ -380,7 +380,7 @@ async def test_a_connection_that_is_lost_by_then_is_an_outage_and_nothing_else(
 ) -> None:
     """It is neither connected again before its time, nor shown as a server that only rests."""
     fault = Fault()
-    async with open_servers(fault.config("a", restart=LATER)) as group:
+    async with open_servers(fault.config("a", restarts=LATER)) as group:
         record = group._roster.records["a"]
         fault.now.set()
         await group["a"].wait_state("backoff")
@@ -404,7 +404,7 @@ async def test_an_explicit_start_counts_more_than_a_rest(late: int, autojump_clo
 @pytest.mark.parametrize("late", range(4))
 async def test_a_crash_at_the_moment_of_the_stop_leaves_it_usable(late: int, autojump_clock: MockClock) -> None:
     a = House("a")
-    async with open_servers(a.config(restart=LATER)) as group:
+    async with open_servers(a.config(restarts=LATER)) as group:
         a.break_down.set()
         for _ in range(late):
             await trio.lowlevel.checkpoint()
@@ -473,7 +473,7 @@ async def test_an_old_connection_that_ends_while_it_is_drained_is_not_renewed(
 ) -> None:
     """A connect after that is a restart, with the budget and the pauses of restarts."""
     a, held = ScriptedServer("a"), Outcome()
-    config = ServerConfig("a", a.in_process(), max_lifetime=100, request_timeout=None, restart=FOR_A_WHILE)
+    config = ServerConfig("a", a.in_process(), max_lifetime=100, request_timeout=None, restarts=FOR_A_WHILE)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
         await trio.sleep(85)
         a.inject(Hang())
@@ -489,7 +489,7 @@ async def test_an_old_connection_that_ends_while_it_is_drained_is_not_renewed(
 @pytest.mark.parametrize("required", [False, True])
 async def test_a_renewal_that_fails_is_an_outage_like_any_other(required: bool, autojump_clock: MockClock) -> None:
     a = House("a")
-    config = a.config(max_lifetime=100, required=required, connect_timeout=1, restart=FOR_A_WHILE)
+    config = a.config(max_lifetime=100, required=required, connect_timeout=1, restarts=FOR_A_WHILE)
     async with open_servers(config) as group:
         a.entered = trio.Event()
         await group["a"].wait_state("failed")

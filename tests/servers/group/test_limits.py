@@ -90,7 +90,7 @@ async def test_a_turn_ends_with_a_connect_that_fails(autojump_clock: MockClock) 
     a, b = House("a"), House("b")
     a.entered = trio.Event()
     async with open_servers(
-        a.config(connect_timeout=3, restart=LATER), b.config(connect_timeout=30), max_starting=1
+        a.config(connect_timeout=3, restarts=LATER), b.config(connect_timeout=30), max_starting=1
     ) as group:
         assert trio.current_time() == pytest.approx(3.0)
         assert [ref.name for ref in group.active] == ["b"]
@@ -134,7 +134,7 @@ async def test_a_slow_process_keeps_no_turn() -> None:
 
 async def test_too_many_processes_are_refused_and_retried(said: Said) -> None:
     """S2-44: a server in this process does not count, nor one that has ended."""
-    configs = [server(name, restart=AT_ONCE, connect="lazy") for name in "ab"]
+    configs = [server(name, restarts=AT_ONCE, connect="lazy") for name in "ab"]
     async with open_servers(*configs, House("c").config(), max_processes=1) as group:
         await group["a"].start()
         await group["b"].start()

@@ -67,7 +67,7 @@ async def test_a_script_is_started_by_its_interpreter(tmp_path: Path, programs_i
 
 async def test_every_reconnect_resolves_credentials_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A-24, S3-25: the token of the first connect has expired; the one of now is used, and neither is kept or shown."""
-    settings = {"restart": {"max_restarts": 0}}
+    settings = {"restarts": {"max_restarts": 0}}
     entry = {"headers": {"Authorization": "Bearer ${TOKEN}"}, "mcp_actors": settings}
     monkeypatch.setenv("TOKEN", "first-s3cret")
     with ExitStack() as first:
@@ -251,7 +251,7 @@ async def test_a_token_in_the_path_of_a_url_is_not_shown(
     """S3-25: neither in errors nor in logs of the HTTP library; the variable is shown as it was written."""
     end = "sse" if flag else "mcp"
     monkeypatch.setenv("PATH_TOKEN", end)
-    settings = {"restart": {"max_restarts": 0}}
+    settings = {"restarts": {"max_restarts": 0}}
     with http(*filter(None, [flag])) as port, caplog.at_level(logging.DEBUG):
         url = f"http://127.0.0.1:{port}/${{PATH_TOKEN}}"
         entry = {"type": "sse" if flag else "http", "url": url, "mcp_actors": settings}

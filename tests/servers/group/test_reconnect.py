@@ -49,8 +49,8 @@ def numbers(group: ServerGroup) -> list[int]:
 async def test_reconnecting_failed_servers_does_not_affect_healthy_ones(tmp_path: Path) -> None:
     """S1-13: they see no new handshake; each failed one gets one new connection."""
     log, fixed = tmp_path / "log", tmp_path / "fixed"
-    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restart=LATER)
-    parked = shell("c", f"[ -e {fixed} ] || exit 4; exec {command_with()}", restart=NEVER)
+    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restarts=LATER)
+    parked = shell("c", f"[ -e {fixed} ] || exit 4; exec {command_with()}", restarts=NEVER)
     async with open_servers(server("a", "--log-file", str(log)), mended, parked) as group:
         assert [ref.name for ref in group.failed] == ["b", "c"]
         fixed.write_text("x")
@@ -70,7 +70,7 @@ async def test_two_tasks_that_reconnect_failed_servers_do_it_once(tmp_path: Path
     S1-14: concurrent changes wait for each other.
     """
     fixed = tmp_path / "fixed"
-    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restart=LATER)
+    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restarts=LATER)
     async with open_servers(mended) as group:
         fixed.write_text("x")
         async with trio.open_nursery() as nursery:
@@ -290,7 +290,7 @@ async def test_of_several_required_servers_that_cannot_be_reconnected_the_first_
 async def test_a_server_that_is_not_required_and_cannot_be_reconnected_is_recorded(tmp_path: Path) -> None:
     fine = tmp_path / "fine"
     fine.write_text("x")
-    async with open_servers(shell("b", f"[ -e {fine} ] || exit 3; exec {command_with()}", restart=LATER)) as group:
+    async with open_servers(shell("b", f"[ -e {fine} ] || exit 3; exec {command_with()}", restarts=LATER)) as group:
         with absent(fine):
             await group["b"].restart()
         assert state(group, "b") == "backoff"
@@ -327,7 +327,7 @@ async def test_a_stopped_server_stays_so_until_it_is_started() -> None:
 
 async def test_a_server_in_backoff_can_be_stopped_and_started_and_restarted() -> None:
     """Stopping ends the back-off, starting leaves it as it is, restarting does not wait for it."""
-    async with open_servers(server("a", restart=LATER)) as group:
+    async with open_servers(server("a", restarts=LATER)) as group:
         await crash(group, "a")
         await group["a"].start()
         assert state(group, "a") == "backoff"

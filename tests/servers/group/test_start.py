@@ -37,7 +37,7 @@ async def test_a_broken_server_is_recorded_and_the_others_serve(tmp_path: Path) 
     S3-03, A-10: it is a matter of that server alone.
     """
     async with open_servers(
-        server("a"), server("b", "--exit-at-start", "3", "--stderr", "no luck", restart=LATER), server("c")
+        server("a"), server("b", "--exit-at-start", "3", "--stderr", "no luck", restarts=LATER), server("c")
     ) as group:
         assert group.active == (group["a"], group["c"])
         assert group.failed == (group["b"],)
@@ -77,7 +77,7 @@ async def test_errors_of_a_start_do_not_mention_the_kernel() -> None:
 
 async def test_the_exit_code_and_the_last_words_of_a_server_that_ends_at_once_are_in_the_error() -> None:
     """S2-10: exit code and text on stderr, both in the error."""
-    async with open_servers(server("b", "--exit-at-start", "41", "--stderr", "cannot bind", restart=NEVER)) as group:
+    async with open_servers(server("b", "--exit-at-start", "41", "--stderr", "cannot bind", restarts=NEVER)) as group:
         error = group.errors["b"]
     assert isinstance(error, ConnectFailed)
     assert (error.exit_code, error.stderr_tail, error.phase) == (41, "cannot bind", "negotiate")
@@ -91,7 +91,7 @@ async def test_stderr_in_messages_and_logs_cannot_control_a_terminal(
     """The program gets it as it was written."""
     caplog.set_level(logging.INFO)
     words = "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more"
-    async with open_servers(server("b", "--exit-at-start", "41", "--stderr", words, restart=NEVER)) as group:
+    async with open_servers(server("b", "--exit-at-start", "41", "--stderr", words, restarts=NEVER)) as group:
         error = group.errors["b"]
         assert isinstance(error, ConnectFailed)
         assert "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more" in error.stderr_tail
@@ -111,7 +111,7 @@ async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> N
 
 async def test_a_program_that_is_not_an_mcp_server_is_doubted() -> None:
     """``cat`` returns our requests, which we refuse, and then our refusals."""
-    async with open_servers(ServerConfig("b", Stdio("cat"), restart=LATER)) as group:
+    async with open_servers(ServerConfig("b", Stdio("cat"), restarts=LATER)) as group:
         refused = "the server answered with error -32601: Method not found; check that it is an MCP server"
         assert str(group.errors["b"]) == f"server 'b': negotiating the protocol failed: {refused}"
 
@@ -135,7 +135,7 @@ async def test_a_server_that_fails_to_list_its_tools_has_failed(
     pids = tmp_path / "pids"
     events = Events()
     async with open_servers(
-        server("b", flag, "--pid-file", str(pids), restart=LATER),
+        server("b", flag, "--pid-file", str(pids), restarts=LATER),
         server("a"),
         observers=[events],
     ) as group:
@@ -244,8 +244,8 @@ async def test_the_errors_of_servers_that_failed_in_the_opposite_order_are_in_co
     """S1-15: ``errors`` and ``failed`` follow the configuration."""
     gone = tmp_path / "gone"
     async with open_servers(
-        shell("b", f"{until(gone)}; exit 3", restart=LATER),
-        shell("c", "exit 4", restart=LATER),
+        shell("b", f"{until(gone)}; exit 3", restarts=LATER),
+        shell("c", "exit 4", restarts=LATER),
         observers=[on_state("c", "backoff", lambda: gone.write_text("x"))],
     ) as group:
         assert [*group.errors] == [ref.name for ref in group.failed] == ["b", "c"]
@@ -253,7 +253,7 @@ async def test_the_errors_of_servers_that_failed_in_the_opposite_order_are_in_co
 
 async def test_only_a_required_server_keeps_the_group_from_opening(tmp_path: Path) -> None:
     def broken(name: str, *, required: bool) -> ServerConfig:
-        return server(name, "--exit-at-start", "3", required=required, restart=LATER)
+        return server(name, "--exit-at-start", "3", required=required, restarts=LATER)
 
     async with open_servers(broken("x", required=False), server("y", required=True)) as group:
         assert group.active == (group["y"],)
@@ -276,7 +276,7 @@ async def test_a_block_s_own_exception_leaves_as_itself() -> None:
     mine = ValueError("mine")
     before = child_pids()
     with pytest.raises(ValueError, match="mine") as caught:
-        async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=LATER)):
+        async with open_servers(server("a"), server("b", "--exit-at-start", "3", restarts=LATER)):
             raise mine
     assert caught.value is mine
     assert child_pids() == before
@@ -286,7 +286,7 @@ async def test_a_cancellation_of_the_block_leaves_no_process_and_no_exception() 
     """S1-16: the clean-up after a cancellation is complete, of one server in back-off and one that serves."""
     before = child_pids()
     with trio.CancelScope() as scope:
-        async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=LATER)):
+        async with open_servers(server("a"), server("b", "--exit-at-start", "3", restarts=LATER)):
             scope.cancel("enough")
             await trio.sleep_forever()
     assert scope.cancelled_caught

@@ -169,7 +169,7 @@ async def test_a_failure_after_the_gate_is_recorded_and_logged(
     a = Server(tmp_path)
     await a.run_once()
     go = a.hold("--exit-at-start", "3")
-    async with open_servers(a.config(restart=LATER), catalog_store=a.store, start_gate=0) as group:
+    async with open_servers(a.config(restarts=LATER), catalog_store=a.store, start_gate=0) as group:
         assert dict(group.errors) == {}
         go()
         await reach(group, "a", "backoff")
@@ -183,7 +183,7 @@ async def test_a_late_server_that_is_given_up_shows_no_tools_any_more(tmp_path: 
     a = Server(tmp_path)
     await a.run_once()
     go = a.hold("--exit-at-start", "3")
-    async with open_servers(a.config(restart=NEVER), catalog_store=a.store, start_gate=0) as group:
+    async with open_servers(a.config(restarts=NEVER), catalog_store=a.store, start_gate=0) as group:
         async with trio.open_nursery() as nursery:
             call = Outcome()
             nursery.start_soon(call.of, group.call_tool, "mcp__a__add", CALL)
@@ -206,7 +206,7 @@ async def test_remembered_tools_stay_shown_while_a_server_is_retried(tmp_path: P
     a = Server(tmp_path)
     await a.run_once()
     go = a.hold("--fail-first", "2", str(tmp_path / "starts"))
-    async with open_servers(a.config(restart=AT_ONCE), catalog_store=a.store, start_gate=0) as group:
+    async with open_servers(a.config(restarts=AT_ONCE), catalog_store=a.store, start_gate=0) as group:
         async with trio.open_nursery() as nursery:
             call = Outcome()
             nursery.start_soon(call.of, group.call_tool, "mcp__a__add", CALL)
@@ -255,7 +255,7 @@ async def test_a_deadline_around_a_start_with_a_gate_fires_at_once(tmp_path: Pat
 async def test_a_server_that_ends_its_group_does_so_as_without_a_gate(tmp_path: Path) -> None:
     """Before the block it is a failed start, later the end of the block."""
     a = Server(tmp_path)
-    options: dict[str, Any] = {"on_failure": "raise", "restart": NEVER}
+    options: dict[str, Any] = {"on_failure": "raise", "restarts": NEVER}
     for gate in (None, 0):
         a.behave("--exit-at-start", "3")
         with pytest.raises(ConnectFailed, match="server 'a': its process exited with code 3"):

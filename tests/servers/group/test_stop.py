@@ -54,7 +54,7 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
 
     monkeypatch.setattr(Listener, "__aexit__", noted)
     faults["s4"].on_exit = RuntimeError("no way out")
-    configs, events = [fault.config(name, restart=LATER) for name, fault in faults.items()], Events()
+    configs, events = [fault.config(name, restarts=LATER) for name, fault in faults.items()], Events()
     with trio.CancelScope() as scope:
         async with open_servers(*configs, observers=[events]) as group:
             faults["s2"].now.set()
@@ -108,8 +108,8 @@ async def test_servers_that_do_not_run_do_not_affect_the_end_of_a_group() -> Non
     """S1-16: parked, in back-off, stopped, never started: leaving the group is as if they were not there."""
     events = Events()
     async with open_servers(
-        server("parked", "--exit-at-start", "3", restart=NEVER),
-        server("waiting", restart=LATER),
+        server("parked", "--exit-at-start", "3", restarts=NEVER),
+        server("waiting", restarts=LATER),
         server("off"),
         observers=[events],
     ) as group:

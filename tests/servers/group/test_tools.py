@@ -55,7 +55,7 @@ async def test_a_tool_whose_name_cannot_be_public_is_called_by_its_own() -> None
 
 
 async def test_an_unknown_tool_name_gets_a_hint(said: Said) -> None:
-    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=NEVER)) as group:
+    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restarts=NEVER)) as group:
         with pytest.raises(ToolNotFound) as caught:
             group.find_tool("mcp__a__ehco")
         said("a tool was not found", str(caught.value))
@@ -68,7 +68,7 @@ async def test_an_unknown_tool_name_gets_a_hint(said: Said) -> None:
 
 async def test_the_failure_of_a_server_removes_only_its_own_tools() -> None:
     """S3-20: the tools of other servers stay."""
-    async with open_servers(server("a"), server("b", restart=NEVER), server("c")) as group:
+    async with open_servers(server("a"), server("b", restarts=NEVER), server("c")) as group:
         before = group.tools
         await crash(group, "b")
         assert listed(group) == {"a": True, "c": True}
@@ -78,7 +78,7 @@ async def test_the_failure_of_a_server_removes_only_its_own_tools() -> None:
 
 async def test_tools_stay_listed_and_marked_while_their_server_is_about_to_come_back() -> None:
     """S3-21: in back-off they are there and not available; after that they are."""
-    async with open_servers(server("a"), server("b", restart=LATER)) as group:
+    async with open_servers(server("a"), server("b", restarts=LATER)) as group:
         assert listed(group) == {"a": True, "b": True}
         await crash(group, "b")
         assert listed(group) == {"a": True, "b": False}
@@ -171,7 +171,7 @@ async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appea
     gate = tmp_path / "gate"
     script = unless(gate, f"echo x > {gate}; exit 3")
     seen: list[int] = []
-    async with open_servers(after("a", script, restart=LATER)) as group:
+    async with open_servers(after("a", script, restarts=LATER)) as group:
         assert listed(group) == {}
         async with group.watch_events():
             await group.reconnect()

@@ -57,7 +57,7 @@ async def test_an_exception_of_the_block_comes_out_as_itself_though_servers_are_
     error = ValueError("mine")
 
     async def fail() -> NoReturn:
-        async with open_servers(server("a"), server("b", restart=NEVER)) as servers:
+        async with open_servers(server("a"), server("b", restarts=NEVER)) as servers:
             kill(servers["a"])
             kill(servers["b"])
             raise error

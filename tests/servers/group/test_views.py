@@ -36,9 +36,9 @@ async def test_the_views_are_distinct() -> None:
     """
     async with open_servers(
         server("ready"),
-        server("parked", "--exit-at-start", "3", restart=NEVER),
+        server("parked", "--exit-at-start", "3", restarts=NEVER),
         server("stopped"),
-        server("waiting", "--exit-at-start", "3", restart=LATER),
+        server("waiting", "--exit-at-start", "3", restarts=LATER),
     ) as group:
         await group["stopped"].stop()
         assert names(group.configured) == [*group] == ["ready", "parked", "stopped", "waiting"]
@@ -52,7 +52,7 @@ async def test_the_views_are_distinct() -> None:
 
 async def test_a_server_that_dies_leaves_the_views_at_once() -> None:
     """S1-10: ``active`` excludes what is not serving, and keeps the order of the rest."""
-    async with open_servers(server("a"), server("b", restart=LATER), server("c")) as group:
+    async with open_servers(server("a"), server("b", restarts=LATER), server("c")) as group:
         kill(group["b"])
         assert await group["b"].wait_state("backoff") == "backoff"
         assert names(group.active) == names(group.connected) == ["a", "c"]
@@ -61,7 +61,7 @@ async def test_a_server_that_dies_leaves_the_views_at_once() -> None:
 
 async def test_every_change_of_state_is_shown_with_its_reason() -> None:
     """S2-46: there is an event for every change of state, with both states and a reason. S3-18: a reconnect too."""
-    async with open_servers(server("a", restart=AT_ONCE)) as group, group.watch_events() as events:
+    async with open_servers(server("a", restarts=AT_ONCE)) as group, group.watch_events() as events:
         await group.reconnect("a")
         kill(group["a"])
         await reach(group, "a", "backoff")
@@ -87,7 +87,7 @@ async def test_every_change_of_state_is_shown_with_its_reason() -> None:
 async def test_observers_given_at_the_door_see_the_first_connect_too() -> None:
     """S2-46: the hook is called from the first change to the last."""
     events = Events()
-    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=NEVER), observers=[events]):
+    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restarts=NEVER), observers=[events]):
         pass
     assert events.states("a") == ["connecting", "ready", "stopping", "stopped"]
     assert events.states("b") == ["connecting", "failed"]
@@ -109,7 +109,7 @@ async def test_the_state_follows_from_the_events_alone() -> None:
         elif event.actor == "a":
             folded = next_state(folded, event)
 
-    async with open_servers(server("a", restart=AT_ONCE), observers=[observe]) as group:
+    async with open_servers(server("a", restarts=AT_ONCE), observers=[observe]) as group:
         assert state(group, "a") == group.status()["a"].state == "ready"
         kill(group["a"])
         await reach(group, "a", "backoff")
@@ -124,7 +124,7 @@ async def test_the_state_follows_from_the_events_alone() -> None:
 
 async def test_the_status_of_a_server() -> None:
     """S2-05: state, consecutive failures, loaded tools, last error, process and counters."""
-    async with open_servers(server("a", restart=LATER, max_in_flight=1)) as group:
+    async with open_servers(server("a", restarts=LATER, max_in_flight=1)) as group:
         ready = group.status()["a"]
         pid = int(text_of(await group["a"].call_tool("pid")))
         assert (ready.name, ready.state, ready.pid, ready.tools) == ("a", "ready", pid, len(TOOLS))
@@ -158,7 +158,7 @@ async def test_the_status_of_a_server() -> None:
 
 async def test_consecutive_failures_are_counted() -> None:
     """S2-05: each failed connect counts one more, until one succeeds."""
-    async with open_servers(server("b", "--exit-at-start", "3", restart=AT_ONCE)) as group:
+    async with open_servers(server("b", "--exit-at-start", "3", restarts=AT_ONCE)) as group:
         while group.status()["b"].failures < 3:
             await reach(group, "b", "connecting")
             await reach(group, "b", "backoff", "failed")
@@ -166,7 +166,7 @@ async def test_consecutive_failures_are_counted() -> None:
 
 
 async def test_the_views_of_a_group_are_immutable() -> None:
-    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restart=LATER)) as group:
+    async with open_servers(server("a"), server("b", "--exit-at-start", "3", restarts=LATER)) as group:
         errors: Any = group.errors
         status: Any = group.status()
         with pytest.raises(TypeError):
@@ -206,7 +206,7 @@ async def test_no_secret_is_in_what_is_printed() -> None:
 
 async def test_server_info_is_known_once_the_server_was_connected() -> None:
     async with open_servers(
-        server("a", "--name", "calculator"), server("b", "--exit-at-start", "3", restart=NEVER)
+        server("a", "--name", "calculator"), server("b", "--exit-at-start", "3", restarts=NEVER)
     ) as group:
         info = group["a"].info
         assert (info.name, info.version, info.protocol_version) == ("calculator", "1.0", "2025-11-25")
@@ -222,7 +222,7 @@ async def test_server_info_is_known_once_the_server_was_connected() -> None:
 
 async def test_a_call_to_a_server_that_does_not_serve_says_so_with_its_state(tmp_path: Path) -> None:
     """S2-42: at once, with the state and what led to it, and without any exception of the kernel."""
-    async with open_servers(server("down", "--exit-at-start", "3", restart=NEVER), server("off")) as group:
+    async with open_servers(server("down", "--exit-at-start", "3", restarts=NEVER), server("off")) as group:
         await group["off"].stop()
         with trio.fail_after(PROMPT):
             with pytest.raises(ServerUnavailable, match=r"'off' is stopped; .*start\(\)") as stopped:
@@ -238,7 +238,7 @@ async def test_wait_ready_waits_for_those_that_come_and_not_for_those_that_do_no
     gate = tmp_path / "gate"
     gate.write_text("x")
     async with open_servers(
-        after("late", until(gate), restart=AT_ONCE), server("parked", "--exit-at-start", "3", restart=NEVER)
+        after("late", until(gate), restarts=AT_ONCE), server("parked", "--exit-at-start", "3", restarts=NEVER)
     ) as group:
         gate.unlink()
         kill(group["late"])
@@ -267,7 +267,7 @@ async def test_a_slow_reader_of_events_misses_the_oldest_and_knows_it() -> None:
 
 
 async def test_the_events_of_the_kernel_and_of_the_catalogue_are_in_the_same_stream() -> None:
-    async with open_servers(server("a", restart=AT_ONCE)) as group, group.watch_events() as events:
+    async with open_servers(server("a", restarts=AT_ONCE)) as group, group.watch_events() as events:
         kill(group["a"])
         async for event in events:
             if isinstance(event, Restarting):
@@ -319,7 +319,7 @@ async def test_watching_and_waiting_end_with_the_group() -> None:
 
 async def test_a_status_has_a_json_form(caplog: pytest.LogCaptureFixture) -> None:
     """C-27: times are ISO 8601, errors are texts, and nothing is lost. Records of the log name their server."""
-    async with open_servers(server("fine"), server("parked", "--exit-at-start", "3", restart=NEVER)) as group:
+    async with open_servers(server("fine"), server("parked", "--exit-at-start", "3", restarts=NEVER)) as group:
         await group["fine"].call_tool("echo", {"text": "x"})
         await group["fine"].check_health()
         forms = json.loads(json.dumps({name: each.to_json() for name, each in group.status().items()}))
@@ -342,7 +342,7 @@ async def test_the_last_lines_of_stderr_are_shown_while_a_process_runs_and_after
     """C-27: with credentials masked; of a new process, only its own."""
     caplog.set_level("INFO", "mcp_actors.servers.stderr")
     said, secret = "echo one >&2; echo two: $TOKEN >&2", Secret("a-long-secret")
-    config = after("a", said, restart=NEVER)
+    config = after("a", said, restarts=NEVER)
     assert isinstance(config.transport, Stdio)
     config = attrs.evolve(config, transport=attrs.evolve(config.transport, env={"TOKEN": secret}))
     async with open_servers(config) as group:

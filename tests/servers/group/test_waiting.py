@@ -45,7 +45,7 @@ async def test_a_server_that_is_started_before_it_has_stopped_is_awaited() -> No
 async def test_a_parked_server_that_is_being_started_is_awaited() -> None:
     fault = Fault()
     fault.on_enter = RuntimeError("not yet")
-    async with open_servers(fault.config("a", restart=NEVER)) as group:
+    async with open_servers(fault.config("a", restarts=NEVER)) as group:
         assert group["a"].state == "failed"
         fault.on_enter = None
         async with trio.open_nursery() as nursery:
@@ -75,7 +75,7 @@ async def test_a_start_is_awaited_whose_caller_was_cancelled(delay: int) -> None
 async def test_a_wait_ends_when_the_start_does(fails: bool) -> None:
     """It is stopped again, or fails again."""
     house = House("a")
-    a = absent("a", restart=NEVER) if fails else house.config()
+    a = absent("a", restarts=NEVER) if fails else house.config()
     async with open_servers(a) as group, trio.open_nursery() as nursery:
         await group["a"].stop()
         start = Outcome()

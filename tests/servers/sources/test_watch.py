@@ -488,7 +488,7 @@ async def test_a_required_server_that_cannot_be_connected_is_failed_and_tried_ag
     """C-23: such a change has no caller that handles an error, and the server may be back in an hour."""
     table, fault = Written("table", (House("t").config(),) if how == "changes" else ()), Fault()
     fault.on_enter = RuntimeError("not today")
-    config = fault.config("t", required=True, restart=FOR_A_WHILE)
+    config = fault.config("t", required=True, restarts=FOR_A_WHILE)
     async with open_servers(table, watch=True) as group:
         table.write(config, absent("u", connect="lazy"))
         await trio.sleep(60)

@@ -62,7 +62,7 @@ def server() -> Iterator[FaultyServer]:
 
 
 def http(server: FaultyServer, *, query: str = "", **options: Any) -> ServerConfig:
-    return ServerConfig("web", Http(server.url(f"/mcp{query}"), **options), restart=NEVER)
+    return ServerConfig("web", Http(server.url(f"/mcp{query}"), **options), restarts=NEVER)
 
 
 def sent(server: FaultyServer, header: str) -> list[str | None]:
@@ -159,7 +159,7 @@ async def test_a_request_whose_auth_flow_fails_fails_alone(sse: bool) -> None:
     flow = Flow()
     with faulty_server("legacy") as server:
         transport = Sse(server.url("/sse"), auth=flow) if sse else Http(server.url(), auth=flow)
-        config = ServerConfig("web", transport, restart=NEVER)
+        config = ServerConfig("web", transport, restarts=NEVER)
         async with open_servers(config) as servers, calls(1, servers["web"].call_tool, "hold") as [held]:
             await server.held()
             flow.before = RuntimeError("hunter2 is wrong")
@@ -528,7 +528,7 @@ async def test_no_log_shows_a_credential(transport: str, caplog: pytest.LogCaptu
     with faulty_server("legacy") as server:
         kind, path = (Http, "/mcp") if transport == "http" else (Sse, "/sse")
         url = server.url(f"{path}?api_key=k3y").replace("//", "//me:hunter2@")
-        config = ServerConfig("web", kind(url, headers={"X-Key": Secret("s3cret")}), restart=AT_ONCE)
+        config = ServerConfig("web", kind(url, headers={"X-Key": Secret("s3cret")}), restarts=AT_ONCE)
         async with open_servers(config) as servers:
             await servers["web"].call_tool("sleep")
             with pytest.raises(HttpStatusError):

@@ -40,7 +40,7 @@ async def test_a_refused_connection_is_reported_without_credentials() -> None:
     """S2-17: the error shows the URL without its password and token."""
     with reserved_port() as port:
         url = f"http://user:hunter2@127.0.0.1:{port}/mcp?api_key=s3cret"
-        config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restart=NEVER)
+        config = ServerConfig("web", Http(url, headers={"X-Key": "t0ken"}), restarts=NEVER)
         began = trio.current_time()
         async with open_servers(config) as servers:
             assert trio.current_time() - began < PROMPT + 2
@@ -58,7 +58,7 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_later_calls_succ
     """
     with ExitStack() as stack:
         port, process = stack.enter_context(http_server())
-        configs = [http_config(port, "alone", restart=SOON), http_config(port, "by_hand", restart=NEVER)]
+        configs = [http_config(port, "alone", restarts=SOON), http_config(port, "by_hand", restarts=NEVER)]
         async with open_servers(*configs) as servers:
             async with AsyncExitStack() as asking:
                 outcomes = []
@@ -86,7 +86,7 @@ async def test_calls_in_flight_are_lost_with_an_http_server_and_later_calls_succ
 async def test_a_legacy_server_that_dies_while_idle_is_noticed_by_the_end_of_its_stream() -> None:
     """S3-17: without a call. The SDK waits for a second before it opens the stream again and is refused."""
     with http_server() as (port, process):
-        async with open_servers(http_config(port, protocol="legacy", restart=NEVER)) as servers:
+        async with open_servers(http_config(port, protocol="legacy", restarts=NEVER)) as servers:
             process.kill()
             with trio.fail_after(1 + PROMPT):
                 await servers["web"].wait_state("failed")
@@ -144,7 +144,7 @@ async def test_calls_to_a_restarted_legacy_server_succeed() -> None:
     """A-06: with the SDK's own server in a real process."""
     with ExitStack() as stack:
         port, process = stack.enter_context(http_server())
-        async with open_servers(http_config(port, protocol="legacy", restart=SOON)) as servers:
+        async with open_servers(http_config(port, protocol="legacy", restarts=SOON)) as servers:
             process.kill()
             process.wait()
             _, again = stack.enter_context(http_server(port))

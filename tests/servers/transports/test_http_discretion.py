@@ -25,7 +25,7 @@ async def test_requests_to_a_loopback_url_use_no_proxy(monkeypatch: pytest.Monke
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     with faulty_server() as running:
-        config = ServerConfig("web", Http(running.url(), auth="t0ken"), restart=NEVER)
+        config = ServerConfig("web", Http(running.url(), auth="t0ken"), restarts=NEVER)
         async with open_servers(config) as servers:
             assert servers["web"].state == "ready"
 
@@ -65,7 +65,7 @@ async def test_no_log_of_the_libraries_shows_a_session_id(caplog: pytest.LogCapt
     """Not even at DEBUG, where the libraries log all headers."""
     caplog.set_level(logging.DEBUG)
     with faulty_server("legacy") as running:
-        config = ServerConfig("web", Http(running.url()), restart=NEVER, protocol="legacy")
+        config = ServerConfig("web", Http(running.url()), restarts=NEVER, protocol="legacy")
         async with open_servers(config) as servers:
             await servers["web"].list_tools()
             session = running.session()

@@ -71,7 +71,7 @@ async def test_every_call_has_one_outcome_and_none_is_executed_twice(kind: str) 
     seed = random.randrange(2**32)
     with faulty_server("modern" if kind == "modern" else "legacy") as server:
         transport = Sse(server.url("/sse")) if kind == "sse" else Http(server.url())
-        async with open_servers(ServerConfig("web", transport, restart=STEADY)) as servers:
+        async with open_servers(ServerConfig("web", transport, restarts=STEADY)) as servers:
             storm = Storm(server, servers["web"], random.Random(seed))
             with trio.fail_after(6 * BOUND):
                 async with trio.open_nursery() as nursery:

@@ -358,7 +358,7 @@ async def test_a_tool_that_raises_cancelled_error_ends_the_connection_and_no_mor
     async def say() -> str:
         return "said"
 
-    async with open_servers(config(server, restart=AT_ONCE)) as servers:
+    async with open_servers(config(server, restarts=AT_ONCE)) as servers:
         async with calls(2, servers["a"].call_tool, "wait") as outcomes:
             await wait_all_tasks_blocked()
             with pytest.raises(ConnectionLost, match=r"tools/call 'shut_down', which may have taken effect"):

@@ -59,7 +59,7 @@ ABOUT_THE_REQUEST: Final = (
 async def test_a_forgotten_session_is_started_again_whatever_status_the_server_uses(spelling: str) -> None:
     """B-03, A-06: the next calls share one handshake, and all succeed."""
     with faulty_server("legacy") as server:
-        config = ServerConfig("web", Http(server.url()), protocol="legacy", restart=AT_ONCE)
+        config = ServerConfig("web", Http(server.url()), protocol="legacy", restarts=AT_ONCE)
         async with open_servers(config) as servers:
             server.unknown = SPELLINGS[spelling]
             server.forget()
@@ -139,7 +139,7 @@ def config_of(kind: str, server: FaultyServer, **options: Any) -> ServerConfig:
     """Configure a faulty server."""
     era, transport = GATEWAYS[kind]
     path = "/sse" if transport is Sse else "/mcp"
-    return ServerConfig("web", transport(server.url(path)), protocol=PROTOCOLS[era], restart=AT_ONCE, **options)
+    return ServerConfig("web", transport(server.url(path)), protocol=PROTOCOLS[era], restarts=AT_ONCE, **options)
 
 
 def sent(server: FaultyServer, name: str) -> int:
@@ -207,7 +207,7 @@ async def test_an_endpoint_that_is_not_found_for_a_while_comes_back(kind: str) -
     """C-01, B-08: 404 for everything, the ping included."""
     restart = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=0.1)
     with faulty_server(GATEWAYS[kind][0]) as server:
-        config = evolve(config_of(kind, server), restart=restart)
+        config = evolve(config_of(kind, server), restarts=restart)
         async with open_servers(config) as servers:
             ref = servers["web"]
             server.scripts |= dict.fromkeys(

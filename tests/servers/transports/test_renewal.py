@@ -60,7 +60,7 @@ async def connected(
     """Configure such a server; the options are those of its transport."""
     with guarded_server("modern" if variant == "modern" else "legacy") as server:
         transport = Sse(server.url("/sse"), **options) if variant == "sse" else Http(server.url(), **options)
-        config = ServerConfig("web", transport, restart=NEVER, connect_timeout=connect_timeout)
+        config = ServerConfig("web", transport, restarts=NEVER, connect_timeout=connect_timeout)
         async with open_servers(config, strict=True) as servers:
             yield server, servers
 
@@ -171,7 +171,7 @@ async def test_credentials_that_were_never_accepted_are_resolved_once() -> None:
     tokens = Tokens()
     with guarded_server("modern") as server:
         server.token = "other"
-        config = ServerConfig("web", Http(server.url(), auth=tokens), restart=NEVER)
+        config = ServerConfig("web", Http(server.url(), auth=tokens), restarts=NEVER)
         async with open_servers(config) as servers:
             assert "auth (a function)" in str(servers.errors["web"])
     assert tokens.asked == 1

@@ -46,7 +46,7 @@ def probing(sandbox: Sandbox | None, program: Path | None = None) -> ServerConfi
             read=(*sandbox.read, folder, *interpreter()), write=sandbox.write, tcp=sandbox.tcp, signals=sandbox.signals
         )
     command = [sys.executable, "-I", "-S", "-B", probing_server.__file__] if program is None else [str(program)]
-    return ServerConfig("probing", Stdio(command[0], command[1:], sandbox=sandbox), protocol="legacy", restart=NEVER)
+    return ServerConfig("probing", Stdio(command[0], command[1:], sandbox=sandbox), protocol="legacy", restarts=NEVER)
 
 
 def interpreter() -> list[str]:
@@ -341,7 +341,7 @@ async def test_a_refusal_at_the_start_is_explained(said: Said, tmp_path: Path) -
     script.write_text("print(1)")
     transport = Stdio("/bin/sh", ["-c", f"cat {script}"], sandbox=Sandbox(tcp=[443]))
     with pytest.raises(ConnectFailed) as caught:
-        async with open_servers(ServerConfig("files", transport, restart=NEVER), strict=True):
+        async with open_servers(ServerConfig("files", transport, restarts=NEVER), strict=True):
             pytest.fail("it started")
     said("a sandbox that refuses", str(caught.value), folder=tmp_path)
 

@@ -32,7 +32,7 @@ LONG: Final = {"seconds": 60}
 def configured(*flags: str) -> Iterator[tuple[ServerConfig, Running]]:
     with run_server("--sse", *flags) as server:
         url = f"http://127.0.0.1:{server.port}/sse"
-        yield ServerConfig("old", Sse(url, auth="t0ken"), restart=NEVER), server
+        yield ServerConfig("old", Sse(url, auth="t0ken"), restarts=NEVER), server
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ async def test_many_calls_run_concurrently(config: ServerConfig) -> None:
 async def test_messages_are_posted_concurrently() -> None:
     """A-26."""
     with faulty_server("legacy") as server:
-        config = ServerConfig("old", Sse(server.url("/sse")), restart=NEVER)
+        config = ServerConfig("old", Sse(server.url("/sse")), restarts=NEVER)
         async with open_servers(config) as servers, calls(1, servers["old"].call_tool, "slowly") as [slow]:
             await server.held()
             with trio.fail_after(PROMPT):
@@ -140,7 +140,7 @@ class Redirecting(FaultyServer):
 async def test_a_redirected_message_without_a_response_is_forgotten_after_its_answer(idle_clock: IdleClock) -> None:
     """Its body may be large."""
     with closing(Redirecting("legacy")) as server:
-        async with open_servers(ServerConfig("old", Sse(server.url("/sse")), restart=NEVER)) as servers:
+        async with open_servers(ServerConfig("old", Sse(server.url("/sse")), restarts=NEVER)) as servers:
             for _ in range(5):
                 assert text_of(await servers["old"].call_tool("sleep")) == "slept None"
             await trio.sleep(2 * ACCEPT_WAIT)

@@ -181,7 +181,7 @@ def test_the_search_for_an_id_is_fast_in_any_text(part: str) -> None:
 async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> None:
     """Not only when connect_timeout expires."""
     with trio.fail_after(BOUND):
-        async with open_servers(server("deep", "--deep-list", "300", restart=NEVER, connect_timeout=60)) as group:
+        async with open_servers(server("deep", "--deep-list", "300", restarts=NEVER, connect_timeout=60)) as group:
             error = group.errors["deep"]
     assert isinstance(error, ConnectFailed)
     assert error.phase == "list_tools"
@@ -192,7 +192,7 @@ async def test_a_list_that_is_nested_too_deeply_fails_at_once_and_says_so() -> N
 
 
 async def test_an_unreadable_response_loses_its_request_and_no_other(said: Said) -> None:
-    config = server("deep", "--deep-list", "300", restart=NEVER, static_tools=[{"name": "echo", "inputSchema": {}}])
+    config = server("deep", "--deep-list", "300", restarts=NEVER, static_tools=[{"name": "echo", "inputSchema": {}}])
     with trio.fail_after(BOUND):
         async with open_servers(config) as group:
             with pytest.raises(ConnectionLost) as caught:
