@@ -28,7 +28,7 @@ ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
 
 
 class McpActorsError(_pickling.Portable):
-    """Base of every error that this package raises on purpose.
+    """Base of the errors of this package, but not of misuse, which is a `TypeError`, `ValueError` or `RuntimeError`.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
     exception whose text is the class and the text of that cause.

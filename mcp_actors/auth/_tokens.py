@@ -1,10 +1,11 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
 `mcp_actors.transports` gives an `OAuthTokens` to its HTTP client as the auth flow. A request whose token is refused
-(401, or 403 for more scopes) is sent once more with another token, if it can get one. It asks no person to sign in:
-where only a person can help it raises `SignInRequired`, and `ConnectFailed` if there is no token for another reason.
-For a grant without a person it gets new tokens (`run_unattended`). `store_of` is the store of a configuration, for the
-sign-in too.
+with 401 is sent once more with another token, if it can get one; a 403 for more scopes is answered like that only for a
+grant without a person (`run_unattended`). It asks no person to sign in: where only a person can help it raises
+`SignInRequired`, and `ConnectFailed` if there is no token for another reason. Other refusals are left to the caller as
+they are: a 403 without an ``on_sign_in``, for scopes beyond the configured ones or asked for in vain, and a 401 where
+the sign-in is optional. `store_of` is the store of a configuration, for the sign-in too.
 
 A token is refreshed by one task of one process at a time. The task takes the turn of its connection, then the lock of
 the store, and reads the store again: another process may have refreshed meanwhile. Only then is the refresh token sent,
@@ -15,8 +16,9 @@ on with the old token; a refresh that fails is logged, and not repeated for `PAU
 is refused.
 
 A refresh that has begun belongs to no caller. It goes on in a system task of Trio when the one that needed it is
-cancelled (`_apart`). The waits for a disk or a keyring that hangs are bounded; in a store of this folder, a write that
-has begun goes on in the thread of the store, under the lock.
+cancelled (`_apart`); the end of the connection (`finish`) and that of the program wait for it, for `GRACE` seconds at
+most. The waits for a disk or a keyring that hangs are bounded; in a store of this folder, a write that has begun goes
+on in the thread of the store, under the lock.
 
 The new token is in use before it is stored. If it cannot be stored, as on a disk that has become full since the check
 before the refresh, this connection logs that, goes on with the token, and tries again at later requests, unless the

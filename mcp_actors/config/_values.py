@@ -8,7 +8,8 @@ an environment, a header or a token.
 Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions; their
 errors become a `ConfigError`. No function keeps a resolved value. It uses the validators and no other file of `config`.
 In this folder the transports, the templates, `OAuth` and ``formats`` use it. `mcp_actors.transports` resolves and masks
-with it, and code of other folders that shows a command line or a URL masks with it.
+with it, and code of other folders that shows a command line or a URL masks with it. `servers` also hashes masked forms
+as the identity of a server, which is kept between runs, so a change of the masking changes these identities.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ def _bad(where: str, problem: str) -> ConfigError:
 
 # --- Mask the credentials in a URL or a command line ------------------------------------------------------------------
 
-# The masked form stays recognizable. It is for people only: nothing connects with it.
+# The masked form stays recognizable. It is for people, and for hashes that tell servers apart. Nothing connects with it.
 
 
 MASK: Final = "…"

@@ -2,9 +2,11 @@
 
 The parts: the child table (`Run`, `Group`, `Child`, with a drawing of the states) and functions on records; `Children`,
 which starts and stops children; `DormantSupervisor`, which makes records and runs no child; errors of starts and
-changes. The file writes the table, the records of the supervisor, of its children and of actors below, and closes
-mailboxes and emits `Stopped` through them. `Recovery`, a subclass of `Children` in ``_supervisor``, decides about
-failed children; ``_pool`` adds and stops members through it.
+changes. The file writes the table, the records of the supervisor, of its children and of actors below, and what the
+supervisor's incarnation waits for. It calls the factories of the user, opens and closes mailboxes, and so emits
+`Stopped` and dead letters. If a child ends with an exception that ends the program, it ends the supervisor
+(`pass_on_exit`); about all other failures `Recovery` decides, a subclass of `Children` in ``_supervisor``. ``_pool``
+adds and stops members through it.
 
 Theory of operation
 -------------------

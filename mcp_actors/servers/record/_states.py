@@ -7,7 +7,9 @@ holds for each of them, and the state of the server is the best of theirs, or ``
 for that.
 
 Values and pure functions: no clock, no log, no task. They use the kernel's events, and import no other file of
-``servers``. `ServerLife` keeps the state and takes the steps; a step that the table forbids is a `RuntimeError`.
+``servers``. `ServerLife` keeps the state and takes the steps. A step that the table forbids is a `RuntimeError`, for a
+replica as for a server without replicas; the state that a server shows for its replicas is not a step, so it may go
+from ``ready`` to ``connecting``.
 """
 
 from __future__ import annotations

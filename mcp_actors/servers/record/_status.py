@@ -3,8 +3,9 @@
 Frozen values for programs: `ServerStatus` with `Replicas` and `ReplicaStatus`, which `ServerRef.statistics` makes, also
 as JSON-like values (`ServerStatus.to_json`); and `ServerInfo`, which the actor makes at each connect, with its
 capabilities as booleans (`Supported`). `require`, the last function, raises `NotSupported` for a capability that the
-server lacks; requests that get a prompt, complete, read or subscribe to resources, or set the log level call it before
-they are sent, where the protocol version has that capability.
+server lacks. Requests that get a prompt, complete, or read or subscribe to resources call it before they are sent,
+completions only where the protocol version has that capability; a log level calls it only where the protocol sends it
+as a request (up to 2025-11-25).
 
 The file uses the states, and types of the deadlines and the rules. It changes nothing, reads no clock and logs nothing.
 """

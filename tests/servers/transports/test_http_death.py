@@ -100,7 +100,7 @@ async def test_a_notification_that_cannot_reach_the_server_ends_an_idle_connecti
     """S3-17: also while a stream of events stays open; otherwise the server would keep its old roots."""
     with faulty_server("legacy") as server:
         url = server.url("/sse" if transport is Sse else "/mcp")
-        config = ServerConfig("web", transport(url), protocol="legacy", restart=NEVER)
+        config = ServerConfig("web", transport(url), protocol="legacy", restarts=NEVER)
         async with open_servers(config, callbacks=ROOTS) as servers:
             server.refuse()
             server.end_idle()
@@ -130,7 +130,7 @@ class Flow(httpx2.Auth):
 async def test_a_notification_that_gets_no_token_does_not_end_the_connection(transport: type[Http | Sse]) -> None:
     with faulty_server("legacy") as server:
         url, flow = server.url("/sse" if transport is Sse else "/mcp"), Flow()
-        config = ServerConfig("web", transport(url, auth=flow), protocol="legacy", restart=NEVER)
+        config = ServerConfig("web", transport(url, auth=flow), protocol="legacy", restarts=NEVER)
         async with open_servers(config, callbacks=ROOTS) as servers:
             flow.asks = True
             await servers["web"].send_roots_list_changed()
