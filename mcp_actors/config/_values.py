@@ -203,7 +203,7 @@ def _bad(where: str, problem: str) -> ConfigError:
 
 # --- Mask the credentials in a URL or a command line ------------------------------------------------------------------
 
-# The masked form stays recognizable. It is for people, and for hashes that tell servers apart. Nothing connects with it.
+# The masked form stays recognizable. It is for people, and for hashes that tell servers apart; no connection uses it.
 
 
 MASK: Final = "…"
