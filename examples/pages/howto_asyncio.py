@@ -16,9 +16,7 @@ from mcp_actors.bridge import open_servers
 async def main() -> None:
     time = ServerConfig("time", Stdio("mcp-server-time"))
     async with open_servers(time) as servers:
-        paris = {"timezone": "Europe/Paris"}
-        result = await servers["time"].call_tool("get_current_time", paris)
-        print(result.structured_content)
+        print(await servers["time"].call("get_current_time", timezone="Europe/Paris"))
 
 
 asyncio.run(main())

@@ -3,6 +3,7 @@
 Prints::
 
     7
+    {'result': [3, 4]} [3, 4]
     the tool failed: 'Error executing tool stock: there is no pear; ask for an apple'
 """
 
@@ -27,10 +28,11 @@ def stock(item: str) -> list[int]:
 
 async def main() -> None:
     async with open_servers(ServerConfig("shop", InProcess(shop))) as servers:
+        print(sum(await servers["shop"].call("stock", item="apple")))
         result = await servers["shop"].call_tool("stock", {"item": "apple"})
-        print(sum(result_value(result)))
+        print(result.structured_content, result_value(result))
         try:
-            result_value(await servers["shop"].call_tool("stock", {"item": "pear"}))
+            await servers["shop"].call("stock", item="pear")
         except ToolFailed as failed:
             print(failed)
 

@@ -34,6 +34,7 @@ from .._errors import ActorStopped, McpActorsError, ServerUnavailable
 from .._foreign import Log
 from .._misuse import explained_methods
 from .._text import problem_of
+from ..catalog import result_value
 from ..config import permitted
 from ..kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ..servers import ServerGroup, ServerRef
@@ -409,6 +410,10 @@ class AsyncioServerRef(View[ServerRef]):
     wait_state: Final = async_view(ServerRef.wait_state)
     wait_ready: Final = async_view(ServerRef.wait_ready)
 
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
+        """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
+        return result_value(await self.call_tool(tool, arguments))
+
     call_tool: Final = request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
     list_tools: Final = async_view(ServerRef.list_tools)
     approve_tools: Final = async_view(ServerRef.approve_tools)
@@ -525,6 +530,11 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     status: Final = sync_view(ServerGroup.status)
     tree: Final = step_view(ServerGroup.tree)
     find_tool: Final = sync_view(ServerGroup.find_tool)
+
+    async def call(self, public_name: str, /, **arguments: Any) -> Any:
+        """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
+        return result_value(await self.call_tool(public_name, arguments))
+
     call_tool: Final = request_view(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))
     reconnect: Final = async_view(ServerGroup.reconnect)
     wait_ready: Final = async_view(ServerGroup.wait_ready)

@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 from mcp import MCPError
 
-from mcp_actors import ConfigError, LoadedConfig, ServerUnavailable, StateChanged, ToolNotFound
+from mcp_actors import ConfigError, LoadedConfig, ServerUnavailable, StateChanged, ToolFailed, ToolNotFound
 from mcp_actors.config import Rank
 from mcp_actors.kernel import ActorCrashed, ActorStopped, ChildError, ChildSpec
 from mcp_actors.servers import ServerAdded
@@ -280,6 +280,16 @@ async def progress_comes_to_the_caller(program: Program) -> None:
 
 
 # --- servers ----------------------------------------------------------------------------------------------------------
+
+
+async def a_tool_is_called_like_a_function(program: Program) -> None:
+    """By the name that its server lists, or by its public name."""
+    async with program.open_servers(server("a")) as servers:
+        assert await servers["a"].call("echo", text="here") == "here"
+        assert await servers.call("mcp__a__echo", text="there") == "there"
+        failed = await expect(ToolFailed, servers["a"].call, "fail")
+        assert str(failed) == "the tool failed: 'failed as asked'"
+        await expect(ToolNotFound, servers.call, "mcp__a__nothing")
 
 
 async def a_lazy_server_connects_at_its_first_call(program: Program) -> None:

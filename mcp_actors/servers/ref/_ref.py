@@ -23,6 +23,7 @@ from ..._errors import ServerUnavailable
 from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
+from ...catalog import result_value
 from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
@@ -150,6 +151,27 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return await self._record.life.wait_state(*states)
 
     # --- requests ---------------------------------------------------------------------------------------------------
+
+    async def call(self, tool: str, /, **arguments: Any) -> Any:
+        """Call a tool of this server, and return its result as plain values.
+
+        `call_tool` and `result_value` in one: ``await servers["time"].call("get_current_time", timezone="Asia/Tokyo")``.
+        Arguments that Python has no names for, and options such as ``progress``, need `call_tool`.
+
+        **Cancellation**: as for `call_tool`.
+
+        Args:
+            tool: the tool's name as the server lists it (not its public name).
+            arguments: JSON-like values.
+
+        Returns:
+            JSON-like data, or `bytes` for binary content; see `result_value`.
+
+        Raises:
+            ToolFailed: the tool failed.
+            McpActorsError, mcp.MCPError: as for `call_tool`.
+        """
+        return result_value(await self.call_tool(tool, arguments))
 
     async def call_tool(
         self,

@@ -1,4 +1,4 @@
-"""The README's actor, which crashes and is replaced.
+"""A counter: an actor that crashes and is replaced.
 
 Prints::
 
