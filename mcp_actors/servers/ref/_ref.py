@@ -155,7 +155,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def call(self, tool: str, /, **arguments: Any) -> Any:
         """Call a tool of this server, and return its result as plain values.
 
-        `call_tool` and `result_value` in one: ``await servers["time"].call("get_current_time", timezone="Asia/Tokyo")``.
+        It is `call_tool` and `result_value` in one: ``await servers["time"].call("convert", zone="Asia/Tokyo")``.
         Arguments that Python has no names for, and options such as ``progress``, need `call_tool`.
 
         **Cancellation**: as for `call_tool`.
