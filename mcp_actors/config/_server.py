@@ -134,28 +134,39 @@ class ServerConfig:
     Args:
         name: the name of the server in its group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
         transport: how the server is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
-        enabled: False keeps the entry but skips the server. Default True.
-        title: the name of the server for people, in `ServerGroup.status`. Default None: its name.
         required: True makes the start of the group fail if this server cannot start. Default False.
-        on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
-            retries it every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
-        protocol: the protocol era: ``"auto"`` (default) detects it and remembers it for restarts; ``"legacy"`` and
-            ``"2026-07-28"`` require one of the two.
+        tool_filter: which of its tools are shown and may be called. Default: all of them.
+        request_timeout: seconds for one request, from the call to its answer, including the time in the queue. None
+            disables the limit. Default 60.
         connect_timeout: seconds for one whole connect: socket, negotiation, tool list. For a process they start when it
             has read its input. Callers wait no longer than this for a server that is not required. None disables the
             limit. Default 30.
-        startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
-            Default 300, or `connect_timeout` if that is less than 30.
-        request_timeout: seconds for one request, from the call to its answer, including the time in the queue. None
-            disables the limit. Default 60.
-        progress_timeout: seconds that a sent request may go without an answer or a progress notification, within
-            `request_timeout`. None (default) disables the limit.
-        when_down: what a request does while the server is not serving: ``"wait"`` (default) waits for it, within
-            `request_timeout`; ``"fail"`` fails at once. Every request waits for the first connect and for an explicit
-            restart.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
             lazy server shows no tools before that (except those remembered in a ``catalog_store``), and cannot be
             `required`.
+        when_down: what a request does while the server is not serving: ``"wait"`` (default) waits for it, within
+            `request_timeout`; ``"fail"`` fails at once. Every request waits for the first connect and for an explicit
+            restart.
+        max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
+        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``.
+        retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
+        callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
+            here is taken from the group's callbacks. None (default) takes all of them.
+        middleware: functions ``(request, call_next)`` around every tool call, the first one outermost. They run
+            in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
+            (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
+        protocol: the protocol era: ``"auto"`` (default) detects it and remembers it for restarts; ``"legacy"`` and
+            ``"2026-07-28"`` require one of the two.
+
+    Other Parameters:
+        enabled: False keeps the entry but skips the server. Default True.
+        title: the name of the server for people, in `ServerGroup.status`. Default None: its name.
+        on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
+            retries it every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
+        startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
+            Default 300, or `connect_timeout` if that is less than 30.
+        progress_timeout: seconds that a sent request may go without an answer or a progress notification, within
+            `request_timeout`. None (default) disables the limit.
         idle_timeout: seconds without a request or subscription after which the server is disconnected, until the next
             request connects it again. Meanwhile its tools stay listed, as ``deferred``. Up to a tenth longer, so that
             servers are not all stopped together. None (default) never does this.
@@ -163,17 +174,14 @@ class ServerConfig:
             the ``drain_timeout`` of the group, others wait for the new connection. Up to a tenth shorter. None
             (default) disables the limit.
         stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
-        max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
         replicas: how many processes of this server run. They share its name, its tools and its queue: each request goes
             to the one with the fewest in flight, up to `max_in_flight` each. Not for a server that keeps anything
             between requests. Needs `Stdio`, and cannot be combined with ``max_in_flight=1`` or ``on_failure="raise"``.
             Default 1.
         mailbox_size: further requests that may wait in the queue. Default 256.
         overflow: what a request does if the queue is full: ``"wait"`` (default) for room, or ``"fail"`` at once.
-        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``.
         health: how the server is checked while it is connected, and what follows if it does not answer. Default
             ``HealthPolicy()``.
-        retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
         breaker: after how many failures requests fail at once, without being sent. None (default) disables the
             circuit breaker.
         validate: what is validated before a tool call is sent: ``"required"`` (default), that required arguments are
@@ -182,7 +190,6 @@ class ServerConfig:
             a difference is logged as a warning.
         trust_annotations: True trusts the server's annotations of its tools, so a tool that is read-only or idempotent
             may be called again after a failure. Default False, as the specification recommends.
-        tool_filter: which of its tools are shown and may be called. Default: all of them.
         static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown if the server connects
             but does not list its own; the server is ``degraded`` until it does. Default: none, so that a server that
             does not list its tools fails to connect.
@@ -195,11 +202,6 @@ class ServerConfig:
         keep_resources: True lists the resources, templates and prompts too, after each connect and whenever the server
             says that they have changed: `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. If
             that fails, it is logged and tried again; the server serves. Default False.
-        middleware: functions ``(request, call_next)`` around every tool call, the first one outermost. They run
-            in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
-            (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
-        callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
-            here is taken from the group's callbacks. None (default) takes all of them.
         extensions: ``mcp.client.ClientExtension`` objects: the protocol extensions that the client supports. They are
             announced to the server and receive its answers and messages. One object serves all connections.
         client_info: the name and version by which this client introduces itself to the server. None (default) takes
@@ -214,47 +216,51 @@ class ServerConfig:
     # The name comes first, because the other validators use it in their messages.
     name: str = attrs.field(validator=_check_name)
     transport: Transport = attrs.field(validator=_check_transport)
-    enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
-    title: str | None = attrs.field(default=None, validator=_check_title, kw_only=True)
     required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    on_failure: Literal["park", "raise"] = attrs.field(
-        default="park", validator=check.one_of("park", "raise"), kw_only=True
-    )
-    protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
-        default="auto", validator=_check_protocol, kw_only=True
-    )
+    tool_filter: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
+    request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
     connect_timeout: float | None = attrs.field(
         default=_CONNECT_TIMEOUT, validator=_check_optional_seconds, kw_only=True
-    )
-    startup_timeout: float | None = attrs.field(
-        default=attrs.Factory(_startup_timeout, takes_self=True), validator=_check_optional_seconds, kw_only=True
-    )
-    request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
-    progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
-    when_down: Literal["wait", "fail"] = attrs.field(
-        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     connect: Literal["eager", "lazy"] = attrs.field(
         default="eager", validator=[check.one_of("eager", "lazy"), _check_lazy], kw_only=True
     )
+    when_down: Literal["wait", "fail"] = attrs.field(
+        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
+    )
+    max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
+    restarts: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
+    retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
+    callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
+    middleware: tuple[Middleware, ...] = attrs.field(
+        default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
+    )
+    protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
+        default="auto", validator=_check_protocol, kw_only=True
+    )
+    enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
+    title: str | None = attrs.field(default=None, validator=_check_title, kw_only=True)
+    on_failure: Literal["park", "raise"] = attrs.field(
+        default="park", validator=check.one_of("park", "raise"), kw_only=True
+    )
+    startup_timeout: float | None = attrs.field(
+        default=attrs.Factory(_startup_timeout, takes_self=True), validator=_check_optional_seconds, kw_only=True
+    )
+    progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     idle_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     max_lifetime: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
-    max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
     replicas: int = attrs.field(default=1, validator=_check_replicas, kw_only=True)
     mailbox_size: int = attrs.field(default=256, validator=check.at_least_one, kw_only=True)
     overflow: Literal["wait", "fail"] = attrs.field(
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
-    restarts: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
     health: HealthPolicy = attrs.field(default=_DEFAULT_HEALTH, validator=_check_health, kw_only=True)
-    retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
     breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
     validate: Literal["required", "schema", "off"] = attrs.field(
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
     )
     trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    tool_filter: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
     static_tools: tuple[Tool, ...] = attrs.field(
         default=(), converter=to_static_tools, validator=check_static_tools, kw_only=True
     )
@@ -264,10 +270,6 @@ class ServerConfig:
     limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    middleware: tuple[Middleware, ...] = attrs.field(
-        default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
-    )
-    callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True
     )

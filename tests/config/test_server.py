@@ -221,8 +221,8 @@ def test_its_repr_shows_what_differs_from_the_defaults() -> None:
         middleware=[pass_on],
     )
     assert repr(config) == (
-        "ServerConfig('a', Stdio('server'), connect_timeout=10, restarts=RestartPolicy(max_restarts=0), "
-        "tool_filter=ToolFilter(predicate=<NeverEqual>), middleware=[<pass_on>])"
+        "ServerConfig('a', Stdio('server'), tool_filter=ToolFilter(predicate=<NeverEqual>), connect_timeout=10, "
+        "restarts=RestartPolicy(max_restarts=0), middleware=[<pass_on>])"
     )
     assert (repr(RetryPolicy()), repr(Limits()), repr(Callbacks())) == ("RetryPolicy()", "Limits()", "Callbacks()")
 

@@ -70,19 +70,19 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
+    callbacks: Callbacks | None = None,
+    catalog_store: str | os.PathLike[str] | bool | None = None,
+    drain_timeout: float = DRAIN_TIMEOUT,
+    stop_on: int | Iterable[int] = (),
+    observers: Iterable[Observer] = (),
     env_file: str | os.PathLike[str] | None = None,
     start_gate: float | None = None,
-    catalog_store: str | os.PathLike[str] | bool | None = None,
     naming: str = DEFAULT_NAMING,
-    callbacks: Callbacks | None = None,
     client_info: Implementation | None = None,
     max_servers: int = MAX_SERVERS,
     max_starting: int = MAX_STARTING,
     max_processes: int | None = None,
-    drain_timeout: float = DRAIN_TIMEOUT,
-    stop_on: int | Iterable[int] = (),
     reload_on: int | Iterable[int] = (),
-    observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ServerGroup]:
     """Connect to servers concurrently, run a block of code, then disconnect from all of them.
 
@@ -107,26 +107,11 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. A source or an entry
             that cannot be read or parsed leaves its servers as they are, and is logged and emitted as a
             `ConfigRejected` event, once for each content. Default False.
-        env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
-        start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
-            while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
-            without remembered tools are always waited for. A later failure is recorded and logged. None (default)
-            waits for every first connect.
+        callbacks: functions that answer the servers' questions and receive their notifications. A server's own
+            ``ServerConfig.callbacks`` take precedence, field by field.
         catalog_store: the directory that keeps the listed tools for the next run, or True for the platform's cache
             directory. A server that is not connected yet, lazy ones included, shows its remembered tools as
             ``deferred``. None (default) or False remembers nothing.
-        naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
-            ``"mcp__{server}__{tool}"``.
-        callbacks: functions that answer the servers' questions and receive their notifications. A server's own
-            ``ServerConfig.callbacks`` take precedence, field by field.
-        client_info: the name and version by which the program introduces itself to the servers, for those without a
-            ``client_info`` of their own. None (default) takes those of this library.
-        max_servers: the number of enabled servers that the group may have, added ones too; each replica counts.
-            Default 50.
-        max_starting: the number of servers that connect at a time; further ones wait for their turn, in configured
-            order. 1 connects them one after the other. Default 16.
-        max_processes: the number of processes that servers may run at a time. The connect of a further one fails, and
-            is retried like any other. None (default) disables the limit.
         drain_timeout: seconds for which servers may finish accepted requests when the block ends normally, and when a
             server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
             is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
@@ -135,9 +120,26 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             are finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit`
             with 128 plus the number of the signal leaves (143 for SIGTERM). Meanwhile new requests wait for that end. A
             second signal cancels the block at once. None by default.
+        observers: called synchronously with every event.
+
+    Other Parameters:
+        env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
+        start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
+            while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
+            without remembered tools are always waited for. A later failure is recorded and logged. None (default)
+            waits for every first connect.
+        naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
+            ``"mcp__{server}__{tool}"``.
+        client_info: the name and version by which the program introduces itself to the servers, for those without a
+            ``client_info`` of their own. None (default) takes those of this library.
+        max_servers: the number of enabled servers that the group may have, added ones too; each replica counts.
+            Default 50.
+        max_starting: the number of servers that connect at a time; further ones wait for their turn, in configured
+            order. 1 connects them one after the other. Default 16.
+        max_processes: the number of processes that servers may run at a time. The connect of a further one fails, and
+            is retried like any other. None (default) disables the limit.
         reload_on: one or more signals, like ``signal.SIGHUP``, at which the configuration files are read again, as by
             `ServerGroup.reload` without arguments. Its result is logged; an error changes nothing. None by default.
-        observers: called synchronously with every event.
 
     Yields:
         The group: a mapping of names to `ServerRef`, with views, tools and events.
