@@ -107,6 +107,77 @@ async def call(
     return await call_tool(server, tool, arguments, args, config, Output(as_json=json))
 
 
+async def resources(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+    """List the resources and the templates of all servers.
+
+    Args:
+        servers: Servers whose resources to list. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0 if all servers answered, 1 otherwise.
+    """
+    with exit_on_interrupt():
+        from ._read import list_resources
+
+    return await list_resources(servers, config, Output(as_json=json))
+
+
+async def read(server: str, uri: str, /, *, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Print a resource.
+
+    Args:
+        server: Name of the server in the configuration.
+        uri: The URI of the resource.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if it could not be read.
+    """
+    with exit_on_interrupt():
+        from ._read import read_resource
+
+    return await read_resource(server, uri, config, Output(as_json=json))
+
+
+async def prompts(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+    """List the prompts of all servers.
+
+    Args:
+        servers: Servers whose prompts to list. Default: all that are enabled.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0 if all servers answered, 1 otherwise.
+    """
+    with exit_on_interrupt():
+        from ._read import list_prompts
+
+    return await list_prompts(servers, config, Output(as_json=json))
+
+
+async def prompt(server: str, name: str, /, *arguments: str, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Print the messages of a prompt.
+
+    Args:
+        server: Name of the server in the configuration.
+        name: Name of the prompt.
+        arguments: key=value; the values are text.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if the server refused it.
+    """
+    with exit_on_interrupt():
+        from ._read import get_prompt
+
+    return await get_prompt(server, name, arguments, config, Output(as_json=json))
+
+
 async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, every: float = 1.0) -> int:
     """Keep the servers connected and show their states until Ctrl-C.
 
@@ -203,8 +274,12 @@ async def whoami(*servers: str, config: ConfigFile = None, json: AsJson = False)
 
 EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     check: "mcp-actors check --config ~/.cursor/mcp.json",
-    tools: "mcp-actors tools time --json",
+    tools: "mcp-actors tools -- npx -y @modelcontextprotocol/server-everything",
     call: "mcp-actors call time get_current_time timezone=Europe/Paris",
+    resources: "mcp-actors resources notes",
+    read: "mcp-actors read notes note:///shopping",
+    prompts: "mcp-actors prompts https://example.com/mcp",
+    prompt: "mcp-actors prompt notes plan meal=lunch",
     watch: "mcp-actors watch",
     graph: "mcp-actors graph time",
     login: "mcp-actors login linear",
@@ -221,6 +296,21 @@ FAILED: Final = 1
 
 MISUSED: Final = 2
 """The exit code of a command line that is wrong."""
+
+
+OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
+    "list": tools,
+    "list-tools": tools,
+    "ls": tools,
+    "run": call,
+    "inspect": check,
+    "test": check,
+    "logs": watch,
+    "status": watch,
+    "get": read,
+    "auth": login,
+}
+"""Words that people type, and the command that does it here."""
 
 
 def make_app() -> App:
@@ -243,7 +333,7 @@ def _examples(*lines: str) -> str:
 
 def run(words: Sequence[str]) -> int:
     """Run a command, and return the exit code."""
-    output = Output(as_json="--json" in words)
+    output = Output(as_json="--json" in words[: [*words, "--"].index("--")])
     try:
         return _outcome(words, output)
     except OSError as error:
@@ -286,7 +376,7 @@ def _try_to_report(output: Output, problem: str) -> None:
 
 
 def _run(words: Sequence[str], output: Output) -> int:
-    command, bound, _ = make_app().parse_args(list(words), exit_on_error=False, print_error=False)
+    command, bound, _ = make_app().parse_args(_with_typed_command(words), exit_on_error=False, print_error=False)
     if not inspect.iscoroutinefunction(command):
         command(*bound.args, **bound.kwargs)  # --help and --version
         return 0
@@ -302,12 +392,24 @@ def _run(words: Sequence[str], output: Output) -> int:
     raise failure  # outside the handler, so that the group does not become its context
 
 
+def _with_typed_command(words: Sequence[str]) -> list[str]:
+    if "--" not in words:
+        return list(words)
+    with exit_on_interrupt():
+        from ._configuration import typed
+
+    return typed(words)
+
+
 def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     """Return one line that says what is wrong with a command line, and where its help is."""
     command, *_ = words
     if command.startswith("-"):
         return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
     problem = " ".join(str(error).split()).rstrip(".")
+    if command in OTHERS_SAY:
+        problem = f"there is no command {command!r}; did you mean {OTHERS_SAY[command].__name__!r}?"
+        return f"{problem} For example: {EXAMPLES[OTHERS_SAY[command]]}"
     if isinstance(error, UnusedCliTokensError):
         problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if command == call.__name__ and isinstance(error, UnknownOptionError):

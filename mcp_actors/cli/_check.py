@@ -2,9 +2,9 @@
 
 ``check`` connects once (`open_once`), measures each connect with an observer (`Stopwatch`), asks the token stores which
 servers are signed in, and prints a `Finding` for each entry that was asked for; if it is interrupted, it prints the
-results that it has. ``watch`` opens a group on a `FollowedFile`, follows the file and the events, and shows a live
-table, or a line for each change of a state and each error of the file, until a signal, a closed terminal or an error
-ends it.
+results that it has. ``watch`` opens a group on its source (`followed`), follows the file and the events, and shows a
+live table, or a line for each change of a state and each error of the file, until a signal, a closed terminal or an
+error ends it.
 
 Uses ``_configuration``, ``_connect`` and ``_sign_in``, and the servers, and writes through `Output`; the live table is
 drawn on the console of that. ``_app`` imports this file when one of the two commands runs.
@@ -29,7 +29,7 @@ from .._text import plain_text
 from ..config import LoadedConfig, ServerConfig
 from ..kernel import Event
 from ..servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
-from ._configuration import FollowedFile, load
+from ._configuration import followed, load
 from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
 from ._output import Output, Signalled, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
@@ -192,13 +192,14 @@ _STYLES = {
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
     """Show the states of the servers, until a signal ends it. Changes of a file that was named are applied."""
-    followed = FollowedFile(config, names, output)
-    for error in followed.loaded.errors:
+    loaded, source = followed(config, names, output)
+    follows = source is not loaded
+    for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:
         # By default rich refreshes it from a thread of its own.
-        with Live(connecting(followed.loaded.servers), console=output.results, auto_refresh=False) as live:
-            async with until_signalled(), open_servers(followed, watch=True, max_servers=MAX_SERVERS) as group:
+        with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
+            async with until_signalled(), open_servers(source, watch=follows, max_servers=MAX_SERVERS) as group:
                 await _show(group, live, every)
     # An observer sees the first connects too. It must not block, so it hands the events to a task, because writing
     # waits for the reader of the output.
@@ -213,7 +214,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
 
             async with (
                 until_signalled(),
-                open_servers(followed, watch=True, max_servers=MAX_SERVERS, observers=[forward]),
+                open_servers(source, watch=follows, max_servers=MAX_SERVERS, observers=[forward]),
             ):
                 await trio.sleep_forever()
     finally:

@@ -1,10 +1,10 @@
 """Find, trust and load the configuration of a command.
 
-Each command begins here: with `load`, or ``watch`` with `FollowedFile`, a source for `open_servers` that reads the file
-again. Both keep the servers that the command names, and enable those. A file that was found (`PLACES`) and not named
-needs `require_trust`: its owner and mode, and those of its folders, must let only the user, root and groups of theirs
-write it, and if it configures servers the user must have accepted its content. `FollowedFile` refuses a later change of
-such a file.
+Each command begins here: with `load`, which also takes servers that were typed (a URL, or a command after ``--``), or
+``watch`` with `FollowedFile`, a source for `open_servers` that reads the file again. Both keep the servers that the
+command names, and enable those. A file that was found (`PLACES`) and not named needs `require_trust`: its owner and
+mode, and those of its folders, must let only the user, root and groups of theirs write it, and if it configures servers
+the user must have accepted its content. `FollowedFile` refuses a later change of such a file.
 
 It uses `config` and its ``formats``, and of this folder the `Output` and the errors. It reads the environment and the
 tables of users and groups, and may ask at the terminal, for inputs and for trust. It stores hashes of what was accepted
@@ -20,6 +20,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import stat
 import sys
 import termios
@@ -27,27 +28,29 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import attrs
 
 from .._errors import ConfigError
 from .._text import plain_text
 from .._user_files import replace_file, user_directory
-from ..config import Ask, Input, LoadedConfig, Rank, ServerConfig, check_overrides, dump_config
+from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, check_overrides, dump_config
 from ..config._sources import stamp_of
 from ..config.formats import Content, load_servers, name_of, read_bytes
-from ._output import Failure, Output, unknown
+from ._output import Failure, Misuse, Output, unknown
 
 PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """The files that are tried, in this order, if none is named."""
 
 
 def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig:
-    """Load a configuration file. At a terminal, ask the user for the inputs of its servers.
+    """Load a configuration file, or what was typed. At a terminal, ask the user for the inputs of its servers.
 
     Args:
         file: its path; None loads the first of `PLACES` that exists.
-        names: the servers to load, by their name in the file or their name here; if empty, all.
+        names: the servers to load, by their name in the file or their name here; if empty, all. A URL or a command
+            (see `typed`) is a server itself, for which no file is needed.
         output: prints the name of a file that was found.
 
     Returns:
@@ -58,8 +61,31 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         Misuse: the file has no such server.
         Failure: a file was found that must not be used.
     """
+    typed_ones = tuple(_typed_server(name) for name in names if _is_typed(name))
+    names = [name for name in names if not _is_typed(name)]
+    if typed_ones and not names:
+        return LoadedConfig(typed_ones, source="the command line")
     file, content = _chosen(file, output)
-    return _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
+    loaded = _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
+    return attrs.evolve(loaded, servers=(*loaded.servers, *typed_ones))
+
+
+def followed(
+    file: str | None, names: Sequence[str], output: Output
+) -> tuple[LoadedConfig, FollowedFile | LoadedConfig]:
+    """Return the servers of a command that goes on, and their source: a file, or what was typed, which never changes.
+
+    The arguments and errors are those of `load`.
+    """
+    if any(map(_is_typed, names)):
+        if not all(map(_is_typed, names)):
+            raise Misuse(
+                "watch follows either a file or what is typed; leave out the names, or the URL and the command"
+            )
+        loaded = load(file, names, output)
+        return loaded, loaded
+    source = FollowedFile(file, names, output)
+    return source.loaded, source
 
 
 class FollowedFile:
@@ -166,6 +192,45 @@ def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
     return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(failed.values()))
 
 
+# --- Servers that were typed: a URL, or a command after ``--`` --------------------------------------------------------
+
+
+_COMMAND: Final = "$ "
+"""How a command line begins in the place of a name, which has neither ``$`` nor spaces."""
+
+_URL: Final = re.compile(r"https?://", re.IGNORECASE)
+
+
+def typed(words: Sequence[str]) -> list[str]:
+    """Return the words of ``mcp-actors`` with the command after ``--`` in the place of the first server.
+
+    Raises:
+        Misuse: nothing follows ``--``, or it is before the command of ``mcp-actors``.
+    """
+    if "--" not in words:
+        return list(words)
+    place = words.index("--")
+    if not place or not words[place + 1 :]:
+        raise Misuse("a server's command follows '--': mcp-actors tools -- npx -y some-server")
+    return [words[0], f"{_COMMAND}{shlex.join(words[place + 1 :])}", *words[1:place]]
+
+
+def _is_typed(name: str) -> bool:
+    return name.startswith(_COMMAND) or _URL.match(name) is not None
+
+
+def _typed_server(name: str) -> ServerConfig:
+    """Return the server that was typed. It is named after its host or its program."""
+    if name.startswith(_COMMAND):
+        command, *arguments = shlex.split(name.removeprefix(_COMMAND))
+        return ServerConfig(_as_name(os.path.basename(command)), Stdio(command, arguments))
+    return ServerConfig(_as_name(urlsplit(name).netloc.rpartition("@")[2]), Http(name))
+
+
+def _as_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-")[:64] or "server"
+
+
 def find_file() -> Path:
     """Return the configuration of the current folder.
 
@@ -175,7 +240,10 @@ def find_file() -> Path:
     for place in PLACES:
         if Path(place).exists():
             return Path(place)
-    raise ConfigError(f"no configuration file in this folder ({', '.join(PLACES)}); name one with --config FILE")
+    raise ConfigError(
+        f"no configuration file in this folder ({', '.join(PLACES)}); name one with --config FILE, or type a URL, or a "
+        "command after --"
+    )
 
 
 def _name_here(name: str) -> str:

@@ -1,0 +1,138 @@
+"""``mcp-actors resources``, ``read``, ``prompts`` and ``prompt``: connect once, and print the answer.
+
+Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
+`Output`. Credentials are masked in descriptions and errors, not in what a resource or a prompt holds. The functions of
+the commands return exit codes, or raise an error. ``_app`` imports this file when one of the four runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from mcp import MCPError
+from mcp.types import TextContent, TextResourceContents
+
+from .._errors import McpActorsError, NotSupported
+from ..servers import ServerRef
+from ._configuration import load
+from ._connect import masker_of, open_once
+from ._output import Failure, Misuse, Output
+
+T = TypeVar("T")
+
+
+async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Print the resources and the templates of the servers, and return the exit code."""
+
+    async def listed(ref: ServerRef) -> list[dict[str, Any]]:
+        resources, templates = await ref.list_resources(), await ref.list_resource_templates()
+        return [
+            *(_entry(ref, each, "uri", str(each.uri)) for each in resources),
+            *(_entry(ref, each, "uri_template", each.uri_template) for each in templates),
+        ]
+
+    return await _list(names, config, output, listed)
+
+
+async def list_prompts(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Print the prompts of the servers, and return the exit code."""
+
+    async def listed(ref: ServerRef) -> list[dict[str, Any]]:
+        entries = []
+        for each in await ref.list_prompts():
+            arguments = [
+                argument.name if argument.required else f"[{argument.name}]" for argument in each.arguments or ()
+            ]
+            entries.append(_entry(ref, each, "arguments", arguments))
+        return entries
+
+    return await _list(names, config, output, listed)
+
+
+def _entry(ref: ServerRef, item: Any, key: str, value: object) -> dict[str, Any]:
+    return {"server": ref.name, "name": item.name, key: value, "description": masker_of(ref).data(item.description)}
+
+
+async def _list(
+    names: Sequence[str],
+    config: str | None,
+    output: Output,
+    listed: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
+) -> int:
+    """Print what the servers list. A server that has no such things lists none."""
+    loaded = load(config, names, output)
+    async with open_once(loaded, output) as group:
+        entries: list[dict[str, Any]] = []
+        errors = [*loaded.errors, *group.errors.values()]
+        for ref in group.connected:
+            try:
+                entries += await listed(ref)
+            except NotSupported:
+                continue
+            except (McpActorsError, MCPError) as error:
+                errors.append(_failure(ref, error))
+    for entry in entries:
+        words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"
+        output.line((entry["server"], "dim"), " ", (entry["name"], "bold"), f" {words}")
+        for line in (entry["description"] or "").strip().splitlines()[:1]:
+            output.line(f"    {line.strip()}")
+    output.json(entries)
+    return output.errors(errors)
+
+
+async def read_resource(server: str, uri: str, config: str | None, output: Output) -> int:
+    """Print a resource, and return the exit code."""
+    async with _one(server, config, output) as ref:
+        result = await _asked(ref, ref.read_resource(uri))
+    output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    for part in result.contents:
+        if isinstance(part, TextResourceContents):
+            output.text(part.text)
+        else:
+            output.text(f"[{part.mime_type or 'binary'}, {len(part.blob) * 3 // 4} bytes; see it with --json]")
+    return 0
+
+
+async def get_prompt(server: str, name: str, words: Sequence[str], config: str | None, output: Output) -> int:
+    """Print the messages of a prompt, and return the exit code."""
+    arguments: dict[str, str] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise Misuse(f"{word!r} is not an argument; write key=value")
+        arguments[key] = text
+    async with _one(server, config, output) as ref:
+        result = await _asked(ref, ref.get_prompt(name, arguments))
+    output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
+    for message in result.messages:
+        content = message.content
+        text = content.text if isinstance(content, TextContent) else f"[{content.type}; see it with --json]"
+        output.text(f"{message.role}: {text}")
+    return 0
+
+
+@asynccontextmanager
+async def _one(server: str, config: str | None, output: Output) -> AsyncIterator[ServerRef]:
+    loaded = load(config, [server], output)
+    for error in loaded.errors:
+        raise error
+    async with open_once(loaded, output, strict=True) as group:
+        [ref] = group.values()
+        yield ref
+
+
+async def _asked(ref: ServerRef, request: Awaitable[T]) -> T:
+    try:
+        return await request
+    except MCPError as error:
+        raise _failure(ref, error) from None
+
+
+def _failure(ref: ServerRef, error: Exception) -> Exception:
+    if isinstance(error, MCPError):
+        return Failure(
+            f"server {ref.name!r} answered with an error: {masker_of(ref)(error.message)} (code {error.code})"
+        )
+    return error

@@ -1,0 +1,99 @@
+"""Servers that are typed: a URL, or a command after ``--``; their resources and prompts."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..servers.faults.http_faults import faulty_server
+from ..servers.scripted_server import command
+from ..source import EXAMPLES
+from .conftest import Run
+from .terminal import next_changes, started
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+NOTES = ("--", sys.executable, str(EXAMPLES / "servers" / "notes.py"))
+
+
+def test_a_command_is_typed_after_two_dashes(run: Run) -> None:
+    """No file is needed, and what was typed is never asked about."""
+    program, arguments = command()
+    done = run("call", "echo", "text=here", "--", program, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "here\n", "")
+
+
+def test_a_url_is_a_server(run: Run) -> None:
+    with faulty_server() as running:
+        done = run("tools", running.url())
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"127.0.0.1-{running.url().split(':')[2].partition('/')[0]} ")
+
+
+def test_a_url_of_no_server_says_so(run: Run) -> None:
+    done = run("check", "http://127.0.0.1:9/mcp")
+    assert done.returncode == 1
+    assert "could not connect to http://127.0.0.1:9/mcp" in done.stdout
+
+
+def test_a_typed_server_is_watched(tmp_path: Path) -> None:
+    program, arguments = command()
+    with started(tmp_path, "watch", "--json", "--", program, *arguments) as watching:
+        assert [new for _, new in next_changes(watching, 2)] == ["connecting", "ready"]
+
+
+def test_names_of_a_file_are_not_watched_together_with_what_was_typed(run: Run) -> None:
+    done = run("watch", "time", "http://127.0.0.1:9/mcp")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: watch follows either a file or what is typed; ")
+
+
+def test_resources_and_templates_are_listed(run: Run) -> None:
+    done = run("resources", *NOTES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert " shopping note:///shopping\n    Read the shopping list.\n" in done.stdout
+    assert " read note:///{page}\n    Read any page.\n" in done.stdout
+
+
+def test_a_resource_is_read(run: Run) -> None:
+    done = run("read", "note:///shopping", *NOTES)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "eggs\n", "")
+    [content] = json.loads(run("read", "note:///shopping", "--json", *NOTES).stdout)["contents"]
+    assert content["text"] == "eggs"
+
+
+def test_a_resource_that_is_not_there_is_an_error(run: Run) -> None:
+    done = run("read", "note:///nothing", *NOTES)
+    assert done.returncode == 1
+    assert "answered with an error: " in done.stderr
+
+
+def test_prompts_are_listed_and_filled_in(run: Run) -> None:
+    listed = json.loads(run("prompts", "--json", *NOTES).stdout)
+    assert [(each["name"], each["arguments"]) for each in listed] == [("plan", ["meal"])]
+    done = run("prompt", "plan", "meal=lunch", *NOTES)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "user: Plan lunch with what is on note:///shopping.\n"
+
+
+def test_a_server_without_resources_lists_none(run: Run) -> None:
+    program, arguments = command()
+    done = run("resources", "--json", "--", program, *arguments)
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [], "")
+
+
+@pytest.mark.parametrize("words", [["tools", "--"], ["--", "x"]])
+def test_a_command_that_is_missing_is_explained(run: Run, words: list[str]) -> None:
+    done = run(*words)
+    assert done.returncode == 2
+    assert done.stderr == "error: a server's command follows '--': mcp-actors tools -- npx -y some-server\n"
+
+
+@pytest.mark.parametrize(("word", "command"), [("ls", "tools"), ("list", "tools"), ("run", "call"), ("logs", "watch")])
+def test_a_word_that_people_type_suggests_a_command(run: Run, word: str, command: str) -> None:
+    done = run(word)
+    assert done.returncode == 2
+    assert f"error: there is no command {word!r}; did you mean {command!r}?" in done.stderr
