@@ -7,7 +7,7 @@
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
-#   L0  _foreign  _text       _pickling       code of users; text and JSON of servers; exceptions for pickle
+#   L0  _foreign  _text _json _pickling       code of users; text and JSON of servers; exceptions for pickle
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData
 from pydantic_core import from_json
 
-from mcp_actors._text import TOKENS, ItemReader, UnparsedText, UnreadableItem
+from mcp_actors._json import TOKENS, ItemReader, UnparsedText, UnreadableItem
 
 PATH = ("result", "tools")
 

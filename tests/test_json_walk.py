@@ -8,7 +8,7 @@ from typing import Any
 
 import mcp.types
 
-from mcp_actors._text import measured, walk
+from mcp_actors._json import measured, walk
 
 
 def test_a_value_comes_before_what_is_inside_it_with_its_depth() -> None:

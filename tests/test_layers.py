@@ -28,6 +28,7 @@ LAYERS: Final = {
     "_pickling": 0,
     "_sdk": 0,
     "_tasks": 0,
+    "_json": 0,
     "_text": 0,
     "_user_files": 0,
     "kernel": 1,

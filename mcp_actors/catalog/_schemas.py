@@ -23,7 +23,8 @@ import attrs
 from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
 
 from .._foreign import Log
-from .._text import plain_text, walk
+from .._json import walk
+from .._text import plain_text
 from ._tools import canonical_text
 
 # --- Match the patterns of a schema in bounded time -------------------------------------------------------------------

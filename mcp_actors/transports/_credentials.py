@@ -40,7 +40,8 @@ from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic_core import ValidationError
 
 from .._errors import ConfigError, ConnectFailed, McpActorsError
-from .._text import HIDDEN, LOGGERS, UnparsedText, indented, one_line, plain_text
+from .._json import UnparsedText
+from .._text import HIDDEN, LOGGERS, indented, one_line, plain_text
 from ..config import OAuth, is_auth_flow, mask_url, resolve_headers, resolve_token
 from ..config._template import secrets_in
 from ..config._values import MASK, ExpandedUrl

@@ -28,7 +28,7 @@ from pydantic_core import from_json
 
 from .._errors import ConnectionLost, LimitExceeded
 from .._foreign import Log
-from .._text import BRACKETS, JSON_TOKEN, UnparsedText
+from .._json import BRACKETS, JSON_TOKEN, UnparsedText
 from ._request_table import comparable_id
 
 # --- Parse the messages of a server, and log malformed ones -----------------------------------------------------------

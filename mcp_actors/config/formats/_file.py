@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NoReturn, TypeAlias
 
 from ..._errors import ConfigError
-from ..._text import walk
+from ..._json import walk
 from .._validators import a_type, shown
 
 # --- Name places in a configuration, in errors that show no values ----------------------------------------------------

@@ -63,8 +63,8 @@ from pydantic_core import PydanticSerializationError, to_json
 from ..._collapse import caused_by, collapse
 from ..._errors import LimitExceeded, ServerError
 from ..._foreign import Log, answer_of
+from ..._json import measured
 from ..._tasks import MAX_WAITING, Feed, open_background
-from ..._text import measured
 from ...config import CallbackContext
 from ...transports import current_trace
 from ..record import Flooded, NotificationsMissed

@@ -30,8 +30,9 @@ from mcp.types import (
 from pydantic_core import ValidationError
 
 from ..._errors import LimitExceeded
+from ..._json import ItemReader, UnparsedText, UnreadableItem, bytes_in, measured
 from ..._tasks import TimeSlice
-from ..._text import ItemReader, UnparsedText, UnreadableItem, bytes_in, measured, plain_text
+from ..._text import plain_text
 from ...config import Limits
 from .._eras import parse_result, without_later_fields
 from ._request import Request, first_problem, meta_for

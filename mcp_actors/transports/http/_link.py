@@ -32,8 +32,9 @@ from mcp.types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, JSONRPCReq
 from ..._collapse import leaves
 from ..._errors import LimitExceeded
 from ..._foreign import Log
+from ..._json import measured
 from ..._tasks import Background, open_background
-from ..._text import measured, own_shortage
+from ..._text import own_shortage
 from ...config import Http, Sse
 from .._credentials import Masker, discreet, install_filters, named_credentials
 from .._exchange import HELD_BYTES, IncomingRequests
