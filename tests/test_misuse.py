@@ -87,7 +87,7 @@ def test_each_class_names_the_option_that_a_misspelled_one_may_mean(name: str) -
     [
         (
             lambda: ServerConfig("a", Stdio("x"), timeout=5),  # type: ignore[call-arg]  # the mistake
-            "ServerConfig: unknown argument 'timeout'; did you mean connect_timeout, startup_timeout, request_timeout, "
+            "ServerConfig: unknown argument 'timeout'; did you mean request_timeout, connect_timeout, startup_timeout, "
             "progress_timeout, idle_timeout or stop_timeout?",
         ),
         (
@@ -269,7 +269,7 @@ def test_what_is_explained_is_otherwise_as_it_was() -> None:
     """C-55."""
     made = ServerConfig("a", Stdio("x", ["y"]), required=True)
     assert copy(made) == attrs.evolve(made) == pickle.loads(pickle.dumps(made)) == made
-    assert [*inspect.signature(ServerConfig).parameters][:3] == ["name", "transport", "enabled"]
+    assert [*inspect.signature(ServerConfig).parameters][:3] == ["name", "transport", "required"]
     assert inspect.iscoroutinefunction(mcp_actors.ServerRef.call_tool)
     assert inspect.iscoroutinefunction(mcp_actors.ServerRef.list_tools)
     assert not inspect.iscoroutinefunction(mcp_actors.ServerRef.statistics)
