@@ -5,7 +5,7 @@ are checks and errors for
 
 - unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`nearest`). The
   decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
-  of ``call_tool``, which looks at unknown ones itself;
+  of ``call_tool``, which looks at unknown ones itself; `refuse_positional` is for ``call``;
 - blocks that are used without ``async with``, or twice (`Block`, `opens_block`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from itertools import islice
@@ -118,6 +118,15 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
         listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
     )
     return TypeError(subject + remedy)
+
+
+def refuse_positional(tool: str, positional: Sequence[object]) -> None:
+    """Refuse arguments of a tool that have no names."""
+    if positional:
+        raise TypeError(
+            f"call(): the arguments of a tool have names, as in call({tool!r}, city='Rome'); for a mapping of them "
+            f"write call_tool({tool!r}, {{…}})"
+        )
 
 
 def _remedy(who: str, word: str, known: Collection[str]) -> str | None:

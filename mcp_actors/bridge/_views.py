@@ -25,14 +25,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, ParamSpec, Self, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Never,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import trio
 from mcp import MCPError
 
 from .._errors import ActorStopped, McpActorsError, ServerUnavailable
 from .._foreign import Log
-from .._misuse import explained_methods
+from .._misuse import explained_methods, refuse_positional
 from .._text import problem_of
 from ..catalog import result_value
 from ..config import permitted
@@ -410,8 +423,9 @@ class AsyncioServerRef(View[ServerRef]):
     wait_state: Final = async_view(ServerRef.wait_state)
     wait_ready: Final = async_view(ServerRef.wait_ready)
 
-    async def call(self, tool: str, /, **arguments: Any) -> Any:
+    async def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
+        refuse_positional(tool, positional)
         return result_value(await self.call_tool(tool, arguments))
 
     call_tool: Final = request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
@@ -531,8 +545,9 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     tree: Final = step_view(ServerGroup.tree)
     find_tool: Final = sync_view(ServerGroup.find_tool)
 
-    async def call(self, public_name: str, /, **arguments: Any) -> Any:
+    async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
+        refuse_positional(public_name, positional)
         return result_value(await self.call_tool(public_name, arguments))
 
     call_tool: Final = request_view(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))

@@ -290,6 +290,11 @@ async def a_tool_is_called_like_a_function(program: Program) -> None:
         failed = await expect(ToolFailed, servers["a"].call, "fail")
         assert str(failed) == "the tool failed: 'failed as asked'"
         await expect(ToolNotFound, servers.call, "mcp__a__nothing")
+        for call in (servers["a"].call, servers.call):
+            wrong = await expect(TypeError, call, "echo", {"text": "x"})
+            assert str(wrong).startswith(
+                "call(): the arguments of a tool have names, as in call('echo', city='Rome'); "
+            )
 
 
 async def a_lazy_server_connects_at_its_first_call(program: Program) -> None:

@@ -33,7 +33,7 @@ from ..._errors import (
     ToolNotFound,
 )
 from ..._foreign import Log
-from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, unknown_argument
+from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, refuse_positional, unknown_argument
 from ...catalog import CatalogSnapshot, Listing, result_value
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
@@ -214,8 +214,9 @@ class ServerGroup(Mapping[str, ServerRef]):
             naming = self._roster.naming
             raise tool_not_found(public_name, self.tools, silent=silent, hidden=hidden, naming=naming) from None
 
-    async def call(self, public_name: str, /, **arguments: Any) -> Any:
+    async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return its result as plain values; otherwise like `ServerRef.call`."""
+        refuse_positional(public_name, positional)
         return result_value(await self.call_tool(public_name, arguments))
 
     async def call_tool(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Never
 import trio
 
 from ..._errors import ServerUnavailable
-from ..._misuse import CALL, check_states, explained_methods, unknown_argument
+from ..._misuse import CALL, check_states, explained_methods, refuse_positional, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import result_value
@@ -152,7 +152,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    async def call(self, tool: str, /, **arguments: Any) -> Any:
+    async def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool of this server, and return its result as plain values.
 
         It is `call_tool` and `result_value` in one: ``await servers["time"].call("convert", zone="Asia/Tokyo")``.
@@ -162,6 +162,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Args:
             tool: the tool's name as the server lists it (not its public name).
+            positional: none; the tool's arguments have names.
             arguments: JSON-like values.
 
         Returns:
@@ -171,6 +172,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ToolFailed: the tool failed.
             McpActorsError, mcp.MCPError: as for `call_tool`.
         """
+        refuse_positional(tool, positional)
         return result_value(await self.call_tool(tool, arguments))
 
     async def call_tool(
