@@ -137,7 +137,7 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
             "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
             "asyncio: `async with asyncio.timeout(seconds):`)"
         )
-    parts = [name for name in known if word in name.split("_")]
+    parts = [name for name in known if word.rstrip("s") in (part.rstrip("s") for part in name.split("_"))]
     near = parts or nearest(word, known)
     if near:
         *others, last = near[:_LISTED]

@@ -91,6 +91,10 @@ def test_each_class_names_the_option_that_a_misspelled_one_may_mean(name: str) -
             "progress_timeout, idle_timeout or stop_timeout?",
         ),
         (
+            lambda: ServerConfig("a", Stdio("x"), tools=5),  # type: ignore[call-arg]  # the mistake
+            "ServerConfig: unknown argument 'tools'; did you mean tool_filter, static_tools or on_tool_change?",
+        ),
+        (
             lambda: ToolFilter(x=5),  # type: ignore[call-arg]  # the mistake
             "ToolFilter: unknown argument 'x'; its arguments are: allow, deny, patterns, predicate",
         ),

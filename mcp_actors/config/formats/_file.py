@@ -66,6 +66,9 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
         return None
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
+    part = word.lower().rstrip("s")
+    akin = [choice for choice in by_lower if part in (each.rstrip("s") for each in choice.split("_"))]
+    near += sorted(akin, key=lambda choice: not choice.startswith(part))
     return by_lower[near[0]] if near else None
 
 
