@@ -1,11 +1,11 @@
 """The error tree of the package.
 
 `McpActorsError` is the base of the errors about actors (`ActorError`), those about servers (`ServerError`), and of
-`ToolFailed` and `ConfigError`, which are neither. Some derive from `ValueError`, `TimeoutError` or `trio.WouldBlock`
-too. Four errors derive from these elsewhere: `SignInRequired`, `SignInFailed` and `StoreBusy` in ``auth``, `NoThread`
-in ``_tasks``. The classes keep facts as attributes; the code that raises an error writes its message: who failed, what
-happened and what to do about it. An error that a server answers (`mcp.MCPError`) is not in this tree. The words for
-`ChildError.reason` and `ConnectFailed.phase` are types here.
+`ToolFailed`, `ConfigError` and `auth.NoBrowser`, which are neither. Some derive from `ValueError`, `TimeoutError` or
+`trio.WouldBlock` too. Errors that derive from these elsewhere: `SignInRequired`, `SignInFailed`, `StoreBusy` and
+`NoBrowser` in ``auth``, `NoThread` in ``_tasks``. The classes keep facts as attributes; the code that raises an error
+writes its message: who failed, what happened and what to do about it. An error that a server answers (`mcp.MCPError`)
+is not in this tree. The words for `ChildError.reason` and `ConnectFailed.phase` are types here.
 
 Of the package, this file imports ``_pickling``, which copies and pickles errors, and ``_exports``, which it calls to
 publish the classes. It does not import `mcp`.

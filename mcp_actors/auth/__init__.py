@@ -3,6 +3,7 @@
 The SDK does most of the protocol. This folder checks what the SDK discovers, lets a person sign in or gets tokens
 without one, keeps them in a store (by default files that the processes of a user share), refreshes a token in one
 process at a time, and signs out: it removes the tokens, and revokes them where the authorization server offers that.
+For a person to sign in, it listens on a loopback port for the redirect, and by default opens a browser in a thread.
 
 It uses `config` and single files of the ground floor. `transports` uses `OAuthTokens`, `Exchange` and `SignInRequired`;
 `servers` and `cli` use `sign_in`, `sign_out`, `signed_in` and `open_browser`, `servers` also the failures, and `cli`

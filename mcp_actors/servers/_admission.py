@@ -6,10 +6,10 @@ approval of reviewed `ToolChanges`. It outlives connections: a reconnect does no
 (`fingerprint`, `launch_pin`) identifies a configured server across runs of a program.
 
 The catalogue of a server owns an `Admission`, and shows what that admits. Refs and requests check calls by it, requests
-filter lists, refs show the changes, and the group and the command line ask how many tools it hides. The memory and the
-roster of a group give it pins from an earlier run, or from before a removal. It uses the configuration and the
-``catalog`` room, and imports no session, record or connection. It raises `ToolNotFound`, logs nothing and opens no
-file. `Admission.prepare` and `known_tools` may have checkpoints; the rest is synchronous.
+filter lists, refs show the changes, and the group asks how many tools wait for approval, and the command line how many
+the filter hides. The memory and the roster of a group give it pins from an earlier run, or from before a removal. It
+uses the configuration and the ``catalog`` room, and imports no session, record or connection. It raises `ToolNotFound`,
+logs nothing and opens no file. `Admission.prepare` and `known_tools` may have checkpoints; the rest is synchronous.
 """
 
 from __future__ import annotations

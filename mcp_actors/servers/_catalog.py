@@ -7,8 +7,9 @@ shown tools, their `ToolChecks`, and what it has reported; it calls its `Reporte
 The record owns one; that of an isolated retry has a copy. Its writers call synchronous methods: a new connection,
 requests that list (those of resources and prompts report what they leave out), the notification of a change, the task
 that lists again, the approval by a ref, a changed configuration, and the group (remembered tools, a server that rests).
-It uses ``_admission``, and reads Trio's clock. It sends no request, starts no task and logs nothing itself. Only the
-task that lists again waits here, for `Freshness.turn` and in `Freshness.wait_stale`.
+It uses ``_admission``, and reads Trio's clock. It sends no request, starts no task and logs nothing itself. The memory
+and the roster give pins to its `admission` directly. Only the tasks that list again wait here, for `Freshness.turn` and
+in `Freshness.wait_stale`.
 """
 
 from __future__ import annotations

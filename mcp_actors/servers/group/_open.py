@@ -6,8 +6,9 @@ updates the records by the events of actors; `StartGate`, the wait for first con
 and `keep_logs_plain`, which puts a filter on the loggers of the package, for the rest of the process.
 
 Programs, the bridge, the command line and the plugin for pytest begin here. It reads configurations by ``_sources``,
-has tasks for the signals at which it reloads, and calls the observers of the program. It sends no request to a server,
-and has the lifecycle actor carry out reloads. It reads Trio's clock.
+has tasks for the signals at which it reloads, logs the results, and calls the observers of the program. The signals
+that end the block (`stop_on`) are received by `GroupEnd` of ``_loop``, around everything here. It sends no request to a
+server, and has the lifecycle actor carry out reloads. It reads Trio's clock.
 
 How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed, or waits
 for a person to sign in; for an optional server, until it is overdue (``connect_timeout``). With ``start_gate=N``, it

@@ -174,7 +174,7 @@ class ServerRecord:
         session: facts about the current session. Written by the connection.
         opening: what the next connect begins with. Written by the connection.
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
-        catalog: the tools. Written by the connection, and by requests that list them.
+        catalog: the tools. Its writers are listed in ``_catalog``.
         listeners: receive what the server sends, over any connection.
         subscriptions: subscriptions to resources, which each connection renews.
         health: consecutive failures and checks. Written by health checks, and by requests that end.
