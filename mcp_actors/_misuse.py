@@ -3,7 +3,7 @@
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Here
 are checks and errors for
 
-- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`nearest`). The
+- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`). The
   decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
   of ``call_tool``, which looks at unknown ones itself; `refuse_positional` is for ``call``;
 - blocks that are used without ``async with``, or twice (`Block`, `opens_block`);
@@ -137,14 +137,19 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
             "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
             "asyncio: `async with asyncio.timeout(seconds):`)"
         )
-    parts = [name for name in known if word.rstrip("s") in (part.rstrip("s") for part in name.split("_"))]
-    near = parts or nearest(word, known)
+    near = akin(word, known) or nearest(word, known)
     if near:
         *others, last = near[:_LISTED]
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
     if who == "call_tool()":
         return f"pass the tool's own arguments as one mapping: call_tool(name, {{{word[:_SHOWN]!r}: …}})"
     return None
+
+
+def akin(word: str, known: Iterable[str]) -> list[str]:
+    """Return the names of which this word is a part, in the singular or the plural."""
+    stem = word.rstrip("s")
+    return [name for name in known if stem in (part.rstrip("s") for part in name.split("_"))]
 
 
 def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:

@@ -24,8 +24,8 @@ from ..catalog import CatalogTool
 from ..config import ProgressCallback
 from ..kernel import TreeNode
 from ._configuration import load
-from ._connect import masker_of, open_once
-from ._output import Failure, Misuse, Output, unknown
+from ._connect import answered, masker_of, open_once, open_one
+from ._output import Misuse, Output, unknown
 
 # --- Convert ``key=value`` words to the arguments of a tool -----------------------------------------------------------
 
@@ -134,10 +134,7 @@ async def call_tool(
     server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
 ) -> int:
     """Call a tool, print its result, and return the exit code."""
-    loaded = load(config, [server], output)
-    for error in loaded.errors:
-        raise error
-    async with open_once(loaded, output, strict=True) as group:
+    async with open_one(server, config, output) as group:
         [(server, ref)] = group.items()  # by its name here
         mask = masker_of(ref)
         found = _find([each for each in group.tools if each.server == server], server, tool)
@@ -146,8 +143,7 @@ async def call_tool(
             try:
                 result = await ref.call_tool(found.name, arguments, progress=report)
             except MCPError as error:
-                message = f"answered with an error: {error.message} (code {error.code})"
-                raise Failure(f"server {server!r} {message}") from None
+                raise answered(server, error) from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
         output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'the server gave no reason'}")

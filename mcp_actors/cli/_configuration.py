@@ -202,13 +202,11 @@ _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 
 def typed(words: Sequence[str]) -> list[str]:
-    """Return the words of ``mcp-actors`` with the command after ``--`` in the place of the first server.
+    """Return words with a ``--`` in them, with the command after it in the place of the first server.
 
     Raises:
         Misuse: nothing follows ``--``, or it is before the command of ``mcp-actors``.
     """
-    if "--" not in words:
-        return list(words)
     place = words.index("--")
     if not place or not words[place + 1 :]:
         raise Misuse("a server's command follows '--': mcp-actors tools -- npx -y some-server")

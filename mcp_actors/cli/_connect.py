@@ -1,13 +1,14 @@
 """Connect the servers of a command once, and describe them.
 
-`open_once` is for ``check``, ``tools``, ``call`` and ``graph``: it opens a group of the enabled servers, with other
-options for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops
-on SIGTERM and SIGHUP, and with ``strict`` raises the first error. ``watch`` opens its group itself. `connecting` and
-`describe` return words about servers and transports. `masker_of` and `hidden_of` read the record behind a ref
-(``_record``) for what the ref does not show.
+`open_once` is for all commands that connect but ``watch``: it opens a group of the enabled servers, with other options
+for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops on
+SIGTERM and SIGHUP, and with ``strict`` raises the first error. `open_one` loads one server and opens it so; `answered`
+makes the error for one that a server has answered. ``watch`` opens its group itself. `connecting` and `describe` return
+words about servers and transports. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the
+ref does not show.
 
-``_call`` and ``_check`` use it. It imports the servers, the configuration and the transports, and with them the SDK,
-and writes through the `Output` that it is given.
+``_call``, ``_read`` and ``_check`` use it. It uses ``_configuration``, imports the servers, the configuration and the
+transports, and with them the SDK, and writes through the `Output` that it is given.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any, Final
 
 import attrs
 import trio
+from mcp import MCPError
 
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..transports import Masker
-from ._output import Output, until_signalled
+from ._configuration import load
+from ._output import Failure, Output, until_signalled
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
@@ -60,6 +63,26 @@ async def open_once(
             for error in group.errors.values():
                 raise error
         yield group
+
+
+@asynccontextmanager
+async def open_one(server: str, config: str | None, output: Output) -> AsyncIterator[ServerGroup]:
+    """Load the server that a command names, and open a group of it alone.
+
+    Raises:
+        ConfigError, Misuse, Failure: as for `load`, or its entry is not valid.
+        ConnectFailed: it failed to connect.
+    """
+    loaded = load(config, [server], output)
+    for error in loaded.errors:
+        raise error
+    async with open_once(loaded, output, strict=True) as group:
+        yield group
+
+
+def answered(server: str, error: MCPError) -> Failure:
+    """Return the error of a command for an error that the server has answered."""
+    return Failure(f"server {server!r} answered with an error: {error.message} (code {error.code})")
 
 
 async def _connect(group: ServerGroup, output: Output) -> None:

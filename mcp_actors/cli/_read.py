@@ -1,14 +1,13 @@
 """``mcp-actors resources``, ``read``, ``prompts`` and ``prompt``: connect once, and print the answer.
 
 Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
-`Output`. Credentials are masked in descriptions and errors, not in what a resource or a prompt holds. The functions of
-the commands return exit codes, or raise an error. ``_app`` imports this file when one of the four runs.
+`Output`. Credentials are masked in descriptions here, not in what a resource or a prompt holds. The functions of the
+commands return exit codes, or raise an error. ``_app`` imports this file when one of the four runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from mcp import MCPError
@@ -17,8 +16,8 @@ from mcp.types import TextContent, TextResourceContents
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
 from ._configuration import load
-from ._connect import masker_of, open_once
-from ._output import Failure, Misuse, Output
+from ._connect import answered, masker_of, open_once, open_one
+from ._output import Misuse, Output
 
 T = TypeVar("T")
 
@@ -71,8 +70,10 @@ async def _list(
                 entries += await listed(ref)
             except NotSupported:
                 continue
-            except (McpActorsError, MCPError) as error:
-                errors.append(_failure(ref, error))
+            except MCPError as error:
+                errors.append(answered(ref.name, error))
+            except McpActorsError as error:
+                errors.append(error)
     for entry in entries:
         words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"
         output.line((entry["server"], "dim"), " ", (entry["name"], "bold"), f" {words}")
@@ -84,7 +85,8 @@ async def _list(
 
 async def read_resource(server: str, uri: str, config: str | None, output: Output) -> int:
     """Print a resource, and return the exit code."""
-    async with _one(server, config, output) as ref:
+    async with open_one(server, config, output) as group:
+        [ref] = group.values()
         result = await _asked(ref, ref.read_resource(uri))
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for part in result.contents:
@@ -103,7 +105,8 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         if not equals or not key:
             raise Misuse(f"{word!r} is not an argument; write key=value")
         arguments[key] = text
-    async with _one(server, config, output) as ref:
+    async with open_one(server, config, output) as group:
+        [ref] = group.values()
         result = await _asked(ref, ref.get_prompt(name, arguments))
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for message in result.messages:
@@ -113,26 +116,8 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
     return 0
 
 
-@asynccontextmanager
-async def _one(server: str, config: str | None, output: Output) -> AsyncIterator[ServerRef]:
-    loaded = load(config, [server], output)
-    for error in loaded.errors:
-        raise error
-    async with open_once(loaded, output, strict=True) as group:
-        [ref] = group.values()
-        yield ref
-
-
 async def _asked(ref: ServerRef, request: Awaitable[T]) -> T:
     try:
         return await request
     except MCPError as error:
-        raise _failure(ref, error) from None
-
-
-def _failure(ref: ServerRef, error: Exception) -> Exception:
-    if isinstance(error, MCPError):
-        return Failure(
-            f"server {ref.name!r} answered with an error: {masker_of(ref)(error.message)} (code {error.code})"
-        )
-    return error
+        raise answered(ref.name, error) from None

@@ -25,6 +25,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from ..._errors import ConfigError
 from ..._json import walk
+from ..._misuse import akin
 from .._validators import a_type, shown
 
 # --- Name places in a configuration, in errors that show no values ----------------------------------------------------
@@ -66,9 +67,8 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
         return None
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
-    part = word.lower().rstrip("s")
-    akin = [choice for choice in by_lower if part in (each.rstrip("s") for each in choice.split("_"))]
-    near += sorted(akin, key=lambda choice: not choice.startswith(part))
+    stem = word.lower().rstrip("s")
+    near += sorted(akin(word.lower(), by_lower), key=lambda choice: not choice.startswith(stem))
     return by_lower[near[0]] if near else None
 
 

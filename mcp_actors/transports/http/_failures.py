@@ -207,18 +207,21 @@ def check_refusal(body: bytes, request: RequestId) -> None:
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
     """Return True if an error is about this request, and not about one that its auth flow sent elsewhere."""
-    try:
-        return (error.request.method, error.request.url) == (request.method, request.url)
-    except RuntimeError:  # httpx2 raises it for an error without a request
-        return False
+    failed = _request_of(error)
+    return failed is not None and (failed.method, failed.url) == (request.method, request.url)
 
 
 def is_about_origin(error: httpx2.RequestError, url: httpx2.URL) -> bool:
     """Return True if an error is about a request to this origin, and not about one that an auth flow sent elsewhere."""
+    failed = _request_of(error)
+    return failed is not None and _same_origin(url, failed.url)
+
+
+def _request_of(error: httpx2.RequestError) -> httpx2.Request | None:
     try:
-        return _same_origin(url, error.request.url)
-    except RuntimeError:  # see `is_about`
-        return False
+        return error.request
+    except RuntimeError:  # httpx2 raises it for an error without a request
+        return None
 
 
 E = TypeVar("E", bound=BaseException)
