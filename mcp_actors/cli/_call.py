@@ -212,9 +212,7 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
             mask = masker_of(group[tool.server])
             description = mask.data(tool.description)
             arguments = ", ".join(_arguments(tool.input_schema))
-            output.line((tool.server, "dim"), " ", (tool.name, "bold"), f"({arguments})")
-            for line in (description or "").strip().splitlines()[:1]:
-                output.line(f"    {line.strip()}")
+            output.item(tool.server, tool.name, f"({arguments})", description)
             listed.append(
                 {
                     "server": tool.server,

@@ -62,6 +62,12 @@ class Output:
             pieces = [(_on_one_line(text), style) for text, style in styled]
             self.results.print(Text.assemble(*pieces), soft_wrap=True)
 
+    def item(self, server: str, name: str, rest: str, description: str | None) -> None:
+        """Print a thing that a server offers, and the first line of its description."""
+        self.line((server, "dim"), " ", (name, "bold"), rest)
+        for line in (description or "").strip().splitlines()[:1]:
+            self.line(f"    {line.strip()}")
+
     def text(self, text: str) -> None:
         """Print a result that is a text of any length."""
         if not self.as_json:

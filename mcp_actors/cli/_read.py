@@ -76,9 +76,7 @@ async def _list(
                 errors.append(error)
     for entry in entries:
         words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"
-        output.line((entry["server"], "dim"), " ", (entry["name"], "bold"), f" {words}")
-        for line in (entry["description"] or "").strip().splitlines()[:1]:
-            output.line(f"    {line.strip()}")
+        output.item(entry["server"], entry["name"], f" {words}", entry["description"])
     output.json(entries)
     return output.errors(errors)
 
