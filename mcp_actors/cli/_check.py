@@ -4,28 +4,27 @@
 servers are signed in, and prints a `Finding` for each entry that was asked for; if it is interrupted, it prints the
 results that it has. ``watch`` opens a group on its source (`followed`), follows the file and the events, and shows a
 live table, or a line for each change of a state and each error of the file, until a signal, a closed terminal or an
-error ends it.
+error ends it. The table is a `Screen`, which `draw` makes into text without reading anything else.
 
 Uses ``_configuration``, ``_connect`` and ``_sign_in``, and the servers, and writes through `Output`; the live table is
-drawn on the console of that. ``_app`` imports this file when one of the two commands runs.
+shown on the console of that. ``_app`` imports this file when one of the two commands runs.
 """
 
 from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeAlias
 
 import trio
 from attrs import asdict, field, frozen
-from rich.console import Group
+from rich.cells import cell_len, chop_cells
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
-from .._text import plain_text
+from .._text import plain_text, problem_of
 from ..config import LoadedConfig, ServerConfig
 from ..kernel import Event
 from ..servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
@@ -240,44 +239,117 @@ def _print_change(event: _Change, output: Output) -> None:
 
 
 async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
-    """Keep a table of the servers on the terminal up to date."""
+    """Keep the screen of the servers up to date."""
     async with group.watch_events() as events:
         while True:
             if not live.console.is_terminal:
                 # The terminal was closed. Under nohup SIGHUP is ignored, and this would go on for ever without a
                 # reader.
                 raise Signalled(signal.SIGHUP)
-            live.update(_table(group), refresh=True)
+            columns, rows = live.console.size
+            live.update(draw(Screen.of(group), trio.current_time(), columns, rows), refresh=True)
             with trio.move_on_after(every):
                 await anext(events)
 
 
-def _table(group: ServerGroup) -> Group:
-    """Return a table of the current statuses, with the last errors below, which are too long for a column."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts"):
-        table.add_column(heading, overflow="ellipsis", no_wrap=True)
-    now, errors = trio.current_time(), []
-    for status in group.status().values():
-        table.add_row(*_row(status, now))
-        if status.last_error is not None:
-            errors.append(Text(f"{status.name}: {plain_text(str(status.last_error))}", style="red"))
-    for name, error in group.errors.items():
-        if name not in group:  # an entry or a file that cannot be used
-            errors.append(Text(plain_text(str(error)), style="red"))
-    return Group(table, *errors)
+@frozen
+class Screen:
+    """The content of the live table at one moment.
+
+    Attributes:
+        statuses: the servers, in their order.
+        words: the last line that each server that is not well has written to stderr, by its name.
+        problems: the errors of entries and files that cannot be used.
+    """
+
+    statuses: tuple[ServerStatus, ...]
+    words: Mapping[str, str] = field(factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, group: ServerGroup) -> Screen:
+        """Take it from a group."""
+        statuses = tuple(group.status().values())
+        # Masking the stderr of a server takes a while, so it is read only where it is shown.
+        ended = {each.name: group[each.name].stderr_tail.rstrip().splitlines() for each in statuses if _is_unwell(each)}
+        words = {name: lines[-1] for name, lines in ended.items() if lines}
+        return cls(statuses, words, tuple(str(error) for name, error in group.errors.items() if name not in group))
 
 
-def _row(status: ServerStatus, now: float) -> list[Any]:
-    style, replicas = _STYLES.get(status.state, ""), status.replicas
-    state = status.state if replicas.total == 1 else f"{status.state} {replicas.serving}/{replicas.total}"
-    return [
+def draw(screen: Screen, now: float, columns: int, rows: int) -> Text:
+    """Return a screen as text of at most this size. It depends on nothing else.
+
+    A server that is not well has its last error and the last line of its stderr under it, each in one line.
+
+    Args:
+        screen: the statuses, with credentials masked.
+        now: the time, as `trio.current_time` counts it.
+        columns: the width of the terminal, in cells.
+        rows: its height, in lines.
+    """
+    cells = [_HEADINGS, *(_row(status, now) for status in screen.statuses)]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    widths[0] = min(widths[0], max(8, columns - sum(widths[1:]) - 2 * len(widths[1:])))
+    heading, *lines = (_line(each, widths) for each in cells)
+    heading.stylize("bold")
+    shown = [heading]
+    for status, line in zip(screen.statuses, lines, strict=True):
+        begin = widths[0] + 2
+        line.stylize(_STYLES.get(status.state, ""), begin, begin + widths[1])
+        shown.append(line)
+        if _is_unwell(status):
+            shown += _details(status, screen.words.get(status.name, ""))
+    for line in shown:
+        line.truncate(columns, overflow="ellipsis")
+    for problem in screen.problems:  # in full, because the remedy is at its end
+        shown += [Text(piece, "red") for piece in chop_cells(plain_text(problem), columns)]
+    if len(shown) > rows:
+        hidden = len(shown) - rows + 1
+        shown[rows - 1 :] = [Text(f"… {hidden} more lines"[:columns], "dim")]
+    return Text("\n").join(shown)
+
+
+def _details(status: ServerStatus, words: str) -> list[Text]:
+    details = []
+    if status.last_error is not None:
+        details.append(Text(f"  error: {problem_of(status.last_error)}", "red"))
+    elif status.state != "connecting":  # the reason of that is the last line of its stderr
+        details.append(Text(f"  reason: {plain_text(status.reason)}", "red"))
+    if words:
+        details.append(Text(f"  stderr: {plain_text(words)}", "dim"))
+    return details
+
+
+def _is_unwell(status: ServerStatus) -> bool:
+    """Return whether a server, or one of its replicas, is not as it should be, or not yet."""
+    if status.state == "ready":
+        return status.replicas.serving < status.replicas.total
+    return status.state not in ("pending", "stopping", "stopped")
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
+    """Return the cells of a row in columns; a cell that is too wide ends in ``…``."""
+    line = Text(no_wrap=True)
+    for cell, width in zip(cells, widths, strict=True):
+        text = Text(cell)
+        text.truncate(width, overflow="ellipsis", pad=True)
+        line.append(text).append("  ")
+    line.rstrip()
+    return line
+
+
+_HEADINGS: Final = ("server", "state", "run", "pid", "for", "in flight", "queued", "restarts")
+
+
+def _row(status: ServerStatus, now: float) -> tuple[str, ...]:
+    replicas = status.replicas
+    return (
         status.name,
-        f"[{style}]{state}[/]" if style else state,
+        status.state if replicas.total == 1 else f"{status.state} {replicas.serving}/{replicas.total}",
         str(status.incarnation),
         " ".join(str(each.pid) for each in replicas.each if each.pid is not None),
         f"{now - status.since:.0f} s",
         str(status.in_flight),
         str(status.queued),
         str(status.restarts),
-    ]
+    )

@@ -82,7 +82,7 @@ def test_watch_shows_connecting_servers_and_errors_on_80_columns(tmp_path: Path)
         assert "restarts" not in shown.text.partition("connecting to slow")[0]
         shown.wait_for(rf"{gone} +failed +1 ")
         assert re.search(r"server +state +run +pid +for +in flight +queued +restarts", shown.text)
-        shown.wait_for(rf"{gone}: server '{gone}': command\s+'no-such-program'\s+not\s+found")
+        shown.wait_for(rf"{gone} +failed [^\n]*\n  error: command 'no-such-program' not found; install it")
         shown.type(CTRL_C)
         assert shown.wait() == 130
 
