@@ -1,10 +1,11 @@
 """``mcp-actors check`` and ``watch``: report the states of all servers.
 
 ``check`` connects once (`open_once`), measures each connect with an observer (`Stopwatch`), asks the token stores which
-servers are signed in, and prints a `Finding` for each entry that was asked for; if it is interrupted, it prints the
-results that it has. ``watch`` opens a group on its source (`followed`), follows the file and the events, and shows a
-live table, or a line for each change of a state and each error of the file, until a signal, a closed terminal or an
-error ends it. The table is a `Screen`, which `draw` makes into text without reading anything else.
+servers are signed in, and prints a `Finding` for each entry that was asked for, as soon as it is known; if it is
+interrupted, it also prints the servers that have no result. ``watch`` opens a group on its source (`followed`), follows
+the file and the events, and shows a live table, or a line for each change of a state and each error of the file, until
+a signal, a closed terminal or an error ends it. The table is a `Screen`, which `draw` makes into text without reading
+anything else.
 
 Uses ``_configuration``, ``_connect`` and ``_sign_in``, and the servers, and writes through `Output`; the live table is
 shown on the console of that. ``_app`` imports this file when one of the two commands runs.
@@ -25,16 +26,14 @@ from rich.live import Live
 from rich.text import Text
 
 from .._text import plain_text, problem_of
-from ..config import LoadedConfig, ServerConfig
+from ..catalog._schemas import listed
+from ..config import LoadedConfig
 from ..kernel import Event
-from ..servers import ConfigRejected, ServerGroup, ServerStatus, StateChanged, open_servers
+from ..servers import ConfigRejected, ServerGroup, ServerRef, ServerStatus, StateChanged, open_servers
 from ._configuration import followed, load
 from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
 from ._output import Output, Signalled, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
-
-RESULTS: Final = ("ready", "degraded", "failed", "needs_auth")
-"""The states in which a connect may end."""
 
 
 @frozen(kw_only=True)
@@ -56,11 +55,10 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """An observer that measures the time of each connect, and keeps its result with the reason."""
+    """An observer that measures the time of each connect."""
 
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
-    results: dict[str, tuple[str, str]] = field(factory=dict)
 
     def __call__(self, event: Event) -> None:
         """Record when a connect begins and ends."""
@@ -69,8 +67,6 @@ class Stopwatch:
                 self.began.setdefault(event.server, event.time)
             elif event.server in self.began:
                 self.took.setdefault(event.server, event.time - self.began[event.server])
-            if event.new in RESULTS:
-                self.results.setdefault(event.server, (event.new, event.reason))
 
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -79,64 +75,59 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
     for warning in loaded.warnings:
         output.warning(warning)
     findings = await _check(loaded, output)
-    _print(findings, output)
     output.json([asdict(finding) for finding in findings])
-    bad = [finding.state for finding in findings if finding.state not in ("ready", "disabled")]
+    bad = {finding.name: finding.state for finding in findings if finding.state not in ("ready", "disabled")}
     if bad:
-        output.error(f"{len(bad)} of {len(findings)} servers cannot be used")
+        output.error(f"{len(bad)} of {len(findings)} servers cannot be used: {listed([*bad])}")
     elif not findings:
         output.warning(f"{loaded.source}: the file configures no servers; add one")
-    return NEEDS_AUTH if bad and set(bad) == {"needs_auth"} else 1 if bad else 0
+    return NEEDS_AUTH if bad and set(bad.values()) == {"needs_auth"} else 1 if bad else 0
 
 
 async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
-    """Connect to the servers; return first the entries that could not be loaded, then the servers in their order."""
-    stopwatch, connected = Stopwatch(), None
+    """Connect to the servers, and print each result as soon as it is known.
+
+    Returns:
+        First the entries that could not be loaded, then the servers in their order.
+    """
+    stopwatch, configs = Stopwatch(), {config.name: config for config in loaded.servers}
+    width = max(map(len, (*loaded.failed, *configs)), default=0)
+    findings: dict[str, Finding] = {}
+
+    def add(finding: Finding) -> None:
+        findings[finding.name] = finding
+        _print(finding, width, output)
+
+    async def settled(group: ServerGroup, ref: ServerRef) -> None:
+        signed_in = await describe_sign_in(configs[ref.name])
+        add(_finding(group, ref, stopwatch, signed_in, output))
+
+    for name, error in loaded.failed.items():
+        add(Finding(name=name, state="invalid", error=str(error)))
     try:
-        async with open_once(loaded, output, observers=[stopwatch]) as group:
-            signed_in = {config.name: await describe_sign_in(config) for config in loaded.servers if config.enabled}
-            connected = [
-                _finding(config, group, stopwatch, signed_in.get(config.name), output) for config in loaded.servers
-            ]
-    finally:
-        if connected is None:  # a Ctrl-C or another signal, usually because one server takes too long
-            _print_results(loaded, stopwatch, output)
-    return [*_broken(loaded), *connected]
-
-
-def _print_results(loaded: LoadedConfig, stopwatch: Stopwatch, output: Output) -> None:
-    """Print what is known, if any server has a result."""
-    if not stopwatch.results:
-        return
-    findings = _broken(loaded)
-    for config in loaded.servers:
-        if config.enabled:
-            state, reason = stopwatch.results.get(config.name, ("connecting", "not finished"))
-            known, reached = reason.partition(", after: ")[2] or reason, describe(config.transport)
-            findings.append(Finding(name=config.name, state=state, reached=reached, error=known))
-    _print(findings, output)
-
-
-def _broken(loaded: LoadedConfig) -> list[Finding]:
-    return [Finding(name=name, state="invalid", error=str(error)) for name, error in loaded.failed.items()]
+        async with open_once(loaded, output, settled=settled, observers=[stopwatch]):
+            pass
+    finally:  # also after a Ctrl-C or another signal, usually because one server takes too long
+        for config in loaded.servers:
+            if config.name not in findings:
+                state, error = ("connecting", "not finished") if config.enabled else ("disabled", None)
+                add(Finding(name=config.name, state=state, reached=describe(config.transport), error=error))
+    return [findings[name] for name in (*loaded.failed, *configs)]
 
 
 def _finding(
-    config: ServerConfig, group: ServerGroup, stopwatch: Stopwatch, signed_in: str | None, output: Output
+    group: ServerGroup, ref: ServerRef, stopwatch: Stopwatch, signed_in: str | None, output: Output
 ) -> Finding:
-    reached = describe(config.transport)
-    if not config.enabled:
-        return Finding(name=config.name, state="disabled", reached=reached)
-    ref, seconds = group[config.name], stopwatch.took.get(config.name)
-    error = group.errors.get(config.name)
+    reached, seconds = describe(ref.config.transport), stopwatch.took.get(ref.name)
+    error = group.errors.get(ref.name)
     if error is not None:
-        return Finding(name=config.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
+        return Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
     info, mask = ref.info, masker_of(ref)
     hidden, misnamed = hidden_of(ref)
     if misnamed is not None:
-        output.warning(mask(f"server {config.name!r}: its filter has names of tools that it does not list: {misnamed}"))
+        output.warning(mask(f"server {ref.name!r}: its filter has names of tools that it does not list: {misnamed}"))
     return Finding(
-        name=config.name,
+        name=ref.name,
         state=ref.state,
         reached=reached,
         server=mask.data(info.name),
@@ -149,13 +140,7 @@ def _finding(
     )
 
 
-def _print(findings: Sequence[Finding], output: Output) -> None:
-    width = max((len(finding.name) for finding in findings), default=0)
-    for finding in findings:
-        _print_one(finding, width, output)
-
-
-def _print_one(finding: Finding, width: int, output: Output) -> None:
+def _print(finding: Finding, width: int, output: Output) -> None:
     style = {"ready": "green", "disabled": "dim"}.get(finding.state, "red")
     words: list[Any] = [(finding.name.ljust(width), "bold"), "  ", (finding.state.ljust(8), style)]
     if finding.tools is not None:

@@ -14,9 +14,9 @@ transports, and with them the SDK, and writes through the `Output` that it is gi
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 import trio
@@ -29,6 +29,9 @@ from ..transports import Masker
 from ._configuration import load
 from ._output import Failure, Output, until_signalled
 
+Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
+"""What is done for a server that is connected or has failed."""
+
 _ONCE: Final = RestartPolicy(max_restarts=0)
 
 MAX_SERVERS: Final = sys.maxsize
@@ -40,12 +43,12 @@ REPORT_EVERY: Final = 5.0
 
 @asynccontextmanager
 async def open_once(
-    loaded: LoadedConfig, output: Output, *, strict: bool = False, **options: Any
+    loaded: LoadedConfig, output: Output, *, strict: bool = False, settled: Settled | None = None, **options: Any
 ) -> AsyncIterator[ServerGroup]:
     """Open a group, and try once to connect each server before the block begins.
 
     Slow servers may take their whole timeouts, and their progress is printed. SIGTERM and SIGHUP cancel the block and
-    stop the servers.
+    stop the servers. `settled` is called for each server as soon as it is connected or has failed.
 
     Raises:
         ConnectFailed: a server failed to connect, and `strict` is True.
@@ -58,7 +61,7 @@ async def open_once(
     async with until_signalled(), AsyncExitStack() as stack:
         with output.waiting(connecting(servers)):
             group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
-            await _connect(group, output)
+            await _connect(group, output, settled)
         if strict:
             for error in group.errors.values():
                 raise error
@@ -85,19 +88,24 @@ def answered(server: str, error: MCPError) -> Failure:
     return Failure(f"server {server!r} answered with an error: {error.message} (code {error.code})")
 
 
-async def _connect(group: ServerGroup, output: Output) -> None:
+async def _connect(group: ServerGroup, output: Output, settled: Settled | None) -> None:
     """Connect all servers, and print the status of those that are still starting every `REPORT_EVERY` seconds."""
+    waiting = {ref.name: ref.config for ref in group.configured}
+
+    async def connect(ref: ServerRef) -> None:
+        await ref.start()
+        await ref.wait_state("ready", "degraded", "failed", "needs_auth", "stopped")
+        if settled is not None:
+            await settled(group, ref)
+        del waiting[ref.name]
+        output.wait_for(connecting(waiting.values()))
+
     async with trio.open_nursery() as reporting:
         reporting.start_soon(_report_slow_starts, group, output)
         async with trio.open_nursery() as nursery:
             for ref in group.configured:
-                nursery.start_soon(_connect_one, ref)
+                nursery.start_soon(connect, ref)
         reporting.cancel_scope.cancel("every server is connected, or has failed")
-
-
-async def _connect_one(ref: ServerRef) -> None:
-    await ref.start()
-    await ref.wait_state("ready", "degraded", "failed", "needs_auth", "stopped")
 
 
 async def _report_slow_starts(group: ServerGroup, output: Output) -> None:

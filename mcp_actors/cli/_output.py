@@ -44,23 +44,37 @@ class Output:
         self.as_json = as_json
         self.results = Console(highlight=False)
         self.messages = Console(stderr=True, highlight=False)
+        self._waits: Live | None = None
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """Show a text on a terminal as long as the block runs."""
-        if not text or not self.messages.is_terminal:
+        """Show a text on a terminal, below the results and messages, as long as the block runs."""
+        self.wait_for(text)
+        try:
             yield
-            return
-        # By default rich refreshes it from a thread of its own.
-        with Live(Text(text, style="dim"), console=self.messages, auto_refresh=False, transient=True):
-            yield
+        finally:
+            self.wait_for("")
+
+    def wait_for(self, text: str) -> None:
+        """Replace the text at the end of the terminal by another, or remove it if that is empty."""
+        if self._waits is not None:
+            self._waits.stop()
+            self._waits = None
+        if text and self.messages.is_terminal:
+            # By default rich refreshes it from a thread of its own. It cannot be started twice: rich would erase as
+            # many lines above it as it had.
+            self._waits = Live(Text(text, "dim"), console=self.messages, auto_refresh=False, transient=True)
+            self._waits.start(refresh=True)
 
     def line(self, *parts: str | tuple[str, str]) -> None:
         """Print one line of a result, in pieces that may have a style. It is never wrapped or shortened."""
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
             pieces = [(_on_one_line(text), style) for text, style in styled]
+            text = "" if self._waits is None else str(self._waits.renderable)
+            self.wait_for("")  # both streams may be the same terminal
             self.results.print(Text.assemble(*pieces), soft_wrap=True)
+            self.wait_for(text)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:
         """Print a thing that a server offers, and the first line of its description."""

@@ -32,6 +32,9 @@ NAMED: Final = "using .mcp.json\n"
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
+_PIECE: Final = re.compile(r"\x1b\[(\d+)A|\x1b\[(2)K|(\r|\n)|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\r\n]+)")
+"""What a terminal is sent: up, erase the line, a control, another sequence (a colour, the cursor), or text."""
+
 
 def program() -> tuple[str, ...]:
     """Return the words of the command for shells and for other programs."""
@@ -110,17 +113,46 @@ def is_running(pid: int) -> bool:
     return True
 
 
+def drawn(output: str, columns: int) -> list[str]:
+    """Draw what was written to a terminal: it moves up, erases lines and wraps them, and the rest is text."""
+    lines, row, column = [""], 0, 0
+    for move, erases, control, text in _PIECE.findall(output):
+        if move:
+            row = max(0, row - int(move))
+        elif erases:
+            lines[row] = ""
+        elif control == "\r":
+            column = 0
+        elif control == "\n":
+            row += 1
+        for character in text:
+            if column == columns:
+                row, column = row + 1, 0
+            lines += [""] * (row + 1 - len(lines))
+            line = lines[row].ljust(column)
+            lines[row] = f"{line[:column]}{character}{line[column + 1 :]}"
+            column += 1
+        lines += [""] * (row + 1 - len(lines))
+    return [line.rstrip() for line in lines]
+
+
 class Terminal:
     """A command in a terminal. `text` is what it has shown, without colours."""
 
-    def __init__(self, master: int, process: Program) -> None:
+    def __init__(self, master: int, process: Program, columns: int) -> None:
         self._master = master
+        self._columns = columns
         self.process = process
         self.raw = b""
 
     @property
     def text(self) -> str:
         return _ESCAPE.sub("", self.raw.decode(errors="replace")).replace("\r\n", "\n")
+
+    @property
+    def screen(self) -> list[str]:
+        """The lines that its user sees, as a terminal of endless height draws them; those that scrolled away too."""
+        return drawn(self.raw.decode(errors="replace"), self._columns)
 
     def type(self, keys: str) -> None:
         """Type some keys, of which the one of code 3 is Ctrl-C."""
@@ -199,7 +231,7 @@ def terminal(
         ) as process:
             os.close(slave)
             try:
-                yield Terminal(master, process)
+                yield Terminal(master, process, columns)
             finally:
                 process.kill()
 

@@ -186,3 +186,21 @@ def test_check_shows_which_servers_it_connects_to(tmp_path: Path) -> None:
         assert "timed out after 1 s" in shown.text
         # The line is erased at the end.
         assert b"\x1b[2K" in shown.raw.partition("slow …".encode())[2]
+
+
+def test_check_shows_each_result_above_the_names_of_the_servers_that_it_waits_for(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    words = " ".join((scripted()["command"], *scripted()["args"]))
+    entry = {"command": "sh", "args": ["-c", f"while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"]}
+    many = {f"slow-{number}": {**scripted(), **entry} for number in range(4)}
+    write(tmp_path, {"quick": scripted(), **many})
+    with terminal(tmp_path, "check", columns=40) as shown:
+        shown.wait_for(r"quick   ready [^$]*connecting to slow-0, slow-1, slow-2,\s+slow-3 …")
+        quick, *_, first, second, below = shown.screen
+        assert quick.startswith("quick   ready     scripted 1.0, 2025-11-")
+        assert (first, second, below) == ("connecting to slow-0, slow-1, slow-2,", "slow-3 …", "")
+        go.touch()
+        assert shown.wait() == 0
+        begins = [line.split()[0] for line in shown.screen if " ready " in line]
+        assert (begins[0], sorted(begins[1:])) == ("quick", sorted(many))
+        assert "connecting" not in "".join(shown.screen)
