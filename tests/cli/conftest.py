@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -33,10 +34,11 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in `tmp_path`, whose configuration was accepted."""
+    """Run a command in `tmp_path`, whose configuration was accepted; it says nothing of a start that takes long."""
     from mcp_actors.cli import _app
 
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", math.inf)
 
     def run(*words: str) -> Done:
         capsys.readouterr()
