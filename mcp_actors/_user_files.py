@@ -51,13 +51,14 @@ def make_directory(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+def replace_file(path: Path, data: bytes, *, durable: bool = False, private: bool = True) -> None:
     """Replace a file by one that only this user can read. Create its directory if it is missing.
 
     Args:
         path: the path of the file.
         data: its new content.
         durable: True keeps the new content through a power failure after the return.
+        private: False gives it the mode of the old file, or that of any new file.
 
     Raises:
         OSError: the file cannot be written. The old one is unchanged.
@@ -67,6 +68,8 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=UNFINISHED)
     try:
         with open(descriptor, "wb") as file:
+            if not private:
+                os.fchmod(descriptor, _mode_for(path))
             file.write(data)
             file.flush()
             # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
@@ -78,6 +81,14 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
         raise
     if durable:
         _sync_directory(path.parent)
+
+
+def _mode_for(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_mode & 0o777
+    umask = os.umask(0o077)  # it cannot be read without being set
+    os.umask(umask)
+    return 0o666 & ~umask
 
 
 def _sync_directory(path: Path) -> None:
