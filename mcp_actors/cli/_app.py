@@ -42,14 +42,19 @@ ConfigFile: TypeAlias = Annotated[
 
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.", show_default=False)]
 
+Verbose: TypeAlias = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
 
-async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+Seconds: TypeAlias = Annotated[float | None, Parameter(name="--timeout")]
+
+
+async def check(*servers: str, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
     """Connect to all servers, and report for each its version, or its error with a remedy.
 
     Args:
         servers: Servers to check. Default: all that are enabled.
         config: The configuration file.
         json: Print JSON.
+        verbose: Print what the servers write to stderr, as it comes.
 
     Returns:
         0 if all servers are ready, 3 if some need a sign-in and nothing else is wrong, 1 otherwise.
@@ -57,16 +62,18 @@ async def check(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     with exit_on_interrupt():
         from ._check import check_servers
 
-    return await check_servers(servers, config, Output(as_json=json))
+    return await check_servers(servers, config, Output(as_json=json, verbose=verbose))
 
 
-async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
-    """List the tools of all servers.
+async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
+    """List the tools of all servers, or show one tool with its arguments.
 
     Args:
-        servers: Servers whose tools to list. Default: all that are enabled.
+        servers: Servers whose tools to list. Default: all that are enabled. Or one tool: SERVER TOOL, SERVER/TOOL, or
+            its public name.
         config: The configuration file.
-        json: Print JSON.
+        json: Print JSON; of one tool, as MCP has it.
+        verbose: Print what the servers write to stderr, as it comes.
 
     Returns:
         0 if all servers answered, 1 otherwise.
@@ -74,37 +81,44 @@ async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     with exit_on_interrupt():
         from ._call import list_tools
 
-    return await list_tools(servers, config, Output(as_json=json))
+    return await list_tools(servers, config, Output(as_json=json, verbose=verbose))
 
 
 async def call(
     server: str,
-    tool: str,
     /,
     *arguments: str,
-    args: str | None = None,
+    output: str | None = None,
+    seconds: Seconds = None,
     config: ConfigFile = None,
     json: AsJson = False,
+    verbose: Verbose = False,
 ) -> int:
     """Call a tool and print its result.
 
     On a terminal, progress that the server reports is shown as a bar. Ctrl-C cancels the call on the server too.
 
     Args:
-        server: Name of the server in the configuration.
-        tool: Name of the tool.
-        arguments: key=value, of the type in the tool's schema: text, number, true or false, or JSON.
-        args: Arguments as a JSON object. Those written as key=value are added to it.
+        server: Name of the server in the configuration, before the name of the tool. Or both as SERVER/TOOL, or the
+            public name of the tool.
+        arguments: key=value, of the type in the tool's schema: text, number, true or false, or JSON. Or all as one JSON
+            object, in a file as @FILE, or on the standard input as -.
+        output: Save the result to this file, above all pictures, sound and other binary parts.
+        seconds: Seconds for the call. Default: the request_timeout of the server, which is 60.
         config: The configuration file.
         json: Print JSON.
+        verbose: Print what the servers write to stderr, as it comes.
 
     Returns:
         0, or 1 if the tool failed.
     """
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise Misuse(f"--timeout {seconds} is not valid; give a positive number of seconds")
     with exit_on_interrupt():
         from ._call import call_tool
 
-    return await call_tool(server, tool, arguments, args, config, Output(as_json=json))
+    to = Output(as_json=json, file=output, verbose=verbose)
+    return await call_tool((server, *arguments), config, to, seconds)
 
 
 async def resources(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
@@ -124,14 +138,25 @@ async def resources(*servers: str, config: ConfigFile = None, json: AsJson = Fal
     return await list_resources(servers, config, Output(as_json=json))
 
 
-async def read(server: str, uri: str, /, *, config: ConfigFile = None, json: AsJson = False) -> int:
+async def read(
+    server: str,
+    uri: str,
+    /,
+    *,
+    output: str | None = None,
+    config: ConfigFile = None,
+    json: AsJson = False,
+    verbose: Verbose = False,
+) -> int:
     """Print a resource.
 
     Args:
         server: Name of the server in the configuration.
         uri: The URI of the resource.
+        output: Save the resource to this file.
         config: The configuration file.
         json: Print JSON.
+        verbose: Print what the servers write to stderr, as it comes.
 
     Returns:
         0, or 1 if it could not be read.
@@ -139,7 +164,7 @@ async def read(server: str, uri: str, /, *, config: ConfigFile = None, json: AsJ
     with exit_on_interrupt():
         from ._read import read_resource
 
-    return await read_resource(server, uri, config, Output(as_json=json))
+    return await read_resource(server, uri, config, Output(as_json=json, file=output, verbose=verbose))
 
 
 async def prompts(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
@@ -302,6 +327,7 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
     "list": tools,
     "list-tools": tools,
     "ls": tools,
+    "describe": tools,
     "run": call,
     "inspect": check,
     "test": check,
@@ -376,7 +402,9 @@ def _try_to_report(output: Output, problem: str) -> None:
 
 
 def _run(words: Sequence[str], output: Output) -> int:
-    command, bound, _ = make_app().parse_args(_with_typed_command(words), exit_on_error=False, print_error=False)
+    command, bound, _ = make_app().parse_args(
+        _with_typed_command(_with_stdin(words)), exit_on_error=False, print_error=False
+    )
     if not inspect.iscoroutinefunction(command):
         command(*bound.args, **bound.kwargs)  # --help and --version
         return 0
@@ -390,6 +418,12 @@ def _run(words: Sequence[str], output: Output) -> int:
         sys.stdout.flush()
         return int(code)
     raise failure  # outside the handler, so that the group does not become its context
+
+
+def _with_stdin(words: Sequence[str]) -> list[str]:
+    """Return the words with ``@-`` for the ``-`` of ``call``, which would be an option without a name."""
+    end = [*words, "--"].index("--") if words and words[0] == call.__name__ else 0
+    return ["@-" if word == "-" and place < end else word for place, word in enumerate(words)]
 
 
 def _with_typed_command(words: Sequence[str]) -> list[str]:
@@ -413,6 +447,6 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     if isinstance(error, UnusedCliTokensError):
         problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if command == call.__name__ and isinstance(error, UnknownOptionError):
-        problem += "; write the tool's arguments as key=value, without dashes"
+        problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
     known = f" {command}" if any(command == each.__name__ for each in EXAMPLES) else ""
     return f"{problem}; see mcp-actors{known} --help"

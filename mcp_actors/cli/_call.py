@@ -1,36 +1,73 @@
 """``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
 
 Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
-`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes the arguments of a call from
-``--args`` and from words like ``key=value``, by the schema of the tool. Credentials are masked here in the error about
-a failed result and in descriptions of tools, not in other results, nor in the JSON of a result. The functions of the
-commands return exit codes, or raise an error. ``_app`` imports this file when one of the three runs.
+`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes the arguments of a call from words
+like ``key=value``, by the schema of the tool, and `given_as_json` reads them from JSON. `signature` and `explained`
+show a schema to people; servers write schemas, so depth, width and length are bounded. Credentials are masked here in
+the error about a failed result and in what is shown of tools, not in other results, nor in the JSON of a result. The
+functions of the commands return exit codes, or raise an error. ``_app`` imports this file when one of the three runs.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+import re
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
 
-from mcp import MCPError
+import attrs
+import trio
 from mcp.types import CallToolResult, EmbeddedResource, TextContent, TextResourceContents
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn
 
+from .._errors import RequestTimedOut
 from .._text import plain_text
 from ..catalog import CatalogTool
-from ..config import ProgressCallback
+from ..config import LoadedConfig, ProgressCallback
 from ..kernel import TreeNode
-from ._configuration import load
-from ._connect import answered, masker_of, open_once, open_one
-from ._output import Misuse, Output, unknown
+from ..servers import ServerGroup
+from ._configuration import load, load_tool
+from ._connect import asked, masker_of, open_loaded, open_once
+from ._output import Binary, Failure, Misuse, Output, unknown
 
-# --- Convert ``key=value`` words to the arguments of a tool -----------------------------------------------------------
+# --- Convert ``key=value`` words, or JSON, to the arguments of a tool -------------------------------------------------
 
 
-def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[str, Any]) -> dict[str, Any]:
+def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
+    """Return the arguments of a call that are given as one JSON object; None if they are words like ``key=value``.
+
+    Args:
+        words: a JSON object, ``@FILE`` or ``@-`` for the standard input; or other words.
+
+    Raises:
+        Misuse: JSON is mixed with other words, or is not an object.
+        Failure: the file cannot be read.
+    """
+    if not any(word.startswith(("{", "@")) for word in words):
+        return None
+    if len(words) > 1:
+        raise Misuse(
+            "arguments are either words like key=value, or one JSON object ('{…}', @FILE or -); write all of them "
+            "in one of these forms"
+        )
+    [word] = words
+    if word.startswith("{"):
+        return _object(word, "the JSON object")
+    if word == "@-":
+        return _object(sys.stdin.read(), "the standard input")
+    try:
+        return _object(Path(word[1:]).read_text(encoding="utf-8"), word)
+    except (OSError, UnicodeDecodeError) as error:
+        problem = getattr(error, "strerror", None) or "it is not UTF-8"
+        raise Failure(f"cannot read the arguments from {word[1:]!r}: {problem}; correct the path after '@'") from None
+
+
+def parse_arguments(words: Iterable[str], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call.
 
     The type of a value is the one that the schema has for its key: text, a number, true or false, or JSON. A key whose
@@ -39,35 +76,34 @@ def parse_arguments(words: Iterable[str], as_json: str | None, schema: Mapping[s
 
     Args:
         words: words of the form ``key=value``.
-        as_json: a JSON object with arguments, to which the words are added.
         schema: the input schema of the tool.
 
     Raises:
         Misuse: a word has no ``=``, its key is not an argument of the tool, or its value has the wrong type.
     """
-    arguments = _object(as_json) if as_json is not None else {}
+    arguments: dict[str, Any] = {}
     properties = schema.get("properties")
     known = properties if isinstance(properties, Mapping) else {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise Misuse(f"{word!r} is not an argument; write key=value, or --args '{{…}}'")
+            raise Misuse(f"{word!r} is not an argument; write key=value, or one JSON object")
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
             raise unknown(f"the tool has no argument {key!r}", key, known, "arguments")
-        _add(arguments, key, text, known.get(key))
+        _add(arguments, key, text, _resolved(known.get(key), schema))
     return arguments
 
 
-def _object(text: str) -> dict[str, Any]:
+def _object(text: str, source: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise Misuse(f"--args is not valid JSON ({error}); write --args '{{\"key\": …}}'") from None
+        raise Misuse(f'{source} is not valid JSON ({error}); write {{"key": …}}') from None
     except RecursionError:
-        raise Misuse("--args is nested too deeply; use fewer levels") from None
+        raise Misuse(f"{source} is nested too deeply; use fewer levels") from None
     if not isinstance(found, dict):
-        raise Misuse("--args is not a JSON object; write --args '{\"key\": …}'")
+        raise Misuse(f'{source} is not a JSON object; write {{"key": …}}')
     return found
 
 
@@ -76,10 +112,6 @@ def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None
     if "array" in kinds and not text.lstrip().startswith("["):
         items = schema.get("items") if isinstance(schema, Mapping) else None
         others = arguments.get(key, [])
-        if not isinstance(others, list):
-            raise Misuse(
-                f"argument {key!r}: cannot add {text!r}, because --args does not set it to an array; change that"
-            )
         arguments[key] = [*others, _value(key, text, _kinds(items))]
     else:
         arguments[key] = _value(key, text, kinds)
@@ -112,13 +144,16 @@ _OF_JSON: dict[type, frozenset[str]] = {
     type(None): frozenset({"null"}),
 }
 
+_AS_JSON: Final = {"True": "true", "False": "false", "None": "null"}
+"""Words that a signature shows, as JSON has them."""
+
 
 def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
     """Convert a text to one of these types; it stays text only if no other type fits."""
     if kinds == {"string"}:
         return text
     try:
-        value = json.loads(text)
+        value = json.loads(_AS_JSON.get(text, text))
     except (ValueError, RecursionError):
         value = text
     if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
@@ -130,49 +165,78 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
     raise Misuse(f"argument {key!r}: {text!r} is not of type {' or '.join(sorted(kinds))}")
 
 
-async def call_tool(
-    server: str, tool: str, words: Sequence[str], as_json: str | None, config: str | None, output: Output
-) -> int:
-    """Call a tool, print its result, and return the exit code."""
-    async with open_one(server, config, output) as group:
-        [(server, ref)] = group.items()  # by its name here
+async def call_tool(words: Sequence[str], config: str | None, output: Output, seconds: float | None) -> int:
+    """Call a tool, print its result, and return the exit code.
+
+    Args:
+        words: the server, the tool and its arguments, as they were typed.
+        config: the configuration file.
+        output: prints or saves the result.
+        seconds: the limit of the call. None keeps the limits of the server's configuration.
+    """
+    loaded, [*named] = load_tool(config, words, output)
+    if not named or "=" in named[0]:
+        raise Misuse(f"name a tool of {words[0]!r}: mcp-actors call {words[0]} TOOL; mcp-actors tools lists them")
+    tool, *given = named
+    arguments = given_as_json(given)
+    async with open_loaded(_within(loaded, seconds), output) as group:
+        found = _find(group, tool)
+        ref = group[found.server]
         mask = masker_of(ref)
-        found = _find([each for each in group.tools if each.server == server], server, tool)
-        arguments = parse_arguments(words, as_json, found.input_schema)
-        async with _progress_bar(output) as report:
+        if arguments is None:
+            arguments = parse_arguments(given, found.input_schema)
+        async with _progress_of(output) as report:
             try:
-                result = await ref.call_tool(found.name, arguments, progress=report)
-            except MCPError as error:
-                raise answered(server, error) from None
+                result = await asked(ref, ref.call_tool(found.name, arguments, progress=report))
+            except RequestTimedOut as error:
+                if seconds is not None:
+                    raise Failure(str(error).replace("(request_timeout)", "(--timeout)")) from None
+                error.add_note("to wait longer, add --timeout SECONDS")
+                raise
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
-        output.error(f"tool {tool!r} failed: {mask(_text_of(result)) or 'the server gave no reason'}")
+        reason = "\n".join(map(str, _parts_of(result)))
+        output.error(f"tool {tool!r} failed: {mask(reason) or 'the server gave no reason'}")
         return 1
-    output.text(_text_of(result))
+    output.parts(_parts_of(result))
     return 0
 
 
-def _find(tools: list[CatalogTool], server: str, name: str) -> CatalogTool:
-    for tool in tools:
+def _within(loaded: LoadedConfig, seconds: float | None) -> LoadedConfig:
+    """Return the servers with another limit for requests, and none for their progress."""
+    if seconds is None:
+        return loaded
+    servers = [attrs.evolve(each, request_timeout=seconds, progress_timeout=None) for each in loaded.servers]
+    return attrs.evolve(loaded, servers=tuple(servers))
+
+
+def _find(group: ServerGroup, name: str) -> CatalogTool:
+    for tool in group.tools:
         if name in (tool.name, tool.public_name):
             return tool
-    names = [tool.name for tool in tools]
-    raise unknown(f"server {server!r} has no tool {name!r}", name, names, "tools")
+    servers = " or ".join(map(repr, group))
+    raise unknown(f"server {servers} has no tool {name!r}", name, [tool.name for tool in group.tools], "tools")
 
 
 @asynccontextmanager
-async def _progress_bar(output: Output) -> AsyncIterator[ProgressCallback]:
-    """Show a bar on stderr from the first progress on, if stderr is a terminal."""
+async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
+    """Show progress on stderr: as a bar if that is a terminal, otherwise as at most one line a second."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     # By default rich refreshes it from a thread of its own.
     bar = Progress(*columns, console=output.messages, auto_refresh=False, transient=True)
     task = bar.add_task("", total=None)
+    due = trio.current_time()
 
     async def report(progress: float, total: float | None = None, message: str | None = None) -> None:
+        nonlocal due
+        text = plain_text(message or "", limit=60)
         if output.messages.is_terminal:
             bar.start()
-            text = escape(plain_text(message or "", limit=60))  # else rich would take it as markup
-            bar.update(task, completed=progress, total=total, description=text, refresh=True)
+            # Otherwise rich would take it as markup.
+            bar.update(task, completed=progress, total=total, description=escape(text), refresh=True)
+        elif trio.current_time() >= due:
+            due = trio.current_time() + 1
+            output.progress(f"progress: {progress:g}{'' if total is None else f' of {total:g}'} {text}")
 
     try:
         yield report
@@ -181,31 +245,33 @@ async def _progress_bar(output: Output) -> AsyncIterator[ProgressCallback]:
             bar.stop()
 
 
-def _text_of(result: CallToolResult) -> str:
-    """Return a result as text: its texts, or its structured content; other parts by their type and size."""
+def _parts_of(result: CallToolResult) -> list[str | Binary]:
+    """Return the texts and the binary parts of a result, or its structured content."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
-        return json.dumps(result.structured_content, indent=2, ensure_ascii=False)
-    return "\n".join(parts)
+        return [json.dumps(result.structured_content, indent=2, ensure_ascii=False)]
+    return parts
 
 
-def _part(part: Any) -> str:
+def _part(part: Any) -> str | Binary:
     if isinstance(part, TextContent):
         return part.text
-    if isinstance(part, EmbeddedResource) and isinstance(part.resource, TextResourceContents):
-        return part.resource.text
-    data = getattr(part, "data", "")
-    size = f", {len(data) * 3 // 4} bytes" if data else ""
-    where = getattr(part, "uri", None) or getattr(part, "mime_type", None) or ""
-    return f"[{part.type} {where}{size}; see it with --json]"
+    if isinstance(part, EmbeddedResource):
+        held = part.resource
+        return held.text if isinstance(held, TextResourceContents) else Binary(held.mime_type or "binary", held.blob)
+    if data := getattr(part, "data", ""):
+        return Binary(part.mime_type, data)
+    return f"[{part.type} {getattr(part, 'uri', '')}; see it with --json]"
 
 
 # --- ``mcp-actors tools``: list the tools of the servers --------------------------------------------------------------
 
 
 async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the tools of the servers, and return the exit code."""
-    loaded = load(config, names, output)
+    """Print the tools of the servers, or one tool that is named, and return the exit code."""
+    loaded, named = load_tool(config, names, output, lists=True)
+    if named:
+        return await _show_tool(loaded, named, output)
     async with open_once(loaded, output) as group:
         listed: list[dict[str, Any]] = []
         for tool in group.tools:
@@ -232,6 +298,166 @@ def _arguments(schema: Any) -> list[str]:
     required = schema.get("required", ())
     names = schema.get("properties") or {}
     return [name if name in required else f"[{name}]" for name in names]
+
+
+async def _show_tool(loaded: LoadedConfig, named: Sequence[str], output: Output) -> int:
+    name, *others = named
+    if others:
+        raise Misuse(f"too many words after a tool: {' '.join(others)}; name one tool, or servers")
+    async with open_loaded(loaded, output) as group:
+        found = _find(group, name)
+        ref = group[found.server]
+        mask = masker_of(ref)
+        if output.as_json:
+            [tool] = [each for each in await asked(ref, ref.list_tools()) if each.name == found.name]
+            output.json(mask.data(tool.model_dump(mode="json", by_alias=True, exclude_none=True)))
+            return 0
+        schema = mask.data(found.input_schema)
+    title, *lines = signature(found.name, schema)
+    output.line((title, "bold"))
+    for line in (*lines, *_indented(mask.data(found.description) or ""), *explained(schema)):
+        output.line(line)
+    return 0
+
+
+def _indented(text: str) -> list[str]:
+    return [f"    {line}".rstrip() for line in text.strip().splitlines()]
+
+
+# --- Show a schema to people ------------------------------------------------------------------------------------------
+
+# A server writes its schemas. References may form a cycle, or double at each level, so both the levels and the members
+# of each level that are shown are few, and each text is cut.
+
+
+_LEVELS: Final = 4
+_LISTED: Final = 12  # members of an object, values of an enum, alternatives
+_ARGUMENTS: Final = 200
+_SHOWN: Final = 200  # characters of a type, a default or a limit
+_WIDTH: Final = 88
+
+_TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+
+_LIMITS: Final = (
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"),
+    *("format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
+)
+_PLAIN: Final = re.compile(r"[\w.-]{1,64}")
+
+
+def signature(name: str, schema: Any) -> list[str]:
+    """Return a tool as a signature, with types as Python has them: in one line, or in one for each argument.
+
+    Optional arguments without a default end in ``= …``.
+    """
+    words = []
+    for key, member, required in _arguments_of(schema):
+        default = f" = {_literal(member['default'])}" if "default" in member else " = …"
+        words.append(f"{_key(key)}: {_cut(_type(member, schema, _LEVELS))}{'' if required else default}")
+    if isinstance(schema, Mapping) and (more := schema.get("additionalProperties")):
+        words.append(f"**others: {_cut(_type(more, schema, _LEVELS))}")
+    line = f"{_key(name)}({', '.join(words)})"
+    return [line] if len(line) <= _WIDTH else [f"{_key(name)}(", *(f"    {word}," for word in words), ")"]
+
+
+def explained(schema: Any) -> list[str]:
+    """Return a line for each argument that has a description or limits, after an empty line."""
+    rows = []
+    for key, member, _ in _arguments_of(schema):
+        said = member.get("description")
+        parts = [_resolved(part, schema) for part in islice(_list(member, "anyOf"), _LISTED)]
+        limits = {
+            f"{limit} {_cut(str(part[limit]))}": None
+            for limit in _LIMITS
+            for part in (member, *parts)
+            if isinstance(part, Mapping) and limit in part
+        }
+        words = [plain_text(said)] if isinstance(said, str) else []
+        if words or limits:
+            rows.append((_key(key), " ".join([*words, *([f"({', '.join(limits)})"] if limits else [])])))
+    width = max((len(key) for key, _ in rows), default=0)
+    return ["", *(f"    {key:{width}}  {words}" for key, words in rows)] if rows else []
+
+
+def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
+    """Yield the name of each argument, its schema, and whether it is required; these come first."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    if isinstance(properties, Mapping):
+        required = _list(schema, "required")
+        for key in islice(sorted(properties, key=lambda key: key not in required), _ARGUMENTS):
+            member = _resolved(properties[key], schema)
+            yield key, member if isinstance(member, Mapping) else {}, key in required
+
+
+def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
+    """Return a schema with what its ``$ref`` and ``allOf`` refer to within the tool's schema; others are left out."""
+    for _ in range(_LEVELS):
+        if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
+            break
+        parts = [_referred(schema.get("$ref"), root), *islice(_list(schema, "allOf"), _LISTED)]
+        rest = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
+        schema = {key: value for part in (*parts, rest) if isinstance(part, Mapping) for key, value in part.items()}
+    return schema
+
+
+def _referred(ref: Any, root: Any) -> Any:
+    if not isinstance(ref, str) or not ref.startswith("#"):
+        return None
+    for part in ref.split("/", 2 * _LEVELS)[1:]:
+        root = root.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(root, Mapping) else None
+    return root
+
+
+def _type(schema: Any, root: Mapping[str, Any], levels: int) -> str:
+    """Return a type as Python has it; values of an enum, and members of an object, as JSON has them."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, Mapping):
+        return "never" if schema is False else "any"
+    if not levels:
+        return "…"
+    values = [schema["const"]] if "const" in schema else _list(schema, "enum")
+    if values:
+        return _few("|", map(_literal, values))
+    kind = schema.get("type")
+    kinds = [{**schema, "type": each} for each in kind] if isinstance(kind, list) else []
+    if alternatives := [*_list(schema, "anyOf"), *_list(schema, "oneOf")] or kinds:
+        return _few(" | ", dict.fromkeys(_type(each, root, levels - 1) for each in alternatives[:_LISTED]))
+    if kind == "array":
+        return f"list[{_type(schema['items'], root, levels - 1)}]" if schema.get("items") else "list"
+    return _object_type(schema, root, levels) if kind == "object" else _TYPES.get(str(kind), "any")
+
+
+def _object_type(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> str:
+    members, required, more = schema.get("properties"), _list(schema, "required"), schema.get("additionalProperties")
+    if isinstance(members, Mapping) and members:
+        shown = (
+            f"{_key(key)}{'' if key in required else '?'}: {_type(member, root, levels - 1)}"
+            for key, member in members.items()
+        )
+        return f"{{{_few(', ', shown)}}}"
+    return f"dict[str, {_type(more, root, levels - 1)}]" if isinstance(more, Mapping) else "dict"
+
+
+def _few(separator: str, texts: Iterable[str]) -> str:
+    shown = [*islice(texts, _LISTED + 1)]
+    return separator.join(shown if len(shown) <= _LISTED else [*shown[:_LISTED], "…"])
+
+
+def _literal(value: Any) -> str:
+    if value is None or isinstance(value, bool):
+        return str(value)
+    try:
+        return _cut(json.dumps(value, ensure_ascii=False))
+    except (ValueError, RecursionError):
+        return "…"
+
+
+def _key(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else _cut(json.dumps(name, ensure_ascii=False))
+
+
+def _cut(text: str) -> str:
+    return plain_text(text, limit=_SHOWN)
 
 
 # --- ``mcp-actors graph``: draw the tree of actors behind the servers -------------------------------------------------

@@ -1,10 +1,11 @@
 """Find, trust and load the configuration of a command.
 
-Each command begins here: with `load`, which also takes servers that were typed (a URL, or a command after ``--``), or
-``watch`` with `FollowedFile`, a source for `open_servers` that reads the file again. Both keep the servers that the
-command names, and enable those. A file that was found (`PLACES`) and not named needs `require_trust`: its owner and
-mode, and those of its folders, must let only the user, root and groups of theirs write it, and if it configures servers
-the user must have accepted its content. `FollowedFile` refuses a later change of such a file.
+Each command begins here: with `load` (or `load_tool`, for one about a tool), which also takes servers that were typed
+(a URL, or a command after ``--``), or ``watch`` with `FollowedFile`, a source for `open_servers` that reads the file
+again. Both keep the servers that the command names, and enable those. A file that was found (`PLACES`) and not named
+needs `require_trust`: its owner and mode, and those of its folders, must let only the user, root and groups of theirs
+write it, and if it configures servers the user must have accepted its content. `FollowedFile` refuses a later change of
+such a file.
 
 It uses `config` and its ``formats``, and of this folder the `Output` and the errors. It reads the environment and the
 tables of users and groups, and may ask at the terminal, for inputs and for trust. It stores hashes of what was accepted
@@ -33,8 +34,10 @@ from urllib.parse import urlsplit
 import attrs
 
 from .._errors import ConfigError
+from .._misuse import nearest
 from .._text import plain_text
 from .._user_files import replace_file, user_directory
+from ..catalog._names import DEFAULT_NAMING
 from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, check_overrides, dump_config
 from ..config._sources import stamp_of
 from ..config.formats import Content, load_servers, name_of, read_bytes
@@ -61,11 +64,63 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         Misuse: the file has no such server.
         Failure: a file was found that must not be used.
     """
+    if names and all(map(_is_typed, names)):
+        return LoadedConfig(tuple(map(_typed_server, names)), source="the command line")
+    return _load_named(*_chosen(file, output), names)
+
+
+def load_tool(
+    file: str | None, words: Sequence[str], output: Output, *, lists: bool = False
+) -> tuple[LoadedConfig, list[str]]:
+    """Load the server whose tool a command names: SERVER TOOL, SERVER/TOOL, or the public name of the tool alone.
+
+    Args:
+        file: as for `load`.
+        words: these words, and others after them.
+        output: as for `load`.
+        lists: True accepts names of servers alone too, as for `load`; then no words are left.
+
+    Returns:
+        The configuration of the server (of several, if a public name may be of each), and the words that are left, of
+        which the tool is the first.
+
+    Raises:
+        ConfigError, Misuse, Failure: as for `load`.
+    """
+    first, *rest = words or [""]
+    if not words or (_is_typed(first) and lists and (len(rest) != 1 or _is_typed(rest[0]))):
+        return load(file, words, output), []
+    if _is_typed(first):
+        return load(file, [first], output), rest
+    file, content = _chosen(file, output)
+    everything = _load(file, (), None, content)
+    known = [*(server.name for server in everything.servers), *everything.failed]
+    servers, tool = _servers_of(first, known)
+    others = [word for word in rest if not _is_typed(word) and _name_here(word) not in known]
+    if lists and not tool and others != rest[:1]:
+        servers, rest = list(words), []
+    return _load_named(file, content, servers), [*tool, *rest]
+
+
+def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the servers that a word may name, and the tool, if it names one."""
+    if _name_here(word) not in known:
+        for place in (place for place in range(len(word) - 1, 0, -1) if word[place] == "/"):
+            if _name_here(word[:place]) in known:
+                return [word[:place]], [word[place + 1 :]]
+        # A name is ambiguous if a server is called `a` and another one `a__b`.
+        prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
+        if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
+            return named, [word]
+        if not nearest(_name_here(word), known):
+            word = word.partition("/")[0]  # for the error about a server that is unknown
+    return [word], []
+
+
+def _load_named(file: str, content: Content | None, names: Sequence[str]) -> LoadedConfig:
+    """Load servers of a file, and those among the names that were typed."""
     typed_ones = tuple(_typed_server(name) for name in names if _is_typed(name))
     names = [name for name in names if not _is_typed(name)]
-    if typed_ones and not names:
-        return LoadedConfig(typed_ones, source="the command line")
-    file, content = _chosen(file, output)
     loaded = _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
     return attrs.evolve(loaded, servers=(*loaded.servers, *typed_ones))
 
@@ -199,6 +254,9 @@ _COMMAND: Final = "$ "
 """How a command line begins in the place of a name, which has neither ``$`` nor spaces."""
 
 _URL: Final = re.compile(r"https?://", re.IGNORECASE)
+
+_ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
+"""Characters that public names of tools have as ``_``."""
 
 
 def typed(words: Sequence[str]) -> list[str]:

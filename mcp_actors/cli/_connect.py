@@ -2,8 +2,9 @@
 
 `open_once` is for all commands that connect but ``watch``: it opens a group of the enabled servers, with other options
 for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops on
-SIGTERM and SIGHUP, and with ``strict`` raises the first error. `open_one` loads one server and opens it so; `answered`
-makes the error for one that a server has answered. ``watch`` opens its group itself. `connecting` and `describe` return
+SIGTERM and SIGHUP, and with ``strict`` raises the first error. `open_one` loads one server and opens it so
+(`open_loaded` opens one that is loaded); `asked` awaits an answer, and `answered` makes the error for one that a server
+has answered. ``watch`` opens its group itself. `connecting` and `describe` return
 words about servers and transports. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the
 ref does not show.
 
@@ -16,18 +17,22 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 import trio
 from mcp import MCPError
 
+from .._errors import ConnectionLost
+from .._text import plain_text
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..transports import Masker
 from ._configuration import load
 from ._output import Failure, Output, until_signalled
+
+T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
 """What is done for a server that is connected or has failed."""
@@ -39,6 +44,9 @@ MAX_SERVERS: Final = sys.maxsize
 
 REPORT_EVERY: Final = 5.0
 """Seconds between two progress lines about a server that is slow to start."""
+
+LAST_LINES: Final = 10
+"""Lines of its stderr that are shown for a server that has crashed: the end of a traceback."""
 
 
 @asynccontextmanager
@@ -58,7 +66,9 @@ async def open_once(
         for server in loaded.servers
         if server.enabled
     ]
+    shown = output.showing_stderr(named=len(servers) > 1)
     async with until_signalled(), AsyncExitStack() as stack:
+        stack.enter_context(shown)
         with output.waiting(connecting(servers)):
             group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
             await _connect(group, output, settled)
@@ -76,11 +86,39 @@ async def open_one(server: str, config: str | None, output: Output) -> AsyncIter
         ConfigError, Misuse, Failure: as for `load`, or its entry is not valid.
         ConnectFailed: it failed to connect.
     """
-    loaded = load(config, [server], output)
+    async with open_loaded(load(config, [server], output), output) as group:
+        yield group
+
+
+@asynccontextmanager
+async def open_loaded(loaded: LoadedConfig, output: Output) -> AsyncIterator[ServerGroup]:
+    """Open a group of servers that a command needs, all of them.
+
+    Raises:
+        ConfigError: the entry of one is not valid.
+        ConnectFailed: one failed to connect.
+    """
     for error in loaded.errors:
         raise error
     async with open_once(loaded, output, strict=True) as group:
         yield group
+
+
+async def asked(ref: ServerRef, request: Awaitable[T]) -> T:
+    """Return the answer of a server.
+
+    Raises:
+        Failure: it is an error.
+        ConnectionLost: the connection was lost; a note has the end of the server's stderr.
+    """
+    try:
+        return await request
+    except MCPError as error:
+        raise answered(ref.name, error) from None
+    except ConnectionLost as error:
+        if lines := ref.stderr_tail.splitlines()[-LAST_LINES:]:
+            error.add_note("\n".join(["its stderr ends with:", *map(plain_text, lines)]))
+        raise
 
 
 def answered(server: str, error: MCPError) -> Failure:

@@ -2,22 +2,31 @@
 
 An `Output` prints results on stdout, as text or as JSON, and errors, warnings, notes and progress on stderr; the error
 that ends a command is also JSON on stdout, if that is asked for. On a terminal, results and messages are plain text,
-without escape sequences of servers. ``_app`` makes it. `until_signalled` cancels a block on SIGTERM and SIGHUP, unless
-they are ignored, and raises `Signalled`. `Failure` and `Misuse` (made by `unknown` too) are the errors of commands
-besides those of the package.
+without escape sequences of servers and without binary data (`Binary`), which are saved to a file or piped. ``_app``
+makes it, and with ``verbose`` it prints the stderr of servers from the log. `until_signalled` cancels a block on
+SIGTERM and SIGHUP, unless they are ignored, and raises `Signalled`. `Failure` and `Misuse` (made by `unknown` too) are
+the errors of commands besides those of the package.
 
 The other files of this folder use it, except ``__init__``, ``_start`` and ``_interrupt``. It is imported for ``--help``
-too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse`` and ``_text``.
+too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse``, ``_text`` and
+``_user_files``.
 """
 
 from __future__ import annotations
 
 import json
+import logging
+import os
 import signal
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+import sys
+import tempfile
+from binascii import Error as NotBase64, a2b_base64
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any, Final
 
+import attrs
 import trio
 from rich.console import Console
 from rich.live import Live
@@ -25,9 +34,44 @@ from rich.text import Text
 
 from .._misuse import nearest
 from .._text import indented, plain_text
+from .._user_files import replace_file
 
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""
+
+_STDERR: Final = "mcp_actors.servers.stderr"
+"""The logger of what servers write to stderr, masked. The name of the server is ``record.mcp_server``."""
+
+
+@attrs.frozen
+class Binary:
+    """A part of a result that is not text.
+
+    Attributes:
+        kind: its MIME type, as the server says.
+        base64: the data.
+    """
+
+    kind: str
+    base64: str
+
+    def data(self) -> bytes:
+        """Return the data.
+
+        Raises:
+            Failure: they are not base64.
+        """
+        try:
+            return a2b_base64(self.base64, strict_mode=True)
+        except (NotBase64, ValueError):
+            raise Failure(f"the server sent {self.kind} that is not valid base64; see it with --json") from None
+
+    def __str__(self) -> str:
+        return f"{self.kind}, {_spaced(len(self.base64.rstrip('=')) * 3 // 4)} bytes"
+
+
+def _spaced(number: int) -> str:
+    return f"{number:,}".replace(",", " ")
 
 
 class Output:
@@ -38,10 +82,17 @@ class Output:
 
     Args:
         as_json: True to print results as JSON, and nothing else on stdout.
+        file: the file to which a result is saved instead of printed; None for none.
+        verbose: True to print the stderr of servers too.
+
+    Raises:
+        Misuse, Failure: the file cannot be written.
     """
 
-    def __init__(self, *, as_json: bool = False) -> None:
+    def __init__(self, *, as_json: bool = False, file: str | None = None, verbose: bool = False) -> None:
         self.as_json = as_json
+        self.verbose = verbose
+        self.file = None if file is None else _writable(file)
         self.results = Console(highlight=False)
         self.messages = Console(stderr=True, highlight=False)
         self._waits: Live | None = None
@@ -86,6 +137,57 @@ class Output:
         """Print a result that is a text of any length."""
         if not self.as_json:
             self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
+
+    def parts(self, parts: Sequence[str | Binary]) -> None:
+        """Print the parts of a result, or save them. Binary ones are never written to a terminal.
+
+        A program that reads the output gets the data of a binary part that is alone.
+
+        Raises:
+            Failure: a file cannot be written, or the server sent something that is not base64.
+        """
+        texts = [part for part in parts if isinstance(part, str)]
+        found = [part for part in parts if isinstance(part, Binary)]
+        if self.file is not None:
+            self._save(self.file, found, "\n".join(texts))
+            texts = texts if found else []
+        elif len(parts) == len(found) == 1 and not self.as_json and not self.results.is_terminal:
+            sys.stdout.flush()
+            sys.stdout.buffer.write(found[0].data())
+            return
+        for part in parts if self.file is None else texts:
+            self.text(part if isinstance(part, str) else f"{part}; save it with --output FILE")
+
+    def _save(self, path: Path, found: Sequence[Binary], text: str) -> None:
+        """Save what is binary, in files with numbers if it is several, or else the text."""
+        contents = [(str(part), part.data()) for part in found]
+        for number, (what, data) in enumerate(contents or [("text", f"{text}\n".encode(errors="replace"))], 1):
+            target = path.with_name(f"{path.stem}-{number}{path.suffix}") if len(contents) > 1 else path
+            try:
+                replace_file(target, data, private=False)
+            except OSError as error:
+                raise Failure(f"cannot write {str(target)!r}: {error.strerror}; the server has answered") from error
+            self.note(f"saved {target.name} ({what if found else f'text, {_spaced(len(data))} bytes'})")
+
+    @contextmanager
+    def showing_stderr(self, *, named: bool) -> Iterator[None]:
+        """Print what servers write to stderr as long as the block runs, if `verbose` is set.
+
+        Args:
+            named: True to begin each line with the name of its server.
+        """
+        if not self.verbose:
+            yield
+            return
+        logger, handler = logging.getLogger(_STDERR), _Printer(self, named=named)
+        before = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(before)
 
     def json(self, data: Any) -> None:
         """Print a result as JSON, if `as_json` is set."""
@@ -132,6 +234,32 @@ class Output:
     def _message(self, word: str, style: str, text: str) -> None:
         plain = indented(plain_text(text, limit=_LONGEST, lines=True))
         self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)
+
+
+class _Printer(logging.Handler):
+    """Prints the records of servers' stderr as progress."""
+
+    def __init__(self, output: Output, *, named: bool) -> None:
+        super().__init__()
+        self._output = output
+        self._named = named
+
+    def emit(self, record: logging.LogRecord) -> None:
+        server = getattr(record, "mcp_server", "")
+        self._output.progress(record.getMessage().removeprefix("" if self._named else f"{server}: "))
+
+
+def _writable(file: str) -> Path:
+    """Return the file to save a result to, or raise an error before anything is sent to a server."""
+    path = Path(os.path.realpath(file))  # a link stays, and its file is replaced
+    if path.exists() and not path.is_file():
+        raise Misuse(f"--output {file!r} is not a regular file; give the path of a file")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return path
+    except OSError as error:
+        problem = f"--output {file!r}: cannot write to the folder {str(path.parent)!r}: {error.strerror}"
+        raise Failure(f"{problem}; nothing was sent; create the folder, or choose another one") from None
 
 
 def _on_one_line(text: str) -> str:

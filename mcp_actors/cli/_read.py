@@ -8,7 +8,7 @@ commands return exit codes, or raise an error. ``_app`` imports this file when o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from mcp import MCPError
 from mcp.types import TextContent, TextResourceContents
@@ -16,10 +16,8 @@ from mcp.types import TextContent, TextResourceContents
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
 from ._configuration import load
-from ._connect import answered, masker_of, open_once, open_one
-from ._output import Misuse, Output
-
-T = TypeVar("T")
+from ._connect import answered, asked, masker_of, open_once, open_one
+from ._output import Binary, Misuse, Output
 
 
 async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -85,13 +83,14 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
     """Print a resource, and return the exit code."""
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await _asked(ref, ref.read_resource(uri))
+        result = await asked(ref, ref.read_resource(uri))
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
-    for part in result.contents:
-        if isinstance(part, TextResourceContents):
-            output.text(part.text)
-        else:
-            output.text(f"[{part.mime_type or 'binary'}, {len(part.blob) * 3 // 4} bytes; see it with --json]")
+    output.parts(
+        [
+            part.text if isinstance(part, TextResourceContents) else Binary(part.mime_type or "binary", part.blob)
+            for part in result.contents
+        ]
+    )
     return 0
 
 
@@ -105,17 +104,10 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         arguments[key] = text
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await _asked(ref, ref.get_prompt(name, arguments))
+        result = await asked(ref, ref.get_prompt(name, arguments))
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for message in result.messages:
         content = message.content
         text = content.text if isinstance(content, TextContent) else f"[{content.type}; see it with --json]"
         output.text(f"{message.role}: {text}")
     return 0
-
-
-async def _asked(ref: ServerRef, request: Awaitable[T]) -> T:
-    try:
-        return await request
-    except MCPError as error:
-        raise answered(ref.name, error) from None

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors.cli._call import parse_arguments
+from mcp_actors.cli._call import explained, given_as_json, parse_arguments, signature
 from mcp_actors.cli._output import Misuse
 from tests.messages import Said
 
 SCHEMA = {
     "type": "object",
+    "$defs": {"Order": {"type": "string"}},
     "properties": {
         "text": {"type": "string"},
         "count": {"type": "integer"},
@@ -25,6 +26,7 @@ SCHEMA = {
         "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
         "either": {"type": ["integer", "string"]},
         "anything": {},
+        "order": {"$ref": "#/$defs/Order"},
     },
 }
 
@@ -50,14 +52,13 @@ SCHEMA = {
         (["either=x"], {"either": "x"}),
         (["anything=[1]"], {"anything": [1]}),
         (["anything=x y"], {"anything": "x y"}),
+        (["flag=True"], {"flag": True}),
+        (["maybe=None"], {"maybe": None}),
+        (["order=1"], {"order": "1"}),
     ],
 )
 def test_a_value_has_the_type_of_its_property(words: list[str], arguments: dict[str, Any]) -> None:
-    assert parse_arguments(words, None, SCHEMA) == arguments
-
-
-def test_words_are_added_to_json() -> None:
-    assert parse_arguments(["count=2"], '{"count": 1, "text": "x"}', SCHEMA) == {"count": 2, "text": "x"}
+    assert parse_arguments(words, SCHEMA) == arguments
 
 
 @pytest.mark.parametrize(
@@ -77,32 +78,17 @@ def test_words_are_added_to_json() -> None:
 )
 def test_an_invalid_argument_is_refused(word: str, row: str, said: Said) -> None:
     with pytest.raises(Misuse) as caught:
-        parse_arguments([word], None, SCHEMA)
+        parse_arguments([word], SCHEMA)
     said(row, str(caught.value))
 
 
 def test_json_that_is_nested_too_deeply_is_refused(said: Said) -> None:
     deep = "[" * 100_000
     with pytest.raises(Misuse) as caught:
-        parse_arguments([], deep, SCHEMA)
-    said("--args nested too deeply", str(caught.value))
+        given_as_json(['{"a":' + deep])
+    said("JSON nested too deeply", str(caught.value))
     with pytest.raises(Misuse, match=r"argument 'options': .* is not of type object"):
-        parse_arguments([f"options={deep}"], None, SCHEMA)
-
-
-@pytest.mark.parametrize("given", ["1", '"abc"', "null", '{"a": 1}'])
-def test_a_word_is_added_to_an_array_only(given: str, said: Said) -> None:
-    with pytest.raises(Misuse) as caught:
-        parse_arguments(["tags=x"], f'{{"tags": {given}}}', SCHEMA)
-    said("word added to a value of --args", str(caught.value))
-    assert parse_arguments(["tags=x"], '{"tags": ["a"]}', SCHEMA) == {"tags": ["a", "x"]}
-
-
-@pytest.mark.parametrize("text", ["[]", "3", "null"])
-def test_only_a_json_object_is_accepted(text: str, said: Said) -> None:
-    with pytest.raises(Misuse) as caught:
-        parse_arguments([], text, SCHEMA)
-    said("--args not an object", str(caught.value))
+        parse_arguments([f"options={deep}"], SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -118,17 +104,19 @@ def test_only_a_json_object_is_accepted(text: str, said: Said) -> None:
 )
 def test_the_schema_decides_about_other_arguments(schema: dict[str, Any], fine: bool) -> None:
     with contextlib.nullcontext() if fine else pytest.raises(Misuse, match="has no argument 'other'"):
-        assert parse_arguments(["other=1"], None, schema) == {"other": 1}
+        assert parse_arguments(["other=1"], schema) == {"other": 1}
 
 
 @given(
     st.lists(st.text()),
-    st.none() | st.text(),
     st.dictionaries(
-        st.sampled_from(["type", "properties", "anyOf", "items"]),
+        st.sampled_from(["type", "properties", "anyOf", "items", "$ref", "allOf", "enum"]),
         st.none() | st.text() | st.dictionaries(st.text(), st.none()) | st.lists(st.none() | st.lists(st.none())),
     ),
 )
-def test_any_input_gives_arguments_or_a_misuse(words: list[str], as_json: str | None, schema: dict[str, Any]) -> None:
+def test_any_input_gives_arguments_or_a_misuse_and_a_signature(words: list[str], schema: dict[str, Any]) -> None:
     with contextlib.suppress(Misuse):
-        assert isinstance(parse_arguments(words, as_json, schema), dict)
+        assert isinstance(parse_arguments(words, schema), dict)
+    assert signature("any", {"properties": {"a": schema}})
+    assert signature("any", schema)
+    explained(schema)

@@ -357,7 +357,7 @@ class TestCall:
 
     def test_arguments_may_be_json_and_so_may_the_result(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted()})
-        done = run("call", "a", "echo", "--args", '{"text": "é"}', "--json")
+        done = run("call", "a", "echo", '{"text": "é"}', "--json")
         assert json.loads(done.stdout)["content"] == [{"type": "text", "text": "é"}]
 
     @pytest.mark.parametrize(
@@ -365,12 +365,12 @@ class TestCall:
         [
             (["a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
             (["a", "echo", "txt=x"], 2, "the tool has no argument 'txt'; did you mean 'text'?"),
-            (["a", "echo", "x"], 2, "'x' is not an argument; write key=value, or --args '{…}'"),
+            (["a", "echo", "x"], 2, "'x' is not an argument; write key=value, or one JSON object"),
             (["a", "sleep", "seconds=soon"], 2, "argument 'seconds': 'soon' is not of type number"),
-            (["a", "echo", "--args", "{"], 2, "--args is not valid JSON (Expecting property name"),
+            (["a", "echo", "{"], 2, "the JSON object is not valid JSON (Expecting property name"),
             (["a", "echo"], 2, "arguments.text is missing"),
             (["a", "echo", "--text", "x"], 2, "write the tool's arguments as key=value, without dashes"),
-            (["a"], 2, 'Command "call" parameter TOOL requires an argument; see mcp-actors call --help'),
+            (["a"], 2, "name a tool of 'a': mcp-actors call a TOOL; mcp-actors tools lists them"),
             (["b", "echo"], 2, "there is no server 'b'; its servers are: a, gone"),
             (["gone", "echo"], 1, "server 'gone': command 'no-such-program' not found; install it"),
         ],
@@ -559,7 +559,7 @@ class TestGraph:
 
 class TestMisuse:
     @pytest.mark.parametrize(
-        "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call", "a"], ["check", "--every", "3"]]
+        "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call"], ["check", "--every", "3"]]
     )
     def test_help_and_usage_errors_do_not_import_the_sdk(self, words: list[str]) -> None:
         lines = (
@@ -622,7 +622,7 @@ class TestMisuse:
             (["call", "gone", "x"], 1, "server 'gone': command 'no-such-program' not found"),
             (["call", "a", "ecko"], 2, "server 'a' has no tool 'ecko'; did you mean 'echo'?"),
             (["call", "a", "echo", "txt=x"], 2, "the tool has no argument 'txt'"),
-            (["call", "a", "echo", "text=x", "--args", "{"], 2, "--args is not valid JSON"),
+            (["call", "a", "echo", "{"], 2, "the JSON object is not valid JSON"),
             (["call", "a", "crash", "code=3"], 1, "server 'a'"),
             (["chek"], 2, 'Unknown command "chek"'),
         ],
