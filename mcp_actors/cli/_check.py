@@ -110,8 +110,8 @@ async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
     finally:  # also after a Ctrl-C or another signal, usually because one server takes too long
         for config in loaded.servers:
             if config.name not in findings:
-                state, error = ("connecting", "not finished") if config.enabled else ("disabled", None)
-                add(Finding(name=config.name, state=state, reached=describe(config.transport), error=error))
+                state, problem = ("connecting", "not finished") if config.enabled else ("disabled", None)
+                add(Finding(name=config.name, state=state, reached=describe(config.transport), error=problem))
     return [findings[name] for name in (*loaded.failed, *configs)]
 
 
