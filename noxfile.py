@@ -173,7 +173,14 @@ def load(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def compare(session: nox.Session) -> None:
-    """Commit dozens of faults to this client and nine others, in an hour: ``nox -s compare -- --clients strands``."""
+    """Let a server die in a call of four clients; outcomes that changed are an error: ``nox -s compare -- --write``."""
+    session.install("--upgrade", "--upgrade-strategy", "eager", "--editable", ".[bench]")  # the newest clients
+    session.run("python", "-m", "tests.compare.side_by_side", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def field(session: nox.Session) -> None:
+    """Commit dozens of faults to this client and nine others, in an hour: ``nox -s field -- --clients strands``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.compare", *session.posargs)
 

@@ -43,9 +43,13 @@ COLD: Final = {
 the modules of its plugins when they are imported."""
 
 OPTIONAL: Final = re.compile(
-    r"^from (agents|anthropic|langchain|langchain_core|pydantic_ai)\b|\b(mcp-server-\w+)", re.MULTILINE
+    r"^from (agents|anthropic|fastmcp|langchain|langchain_core|pydantic_ai\.mcp|pydantic_ai)\b|\b(mcp-server-\w+)",
+    re.MULTILINE,
 )
 """What an environment of the tests need not have: frameworks, and servers that are programs."""
+
+NEEDS: Final = {"pydantic_ai.mcp": "fastmcp"}
+"""Module of a framework → the package that it cannot be imported without."""
 
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
@@ -72,8 +76,8 @@ def examples() -> list[str]:
 def missing(source: str) -> str | None:
     """Name what an example needs and this environment does not have, or return None."""
     for module, server in OPTIONAL.findall(source):
-        if (module and find_spec(module) is None) or (server and not (SCRIPTS / server).exists()):
-            return f"needs {module or server}: install the extra 'test'"
+        if (module and find_spec(NEEDS.get(module, module)) is None) or (server and not (SCRIPTS / server).exists()):
+            return f"needs {module or server}: install the extra 'test' (or 'bench')"
     return None
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from time import monotonic, sleep
@@ -246,18 +246,23 @@ class Cell:
 
     def left(self) -> list[int]:
         """Return the processes of the servers that live."""
-        found = []
-        for each in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                arguments = (each / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if not set(self._tokens).isdisjoint(arguments):
-                    found.append(int(each.name))
-        return found
+        return processes(self._tokens)
 
     def printed(self) -> str:
         """Return what the program has written to stderr."""
         self._errors.seek(0)
         return str(self._errors.read(), errors="replace")
+
+
+def processes(tokens: Iterable[str]) -> list[int]:
+    """Return the processes that have one of these arguments."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            arguments = (each / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if not set(tokens).isdisjoint(arguments):
+                found.append(int(each.name))
+    return found
 
 
 def wait_until(condition: Callable[[], object], limit: float) -> float | None:

@@ -17,7 +17,7 @@ HEAD: Final = """\
 nosearch: true
 ---
 
-% Written by tests/compare/page.py from the files next to it: `nox -s compare` runs the cells and writes this page.
+% Written by tests/compare/page.py from the files next to it: `nox -s field` runs the cells and writes this page.
 
 # The field: how clients behave when something fails
 
@@ -32,7 +32,7 @@ itself too long. The cells were run on a busy machine, so their seconds are roug
 The authors of mcp_actors chose the faults, and mcp_actors is made for them, so a count of marks is not a ranking. Most
 of the others are frameworks for agents, in which the connection is a small part.
 
-`nox -s compare` repeats all of it. If a cell is unfair to a client, the files to change are `tests/compare/faults.toml`
+`nox -s field` repeats all of it. If a cell is unfair to a client, the files to change are `tests/compare/faults.toml`
 and the client's module in `tests/compare/drivers/`.
 """
 
