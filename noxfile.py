@@ -134,8 +134,10 @@ def examples(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def docs(session: nox.Session) -> None:
-    """Build the documentation; a warning is an error."""
-    session.install("--editable", ".[docs]")
+    """Record and draw the pictures, and build the documentation; a warning is an error."""
+    session.install("--editable", ".[cli,demo,docs]")
+    session.run("python", "docs/_recording.py")
+    session.run("python", "docs/_pictures.py")
     session.run("sphinx-build", "-EnW", "--keep-going", "-b", "html", "docs", "docs/_build/html")
 
 

@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _examples
 import _guarantees
 import _inventories
+import _pictures
 import _search
 import _terms
 
@@ -31,6 +32,8 @@ exclude_patterns = ["_build", "changes"]
 
 html_theme = "furo"
 html_title = f"mcp_actors {release}"
+html_static_path = ["pictures"]
+html_css_files = ["pictures.css"]
 
 myst_heading_anchors = 3
 
@@ -71,6 +74,7 @@ def setup(app: Any) -> None:
     app.connect("builder-inited", _examples.write)
     app.connect("source-read", _examples.link)
     app.connect("source-read", _guarantees.fill)
+    app.connect("source-read", _pictures.fill)
     app.connect("source-read", _terms.fill)
     app.connect("source-read", _search.fill)
     app.connect("build-finished", _search.check)
