@@ -166,6 +166,7 @@ class Drawing:
         self.narrow = narrow
         self.width = WIDTHS[narrow]
         self.height = 0.0
+        self.framed = False
         self._parts: list[str] = []
         self._styles: list[str] = []
 
@@ -207,10 +208,10 @@ class Drawing:
             y + LINE / 2,
         )
 
-    def paragraph(self, x: float, y: float, width: float, *lines: Line, anchor: str = "start", more: str = "") -> float:
+    def paragraph(self, x: float, y: float, width: float, *lines: Line, anchor: str = "start") -> float:
         """Write text, wrapped; ``x`` is its left edge or, with another anchor, its middle. Return its lower edge."""
         for line in (each for whole in lines for each in wrapped(whole, width)):
-            self.text(x, y + LINE / 2, line, room=width, anchor=anchor, more=more)
+            self.text(x, y + LINE / 2, line, room=width, anchor=anchor)
             y += LINE
         return y
 
@@ -251,6 +252,7 @@ class Drawing:
     def svg(self) -> str:
         """Return the whole picture."""
         size = f'viewBox="0 0 {self.width} {self.height + 12:g}" width="{self.width}" height="{self.height + 12:g}"'
+        page = "page lane" if self.framed else "page"
         head = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(self.title)}</title>",
@@ -262,7 +264,7 @@ class Drawing:
             *self._styles,
             "</style>",
             f"<defs>{''.join(map(_MARKER.format, _MARKERS.values()))}</defs>",
-            f'<rect class="page" width="{self.width}" height="{self.height + 12:g}" rx="10"/>',
+            f'<rect class="{page}" width="{self.width}" height="{self.height + 12:g}" rx="10"/>',
         ]
         return "\n".join([*head, *self._parts, "</svg>", ""])
 

@@ -420,23 +420,22 @@ def costs(narrow: bool) -> Drawing:
         x += 105
     y = 50.0
     one = start + scale
-    below = d.mark()
     for name, ratios in rows:
         label = small(name)
         label_width = d.width - 8 if narrow else start - left - 16
         if narrow:
-            top = d.paragraph(left, y, label_width, label, more="halo") + 1
+            top = d.paragraph(left, y, label_width, label) + 1
         else:
             lines = height_of(label_width + 12, label) - 12
             d.paragraph(left, y + (42 - lines) / 2, label_width, label)
             top = y
+        d.add(f'<path class="lane one" d="M{one:.1f} {top:g}v44"/>')
         for kind, ratio in zip(kinds, ratios, strict=True):
             bar = Box(start, top + 2, round(scale * ratio, 1), 10)
             d.rectangle(bar, kind)
             d.text(bar.right + 5, top + 7, small(f"{ratio:.2f}"), room=40, anchor="start", more="halo")
             top += 14
         y = top + 10
-    d.add(f'<path class="lane one" d="M{one:.1f} 40V{d.height:g}"/>', at=below)
     d.text(one, 33, small("1: as fast"), room=84)
     return d
 
@@ -464,6 +463,7 @@ def watch(narrow: bool) -> Drawing:
     d.style("@media(prefers-reduced-motion:reduce){.f{animation:none!important}}")
     rows = max(len(frame["screen"]) for frame in frames)
     below = 52 + rows * line
+    d.framed = True
     _cells(d, left, 20, cell, [("$ mcp-actors watch", "")])
     d.add(f'<path class="lane" d="M0 {below:g}H{d.width}"/>')
     _cells(d, left, below + 20, cell, [("$", "")])
