@@ -82,7 +82,7 @@ ORDER: Final = {
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
     "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
-    "cli": "_interrupt _output _configuration _connect _call _read _sign_in _check _app _start",
+    "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _app _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",

@@ -18,13 +18,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any, Final, TextIO, TypeAlias
+from typing import Annotated, Any, Final, Literal, TextIO, TypeAlias
 
 import trio
 from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
+from ._completion import files_for, servers_for
 from ._interrupt import INTERRUPTED, exit_on_interrupt
 from ._output import Failure, Misuse, Output, Signalled
 
@@ -37,8 +38,11 @@ ConfigFile: TypeAlias = Annotated[
         help="The configuration file. Default: the first that exists of .mcp.json, mcp.json, .vscode/mcp.json and "
         ".cursor/mcp.json.",
         show_default=False,
+        completer=files_for,
     ),
 ]
+
+Server: TypeAlias = Annotated[str, Parameter(completer=servers_for)]
 
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.", show_default=False)]
 
@@ -47,7 +51,7 @@ Verbose: TypeAlias = Annotated[bool, Parameter(name=["--verbose", "-v"], negativ
 Seconds: TypeAlias = Annotated[float | None, Parameter(name="--timeout")]
 
 
-async def check(*servers: str, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
+async def check(*servers: Server, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
     """Connect to all servers, and report for each its version, or its error with a remedy.
 
     Args:
@@ -65,7 +69,7 @@ async def check(*servers: str, config: ConfigFile = None, json: AsJson = False, 
     return await check_servers(servers, config, Output(as_json=json, verbose=verbose))
 
 
-async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
+async def tools(*servers: Server, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
     """List the tools of all servers, or show one tool with its arguments.
 
     Args:
@@ -85,7 +89,7 @@ async def tools(*servers: str, config: ConfigFile = None, json: AsJson = False, 
 
 
 async def call(
-    server: str,
+    server: Server,
     /,
     *arguments: str,
     output: str | None = None,
@@ -121,7 +125,7 @@ async def call(
     return await call_tool((server, *arguments), config, to, seconds)
 
 
-async def resources(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+async def resources(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
     """List the resources and the templates of all servers.
 
     Args:
@@ -139,7 +143,7 @@ async def resources(*servers: str, config: ConfigFile = None, json: AsJson = Fal
 
 
 async def read(
-    server: str,
+    server: Server,
     uri: str,
     /,
     *,
@@ -167,7 +171,7 @@ async def read(
     return await read_resource(server, uri, config, Output(as_json=json, file=output, verbose=verbose))
 
 
-async def prompts(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+async def prompts(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
     """List the prompts of all servers.
 
     Args:
@@ -184,7 +188,7 @@ async def prompts(*servers: str, config: ConfigFile = None, json: AsJson = False
     return await list_prompts(servers, config, Output(as_json=json))
 
 
-async def prompt(server: str, name: str, /, *arguments: str, config: ConfigFile = None, json: AsJson = False) -> int:
+async def prompt(server: Server, name: str, /, *arguments: str, config: ConfigFile = None, json: AsJson = False) -> int:
     """Print the messages of a prompt.
 
     Args:
@@ -203,7 +207,7 @@ async def prompt(server: str, name: str, /, *arguments: str, config: ConfigFile 
     return await get_prompt(server, name, arguments, config, Output(as_json=json))
 
 
-async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, every: float = 1.0) -> int:
+async def watch(*servers: Server, config: ConfigFile = None, json: AsJson = False, every: float = 1.0) -> int:
     """Keep the servers connected and show their states until Ctrl-C.
 
     On a terminal this is a live table. Otherwise, and with --json, it is one line for each change of a state.
@@ -225,7 +229,7 @@ async def watch(*servers: str, config: ConfigFile = None, json: AsJson = False, 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
 
 
-async def graph(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+async def graph(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
     """Connect to all servers, and draw the actors behind them as a tree.
 
     Each line is an actor with its state, its restarts and its last error. Names of supervisors end in a slash.
@@ -244,7 +248,7 @@ async def graph(*servers: str, config: ConfigFile = None, json: AsJson = False) 
     return await draw_graph(servers, config, Output(as_json=json))
 
 
-async def login(server: str, /, *, config: ConfigFile = None) -> int:
+async def login(server: Server, /, *, config: ConfigFile = None) -> int:
     """Sign in to a server by OAuth, for all programs of this user.
 
     The page is opened in a browser and its URL is printed. Where the browser cannot reach this machine (over ssh, in a
@@ -263,7 +267,7 @@ async def login(server: str, /, *, config: ConfigFile = None) -> int:
     return await sign_in_to_server(server, config, Output())
 
 
-async def logout(*servers: str, config: ConfigFile = None) -> int:
+async def logout(*servers: Server, config: ConfigFile = None) -> int:
     """Revoke and forget the tokens of servers.
 
     Args:
@@ -279,7 +283,7 @@ async def logout(*servers: str, config: ConfigFile = None) -> int:
     return await sign_out_of_servers(servers, config, Output())
 
 
-async def whoami(*servers: str, config: ConfigFile = None, json: AsJson = False) -> int:
+async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
     """Show which servers are signed in to, by which client and for how long. Connects to no server.
 
     Args:
@@ -297,6 +301,24 @@ async def whoami(*servers: str, config: ConfigFile = None, json: AsJson = False)
     return await show_sign_ins(servers, config, Output(as_json=json))
 
 
+async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print a script that completes commands, options and the names of servers in a shell.
+
+    The names are those in the configuration file, which is only read; no server is started.
+
+    Args:
+        shell: The shell.
+
+    Returns:
+        0.
+    """
+    script = make_app().generate_completion(shell=shell)
+    if shell == "zsh":  # the parser's is for a folder of functions; this one can be evaluated, as in the other shells
+        script += "compdef _cyclopts_mcp-actors mcp-actors\n"
+    Output().text(script)
+    return 0
+
+
 EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     check: "mcp-actors check --config ~/.cursor/mcp.json",
     tools: "mcp-actors tools -- npx -y @modelcontextprotocol/server-everything",
@@ -310,6 +332,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     login: "mcp-actors login linear",
     logout: "mcp-actors logout linear",
     whoami: "mcp-actors whoami",
+    completion: 'eval "$(mcp-actors completion bash)"',
 }
 """Every command, and an example of it for the help."""
 
@@ -321,6 +344,10 @@ FAILED: Final = 1
 
 MISUSED: Final = 2
 """The exit code of a command line that is wrong."""
+
+
+COMPLETE: Final = "__complete"
+"""The command that the scripts of `completion` run."""
 
 
 OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
@@ -335,6 +362,8 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
     "status": watch,
     "get": read,
     "auth": login,
+    "completions": completion,
+    "autocomplete": completion,
 }
 """Words that people type, and the command that does it here."""
 
@@ -427,7 +456,7 @@ def _with_stdin(words: Sequence[str]) -> list[str]:
 
 
 def _with_typed_command(words: Sequence[str]) -> list[str]:
-    if "--" not in words:
+    if "--" not in words or words[0] == COMPLETE:
         return list(words)
     with exit_on_interrupt():
         from ._configuration import typed

@@ -41,10 +41,8 @@ from ..catalog._names import DEFAULT_NAMING
 from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, check_overrides, dump_config
 from ..config._sources import stamp_of
 from ..config.formats import Content, load_servers, name_of, read_bytes
+from ._completion import PLACES
 from ._output import Failure, Misuse, Output, unknown
-
-PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
-"""The files that are tried, in this order, if none is named."""
 
 
 def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig:

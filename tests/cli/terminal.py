@@ -227,7 +227,7 @@ def terminal(
             env=environment,
             **streams,
             start_new_session=True,
-            preexec_fn=partial(_take_terminal, os.ttyname(slave), deaf=deaf),
+            preexec_fn=partial(take_terminal, os.ttyname(slave), deaf=deaf),
         ) as process:
             os.close(slave)
             try:
@@ -236,7 +236,7 @@ def terminal(
                 process.kill()
 
 
-def _take_terminal(name: str, *, deaf: bool) -> None:
+def take_terminal(name: str, *, deaf: bool = False) -> None:
     """Make a terminal that of this session, so that a Ctrl-C in it becomes a signal."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN if deaf else signal.SIG_DFL)
     terminal = os.open(name, os.O_RDWR)

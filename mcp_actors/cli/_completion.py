@@ -1,0 +1,64 @@
+"""Complete words in a shell: the names of servers, and configuration files.
+
+The parser makes the scripts for bash, zsh and fish. They know the commands and options, and run ``mcp-actors
+__complete`` for what depends on files: `servers_for` and `files_for` are called then, at each press of the tab key.
+That has to be quick and to have no effect. So a file is only searched for names here: without the SDK, which takes most
+of a second to import, without a question to the user, whether the file is trusted or not, and nothing is started. A
+file that cannot be read has no names. ``_app`` and ``_configuration`` use it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from cyclopts.completion import CompletionContext
+
+PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
+"""The files that are tried, in this order, if none is named."""
+
+_SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers")
+_LONGEST: Final = 1024 * 1024  # bytes of a file that is searched while a person waits
+_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
+
+
+def servers_for(context: CompletionContext) -> list[str]:
+    """Return the names of the servers in the file of a command line."""
+    named = context["--config"].raw
+    with suppress(OSError, ValueError, RecursionError, RuntimeError, StopIteration):
+        # The command would use the first that exists, and no other file.
+        file = Path(named).expanduser() if named else next(filter(Path.exists, map(Path, PLACES)))
+        if file.is_file() and file.stat().st_size <= _LONGEST:
+            return _names(_parsed(file))
+    return []
+
+
+def _parsed(file: Path) -> Any:
+    text = file.read_text("utf-8-sig")
+    if file.suffix == ".toml":
+        return tomllib.loads(text)
+    return json.loads(_LAST_COMMA.sub(r"\1", _COMMENT.sub(r"\1", text)))
+
+
+def _names(document: Any) -> list[str]:
+    within = document.get("mcp") if isinstance(document, Mapping) else None
+    parts = (*(document.get(key) for key in _SECTIONS), within.get("servers") if isinstance(within, Mapping) else None)
+    return [name for part in parts if isinstance(part, Mapping) for name in part if name.isprintable()]
+
+
+def files_for(context: CompletionContext) -> list[str]:
+    """Return the folders, and the files that may be configurations, that begin with the word."""
+    folder, slash, begin = context.incomplete.rpartition("/")
+    place = Path(f"{folder}{slash}").expanduser()
+    with suppress(OSError, RuntimeError):
+        found = sorted(each for each in place.iterdir() if each.name.startswith(begin))
+        names = (f"{each.name}/" if each.is_dir() else each.name for each in found)
+        return [f"{folder}{slash}{name}" for name in names if name.endswith(("/", ".json", ".toml", ".jsonc"))]
+    return []
