@@ -266,6 +266,7 @@ class RememberedCatalog:
         identity: the pin of its identity at the time of the listing, or None if that is unknown.
         legacy: the name and version of a server that fails when it is asked for its protocol era; None if it does not,
             or if that is unknown.
+        former: definitions that were accepted and are not listed any more, so that people can see what has changed.
     """
 
     server: str
@@ -273,6 +274,7 @@ class RememberedCatalog:
     pins: Pins | None = None
     identity: str | None = None
     legacy: str | None = None
+    former: tuple[Mapping[str, Any], ...] = ()
 
 
 class _Unusable(Exception):
@@ -350,7 +352,7 @@ class CatalogStore:
             except _TooLarge:
                 if catalog.tools is None or catalog.pins is None:
                     raise
-                self.save(fingerprint, attrs.evolve(catalog, tools=None))
+                self.save(fingerprint, attrs.evolve(catalog, tools=None, former=()))
                 raise
             if not _says(path, data):
                 replace_file(path, data)
@@ -387,6 +389,7 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "pins": None if catalog.pins is None else catalog.pins.to_json(),
         "identity": catalog.identity,
         "legacy": catalog.legacy,
+        "former": list(catalog.former),
     }
     data = json.dumps(content, separators=(",", ":")).encode()
     if len(data) > MAX_BYTES:
@@ -411,8 +414,15 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
             if not isinstance(identity, str | None) or not isinstance(legacy, str | None):
                 raise _Unusable("its identity is damaged")
             remembered = None if tools is None else tuple(tools)
-            pins = _pins(content.get("pins"))
-            return RememberedCatalog(server=server, tools=remembered, pins=pins, identity=identity, legacy=legacy)
+            former = content.get("former")
+            return RememberedCatalog(
+                server=server,
+                tools=remembered,
+                pins=_pins(content.get("pins")),
+                identity=identity,
+                legacy=legacy,
+                former=tuple(former) if _are_tools(former, None) else (),
+            )
     raise _Unusable("it is not a catalogue")
 
 

@@ -44,6 +44,14 @@ ConfigFile: TypeAlias = Annotated[
 
 Server: TypeAlias = Annotated[str, Parameter(completer=servers_for)]
 
+Store: TypeAlias = Annotated[
+    str | None,
+    Parameter(
+        help="The directory that a program gives to its catalog_store. Default: that of catalog_store=True.",
+        show_default=False,
+    ),
+]
+
 AsJson: TypeAlias = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON.", show_default=False)]
 
 Verbose: TypeAlias = Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)]
@@ -301,6 +309,68 @@ async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
     return await show_sign_ins(servers, config, Output(as_json=json))
 
 
+async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Show which tools differ from the accepted ones, as the programs that use the file have remembered them.
+
+    Starts no server.
+
+    Args:
+        servers: Servers to show. Default: all in the file.
+        store: The catalog_store.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0 if all listed tools are accepted, 1 if one is not, or if nothing is remembered.
+    """
+    with exit_on_interrupt():
+        from ._pins import show_pins
+
+    return await show_pins(servers, config, store, Output(as_json=json))
+
+
+async def pins_approve(
+    tool: Server, /, *tools: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False
+) -> int:
+    """Accept changed tools as they are remembered, and show them. Programs use them from their next start.
+
+    Args:
+        tool: SERVER/TOOL, or SERVER for all its tools.
+        tools: More of them.
+        store: The catalog_store.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if it cannot be stored.
+    """
+    with exit_on_interrupt():
+        from ._pins import decide
+
+    return await decide((tool, *tools), config, store, Output(as_json=json), approve=True)
+
+
+async def pins_reject(
+    tool: Server, /, *tools: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False
+) -> int:
+    """Accept no definition of tools any more, not even an earlier one. Programs hide them from their next start.
+
+    Args:
+        tool: SERVER/TOOL, or SERVER for all its tools that have changed.
+        tools: More of them.
+        store: The catalog_store.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if it cannot be stored.
+    """
+    with exit_on_interrupt():
+        from ._pins import decide
+
+    return await decide((tool, *tools), config, store, Output(as_json=json), approve=False)
+
+
 async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print a script that completes commands, options and the names of servers in a shell.
 
@@ -332,9 +402,18 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     login: "mcp-actors login linear",
     logout: "mcp-actors logout linear",
     whoami: "mcp-actors whoami",
+    pins_show: "mcp-actors pins show",
+    pins_approve: "mcp-actors pins approve mail/send",
+    pins_reject: "mcp-actors pins reject mail/send",
     completion: 'eval "$(mcp-actors completion bash)"',
 }
 """Every command, and an example of it for the help."""
+
+
+GROUPS: Final = {
+    "pins": "Review tools that have changed since they were accepted (on_tool_change).",
+}
+"""The first words of commands that have two, and their help."""
 
 
 # --- Parse a command line and run its command -------------------------------------------------------------------------
@@ -362,6 +441,10 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
     "status": watch,
     "get": read,
     "auth": login,
+    "approve": pins_approve,
+    "trust": pins_approve,
+    "reject": pins_reject,
+    "diff": pins_show,
     "completions": completion,
     "autocomplete": completion,
 }
@@ -376,9 +459,21 @@ def make_app() -> App:
         help_format="plaintext",
         version=version("mcp-actors"),
     )
+    groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in GROUPS.items()}
+    for name, group in groups.items():
+        group.help_epilogue = _examples(*(line for each, line in EXAMPLES.items() if _path(each)[0] == name))
     for command, example in EXAMPLES.items():
-        app.command(command, help_epilogue=_examples(example))
+        *group_name, name = _path(command)
+        parent = groups[group_name[0]] if group_name else app
+        parent.command(command, name=name, help_epilogue=_examples(example))
+    for group in groups.values():
+        app.command(group)
     return app
+
+
+def _path(command: Callable[..., Any]) -> list[str]:
+    """Return the words of a command: ``pins_show`` is ``pins show``."""
+    return command.__name__.split("_")
 
 
 def _examples(*lines: str) -> str:
@@ -471,11 +566,13 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
         return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
     problem = " ".join(str(error).split()).rstrip(".")
     if command in OTHERS_SAY:
-        problem = f"there is no command {command!r}; did you mean {OTHERS_SAY[command].__name__!r}?"
+        problem = f"there is no command {command!r}; did you mean {' '.join(_path(OTHERS_SAY[command]))!r}?"
         return f"{problem} For example: {EXAMPLES[OTHERS_SAY[command]]}"
     if isinstance(error, UnusedCliTokensError):
         problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if command == call.__name__ and isinstance(error, UnknownOptionError):
         problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
-    known = f" {command}" if any(command == each.__name__ for each in EXAMPLES) else ""
-    return f"{problem}; see mcp-actors{known} --help"
+    paths = [_path(each) for each in EXAMPLES]
+    known = next((path for path in paths if path == list(words[: len(path)])), [command])
+    shown = ["", *known] if any(path[: len(known)] == known for path in paths) else [""]
+    return f"{problem}; see mcp-actors{' '.join(shown)} --help"

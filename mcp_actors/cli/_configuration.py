@@ -94,7 +94,7 @@ def load_tool(
     everything = _load(file, (), None, content)
     known = [*(server.name for server in everything.servers), *everything.failed]
     servers, tool = _servers_of(first, known)
-    others = [word for word in rest if not _is_typed(word) and _name_here(word) not in known]
+    others = [word for word in rest if not _is_typed(word) and name_here(word) not in known]
     if lists and not tool and others != rest[:1]:
         servers, rest = list(words), []
     return _load_named(file, content, servers), [*tool, *rest]
@@ -102,15 +102,15 @@ def load_tool(
 
 def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the servers that a word may name, and the tool, if it names one."""
-    if _name_here(word) not in known:
+    if name_here(word) not in known:
         for place in (place for place in range(len(word) - 1, 0, -1) if word[place] == "/"):
-            if _name_here(word[:place]) in known:
+            if name_here(word[:place]) in known:
                 return [word[:place]], [word[place + 1 :]]
         # A name is ambiguous if a server is called `a` and another one `a__b`.
         prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
         if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
             return named, [word]
-        if not nearest(_name_here(word), known):
+        if not nearest(name_here(word), known):
             word = word.partition("/")[0]  # for the error about a server that is unknown
     return [word], []
 
@@ -121,6 +121,14 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
     names = [name for name in names if not _is_typed(name)]
     loaded = _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
     return attrs.evolve(loaded, servers=(*loaded.servers, *typed_ones))
+
+
+def survey(file: str | None, names: Sequence[str] = ()) -> LoadedConfig:
+    """Load a configuration only to look at it: ask for nothing, not even trust. Do not start what it configures.
+
+    The arguments and errors are those of `load`.
+    """
+    return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", None)
 
 
 def followed(
@@ -214,7 +222,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
         raise loaded.failed[loaded.source]
     loaded = _with_overrides(loaded)
     known = [server.name for server in loaded.servers]
-    for name in map(_name_here, names):
+    for name in map(name_here, names):
         if name not in known and name not in loaded.failed:
             problem = f"{loaded.source}: there is no server {name!r}"
             raise unknown(problem, name, [*known, *loaded.failed], "servers")
@@ -230,14 +238,14 @@ def _with_overrides(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:
-    return frozenset(map(_name_here, names)) if names else None
+    return frozenset(map(name_here, names)) if names else None
 
 
 def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
     """Return the servers of these names, or all."""
     if not names:
         return loaded
-    wanted = dict.fromkeys(map(_name_here, names))
+    wanted = dict.fromkeys(map(name_here, names))
     known = {server.name: server for server in loaded.servers}
     failed = {name: error for name, error in loaded.failed.items() if name in wanted or name == loaded.source}
     # A server that is named is wanted, also if its entry says `disabled`.
@@ -300,7 +308,7 @@ def find_file() -> Path:
     )
 
 
-def _name_here(name: str) -> str:
+def name_here(name: str) -> str:
     """Return the name that a server has here, given that or its name in the file."""
     try:
         return name_of("", "", name)

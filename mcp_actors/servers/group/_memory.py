@@ -25,10 +25,10 @@ program under its name are not shown.
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 from attrs import frozen
@@ -38,7 +38,7 @@ from pydantic_core import ValidationError
 from ..._foreign import Log
 from ..._tasks import NoThread, run_in_thread
 from ...catalog import Pins
-from ...catalog._pins import RememberedCatalog
+from ...catalog._pins import RememberedCatalog, pin
 from ...catalog._tools import freeze
 from ...kernel import Actor
 from .._admission import KnownTool, fingerprint, launch_pin
@@ -421,10 +421,30 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
         stored = None if known.pins_only else tools
         catalog = RememberedCatalog(
-            server=server, tools=stored, pins=known.accepted, identity=identity, legacy=known.legacy
+            server=server,
+            tools=stored,
+            pins=known.accepted,
+            identity=identity,
+            legacy=known.legacy,
+            former=_former(store, key, known),
         )
         store.save(key, catalog)
     except OSError:
         raise
     except Exception:
         logger.warning("server %r: its tools could not be written to the catalog_store", server, exc_info=True)
+
+
+def _former(store: CatalogStore, key: str, known: _Known) -> tuple[Mapping[str, Any], ...]:
+    """Return the definitions in a server's file that are accepted, and that it does not list any more."""
+    listed = {each.name: each.pin for each in known.listed}
+    accepted = {} if known.accepted is None else known.accepted.tools
+    missing = {name: each for name, each in accepted.items() if listed.get(name) != each}
+    before = store.load(key) if missing else None
+    found: dict[str, Mapping[str, Any]] = {}
+    for tool in () if before is None else (*(before.tools or ()), *before.former):
+        if (name := tool.get("name")) in missing:
+            with suppress(ValidationError):
+                if pin(Tool.model_validate(tool)) == missing[name]:
+                    found[name] = tool
+    return tuple(found.values())

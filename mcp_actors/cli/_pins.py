@@ -1,0 +1,200 @@
+"""``mcp-actors pins show``, ``approve`` and ``reject``: review changed tools.
+
+A program that opens a file with a ``catalog_store`` keeps the last listing of each server there, and the pins of the
+tools that were accepted. These commands compare the two, as the program does, and write other pins; they use
+`CatalogStore` and the pins of the ``catalog``, and the keys of the files that the servers have. They start no server
+and do not need a configuration that is trusted. A program that runs has its own pins and reads the file at its next
+start. Hidden characters in a definition are printed as escapes, because they may be what has changed. ``_app`` imports
+this file when one of the three runs.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import attrs
+from mcp.types import Tool
+from pydantic import ValidationError
+
+from .._text import HIDDEN
+from ..catalog import Pins, PinVerdict, judge, pins_of
+from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory
+from ..config import LoadedConfig, ServerConfig
+from ..servers._admission import fingerprint
+from ._configuration import name_here, survey
+from ._output import Failure, Output, unknown
+
+_PARTS: Final = ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
+_STYLES: Final = {"+": "green", "-": "red"}
+
+
+@attrs.frozen(kw_only=True)
+class _Review:
+    """The last listing of a server, and how it differs from the accepted tools."""
+
+    config: ServerConfig
+    remembered: RememberedCatalog
+    seen: Pins
+    verdict: PinVerdict
+
+    @property
+    def changes(self) -> dict[str, str]:
+        """The names of the tools that differ, and how."""
+        kinds = {"added": self.verdict.added, "changed": self.verdict.changed, "removed": self.verdict.removed}
+        return {name: kind for kind, names in kinds.items() for name in names}
+
+    def diff(self, tool: str) -> list[str]:
+        """Return the lines of a tool's definition, with ``+``, ``-`` or a space in front."""
+        before, after = _definition(self.remembered.former, tool), _definition(self.remembered.tools or (), tool)
+        if not before:
+            return [f"+ {line}" for line in after]
+        whole = len(before) + len(after)
+        return [f"{line[0]} {line[1:]}" for line in [*difflib.unified_diff(before, after, n=whole)][3:]]
+
+
+def _definition(tools: Iterable[Mapping[str, Any]], name: str) -> list[str]:
+    lines = []
+    for part in _PARTS:
+        value = next((each.get(part) for each in tools if each["name"] == name), None)
+        if value is not None:
+            text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+            lines += f"{part}: {text}".replace("\r", "\\r").split("\n")
+    return [HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], line) for line in lines]
+
+
+async def show_pins(names: Sequence[str], config: str | None, directory: str | None, output: Output) -> int:
+    """Print how the tools of the servers differ from the accepted ones, and return the exit code."""
+    store, loaded = _store(directory), survey(config, names)
+    reviews = [review for each in loaded.servers if (review := _reviewed(store, each, output)) is not None]
+    if not reviews and not loaded.errors:
+        raise Failure(_nothing(store))
+    for review in reviews:
+        waiting, listed = len(review.verdict.hidden), len(review.seen.tools)
+        of = f"{waiting} of {listed} not accepted" if waiting else f"{listed} listed, all accepted"
+        output.line((review.config.name, "bold"), f"  tools: {of}")
+        if review.verdict.identity_changed:
+            output.line("  its command or URL has changed, so none of its tools is accepted")
+        for tool, kind in review.changes.items():
+            _print(review, tool, kind, output)
+    output.json(
+        [
+            {"server": review.config.name, "tool": tool, "change": kind, "diff": review.diff(tool)}
+            for review in reviews
+            for tool, kind in review.changes.items()
+        ]
+    )
+    return output.errors(loaded.errors) or int(any(review.verdict.hidden for review in reviews))
+
+
+def _print(review: _Review, tool: str, what: str, output: Output) -> None:
+    output.line("  ", (f"{review.config.name}/{tool}", "bold"), f"  {what}")
+    for line in review.diff(tool) if tool in review.changes and tool in review.seen.tools else ():
+        output.line((f"    {line}", _STYLES.get(line[0], "")))
+
+
+async def decide(
+    words: Sequence[str], config: str | None, directory: str | None, output: Output, *, approve: bool
+) -> int:
+    """Approve or reject tools, and return the exit code. All words are checked before anything is written."""
+    store, loaded = _store(directory), survey(config)
+    decisions = [_decision(store, server, tools, output, approve=approve) for server, tools in _named(words, loaded)]
+    for review, tools in decisions:
+        accepted = review.remembered.pins or review.seen
+        if approve:
+            pins = accepted.approve(review.seen, tools)
+        else:
+            kept = {name: each for name, each in accepted.tools.items() if name not in tools}
+            pins = Pins(tools=kept, identity=accepted.identity)
+        with _errors_of(store):
+            saved = store.save(_key(review.config), attrs.evolve(review.remembered, pins=pins))
+        if not saved:
+            raise Failure(f"server {review.config.name!r}: its file in {store.directory} is too large to be changed")
+        for tool in tools:
+            _print(review, tool, "approved" if approve else "rejected", output)
+        if not tools:
+            output.note(f"{review.config.name}: all its tools are accepted already")
+        if (policy := review.config.on_tool_change) != "block":
+            output.warning(f"server {review.config.name!r}: on_tool_change is {policy!r}, which hides no tool")
+    output.json([{"server": review.config.name, "tools": tools} for review, tools in decisions])
+    return 0
+
+
+def _decision(
+    store: CatalogStore, server: ServerConfig, tools: tuple[str, ...], output: Output, *, approve: bool
+) -> tuple[_Review, tuple[str, ...]]:
+    """Return the review of a server, and those of its tools that are to be approved or rejected.
+
+    Raises:
+        Misuse: a tool that is named has not changed or, to reject it, does not exist.
+        Failure: nothing is remembered of the server.
+    """
+    review = _reviewed(store, server, output)
+    if review is None:
+        raise Failure(f"server {server.name!r}: {_nothing(store)}")
+    known = [*review.changes] if approve else [*dict.fromkeys((*review.changes, *review.seen.tools))]
+    for tool in tools:
+        if tool not in known:
+            problem = f"server {server.name!r}: tool {tool!r} {'has not changed' if approve else 'is not known'}"
+            raise unknown(problem, tool, known, "changed tools" if approve else "tools")
+    return review, tools or tuple(review.changes)
+
+
+def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfig, tuple[str, ...]]]:
+    """Return the servers in words like ``SERVER`` and ``SERVER/TOOL``, with their tools; no tools mean all."""
+    known = {server.name: server for server in loaded.servers}
+    named: dict[str, list[str]] = {}
+    for word in words:
+        splits = (word, *(word[:place] for place, character in enumerate(word) if character == "/"))
+        server = next((each for each in splits if name_here(each) in known), None)
+        if server is None:
+            raise unknown(f"{loaded.source}: there is no server {word!r}", word.partition("/")[0], known, "servers")
+        named.setdefault(name_here(server), []).append(word[len(server) + 1 :])
+    return [(known[name], () if "" in tools else tuple(dict.fromkeys(tools))) for name, tools in named.items()]
+
+
+def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _Review | None:
+    """Compare the last listing of a server with its accepted tools; None if nothing is remembered."""
+    with _errors_of(store):
+        remembered = store.load(_key(config))
+    if remembered is None:
+        if store.size(_key(config)):
+            output.warning(f"server {config.name!r}: its file {store.path(_key(config))} is damaged, so it is ignored")
+        else:
+            output.note(f"{config.name}: nothing is remembered")
+        return None
+    try:
+        tools = map(Tool.model_validate, remembered.tools or ())
+        seen = pins_of(tool for tool in tools if config.tool_filter.shows(tool.name))
+    except ValidationError:
+        raise Failure(f"{store.path(_key(config))}: the file is damaged; remove it") from None
+    seen = attrs.evolve(seen, identity=remembered.identity)
+    return _Review(config=config, remembered=remembered, seen=seen, verdict=judge(remembered.pins, seen, "block"))
+
+
+def _key(config: ServerConfig) -> str:
+    key = fingerprint(config)
+    assert key is not None, "a file has no servers in this process"
+    return key
+
+
+def _store(directory: str | None) -> CatalogStore:
+    return CatalogStore(default_directory() if directory is None else directory)
+
+
+def _nothing(store: CatalogStore) -> str:
+    return (
+        f"no tools are remembered in {store.directory}; run a program that opens this file with a catalog_store, or "
+        "name the directory of that with --store"
+    )
+
+
+@contextmanager
+def _errors_of(store: CatalogStore) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failure(f"{store.directory}: {error.strerror}; check the permissions of its files") from None
