@@ -71,7 +71,8 @@ For type checkers only, the bridge may import them anywhere.
 OFFERS: Final = {
     "bridge": "_views",
     "catalog": "_names _pins _schemas _tools",
-    "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._file formats._load",
+    "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
+    "formats._file formats._load",
     "servers": "_admission _sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""
@@ -82,7 +83,8 @@ ORDER: Final = {
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
     "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
-    "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _app _start",
+    "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _config "
+    "_app _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",

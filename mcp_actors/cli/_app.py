@@ -44,6 +44,8 @@ ConfigFile: TypeAlias = Annotated[
 
 Server: TypeAlias = Annotated[str, Parameter(completer=servers_for)]
 
+Format: TypeAlias = Literal["claude", "cursor", "vscode", "zed", "codex"]
+
 Store: TypeAlias = Annotated[
     str | None,
     Parameter(
@@ -309,6 +311,51 @@ async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
     return await show_sign_ins(servers, config, Output(as_json=json))
 
 
+async def config_show(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Show the servers as they will be run: each value, and the key or the environment variable that it is from.
+
+    Starts no server. Values of variables are not shown, and credentials are masked.
+
+    Args:
+        servers: Servers to show. Default: all in the file.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if an entry is not valid.
+    """
+    with exit_on_interrupt():
+        from ._config import show_config
+
+    return await show_config(servers, config, Output(as_json=json))
+
+
+async def config_convert(
+    form: Format,
+    /,
+    *servers: Server,
+    config: ConfigFile = None,
+    output: Annotated[str | None, Parameter(name=["--output", "-o"], show_default=False)] = None,
+    literals: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+) -> int:
+    """Write the servers in the format of another program. If that cannot express one, nothing is written.
+
+    Args:
+        form: The program.
+        servers: Servers to convert. Default: all in the file.
+        config: The configuration file.
+        output: The new file. Default: stdout.
+        literals: Write credentials that are not variables too.
+
+    Returns:
+        0, or 1 if nothing was written.
+    """
+    with exit_on_interrupt():
+        from ._config import convert_config
+
+    return await convert_config(form, servers, config, output, Output(), literals=literals)
+
+
 async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False) -> int:
     """Show which tools differ from the accepted ones, as the programs that use the file have remembered them.
 
@@ -402,6 +449,8 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     login: "mcp-actors login linear",
     logout: "mcp-actors logout linear",
     whoami: "mcp-actors whoami",
+    config_show: "mcp-actors config show",
+    config_convert: "mcp-actors config convert vscode --output .vscode/mcp.json",
     pins_show: "mcp-actors pins show",
     pins_approve: "mcp-actors pins approve mail/send",
     pins_reject: "mcp-actors pins reject mail/send",
@@ -411,6 +460,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
 
 
 GROUPS: Final = {
+    "config": "Show a configuration as it is understood, or convert it for another program.",
     "pins": "Review tools that have changed since they were accepted (on_tool_change).",
 }
 """The first words of commands that have two, and their help."""
@@ -441,6 +491,10 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
     "status": watch,
     "get": read,
     "auth": login,
+    "show": config_show,
+    "print": config_show,
+    "convert": config_convert,
+    "export": config_convert,
     "approve": pins_approve,
     "trust": pins_approve,
     "reject": pins_reject,

@@ -181,7 +181,7 @@ class _Dumping:
             self._refuse(place, f"is {what}, which a file cannot hold; use a variable")
             return None
         parts = self._parsed(value, place)
-        if _has_literal(parts):
+        if has_literal(parts):
             self._refuse_literal(place)
         return self._unparsed(parts)
 
@@ -218,7 +218,7 @@ class _Dumping:
             else:
                 names = _NAMES.match(arg)
                 value = arg[names.end() :] if names else arg
-                refused = _has_literal(self._parsed(value, f"args[{index}]"))
+                refused = has_literal(self._parsed(value, f"args[{index}]"))
             if refused:
                 self._refuse_literal(f"args[{index}]")
 
@@ -271,7 +271,7 @@ def _changed(thing: Any) -> dict[str, Any]:
     return found
 
 
-def _has_literal(parts: Iterable[Part]) -> bool:
+def has_literal(parts: Iterable[Part]) -> bool:
     """Return whether a credential has any text of its own, but for the name of its scheme in front of a variable."""
     parts = [part for part in parts if part]
     if len(parts) > 1 and isinstance(parts[0], str) and _SCHEME.fullmatch(parts[0]):

@@ -84,7 +84,7 @@ class Override:
 
 def apply_overrides(server: str, entry: object, environ: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
     """Return an entry with the values that the environment overrides, and the names of these variables."""
-    found = [each for each in _fitting(server, environ) if each.field]
+    found = [each for each in fitting(server, environ) if each.field]
     if not found:
         return entry, ()
     if isinstance(entry, str):
@@ -109,7 +109,7 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """
     failed = {}
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
-        fits = [each for server in servers for each in _fitting(server, environ) if each.variable == variable]
+        fits = [each for server in servers for each in fitting(server, environ) if each.variable == variable]
         known = [each for each in fits if each.field]
         names = " and ".join(repr(each.server) for each in known or fits)
         if len(known) > 1:
@@ -133,7 +133,7 @@ def _normal(name: str) -> str:
     return re.sub(r"[^A-Z0-9]", "_", name.upper())
 
 
-def _fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
+def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
     """Yield the variables that begin with a server; those that name no field of it have an empty field."""
     prefix = f"{PREFIX}{_normal(server)}__"
     for variable in sorted(environ):

@@ -1,0 +1,303 @@
+"""``mcp-actors config show`` and ``convert``: print a configuration, or convert it.
+
+Both take the servers as they were loaded and as `dump_config` writes them, so overrides and defaults are applied.
+``show`` masks what may be a credential, and names the key or the environment variable of each value. ``convert``
+changes the section, the form of variables and the keys to those of a `Target`; if that cannot express a server, the
+reason is an error and nothing is written. They start no server and need no trust. ``_app`` imports this file when one
+of the two runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from .._errors import ConfigError
+from .._text import plain_text
+from .._user_files import replace_file
+from ..config import LoadedConfig, ServerConfig, dump_config, mask_url
+from ..config._values import Part, Reference, mask_args, parse, references
+from ..config.formats import decode, name_of, read_bytes
+from ..config.formats._dump import has_literal
+from ..config.formats._entry import Nameable
+from ..config.formats._file import parse as parse_file
+from ..config.formats._load import CONNECT_TIMEOUT, Override, find_sections, fitting
+from ._configuration import survey
+from ._output import Failure, Output
+
+_OURS: Final = "mcp_actors"
+_ANY_NAME: Final = Nameable({})
+
+# --- ``mcp-actors config show`` ---------------------------------------------------------------------------------------
+
+
+async def show_config(names: Sequence[str], config: str | None, output: Output) -> int:
+    """Print the values of the servers, and where each is from; return the exit code."""
+    loaded = survey(config, names)
+    written, shown = _written(loaded.source), []
+    for server in loaded.servers:
+        place, entry = written[server.name]
+        values = [
+            {"key": key, "value": _masked(key, value), "from": _origin(server.name, place, entry, key)}
+            for key, value in _flat(_entry(server))
+        ]
+        variables = {name: name in os.environ for name in sorted(_variables(_entry(server)))}
+        output.line((server.name, "bold"), (f"  {loaded.source}", "dim"))
+        for each in values:
+            value = json.dumps(each["value"], ensure_ascii=False)
+            output.line(f"  {each['key']} = {value}", (f"  {each['from']}", "dim"))
+        for name, is_set in variables.items():
+            output.line(f"  ${{{name}}} = ", ("***", "") if is_set else ("not set", "yellow"))
+        shown.append({"name": server.name, "source": loaded.source, "values": values, "variables": variables})
+    output.json(shown)
+    return output.errors(loaded.errors)
+
+
+def _entry(server: ServerConfig) -> dict[str, Any]:
+    entry: dict[str, Any] = dump_config([server], literals=True)["mcpServers"][server.name]
+    return entry
+
+
+def _flat(value: Mapping[str, Any], begin: str = "") -> Iterator[tuple[str, Any]]:
+    for key, each in value.items():
+        if isinstance(each, Mapping):
+            yield from _flat(each, f"{begin}{key}.")
+        else:
+            yield f"{begin}{key}", each
+
+
+def _masked(key: str, value: Any) -> Any:
+    """Mask what may be a credential in a value; variables are shown as written."""
+    if key == "url":
+        return mask_url(value)
+    if key == "args":
+        return list(mask_args(tuple(value)))
+    if key.startswith(("env.", "headers.")) or key in (f"{_OURS}.auth", "oauth.clientSecret"):
+        return "***" if has_literal(parse(value, where=key, variables=_ANY_NAME)) else value
+    return value
+
+
+def _variables(value: object) -> set[str]:
+    """Return the environment variables in a value, also in those that it has no default for."""
+    if isinstance(value, str):
+        parts = parse(value, where="", variables=_ANY_NAME)
+        return {each.name for each in references(parts) if not each.text.startswith("input:")}
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return set().union(*map(_variables, items))
+
+
+def _written(source: str) -> dict[str, tuple[str, Any]]:
+    """Return the place and the entry of each server in a file, by its name here."""
+    document = parse_file(source, str(decode(source, read_bytes(source)[0])))
+    found: dict[str, tuple[str, Any]] = {}
+    for section, entries in find_sections(source, document) if not isinstance(document, ConfigError) else ():
+        for key, entry in entries.items():
+            with suppress(ConfigError):  # the server is not loaded
+                found[name_of(source, section, key)] = (f"{section}.{key}" if section else key, entry)
+    return found
+
+
+def _origin(server: str, place: str, entry: Any, key: str) -> str:
+    """Return the environment variable or the key in the file that a value is from; else the entry."""
+    field, _, part = key.removeprefix(f"{_OURS}.").partition(".")
+
+    def sets(override: Override) -> bool:
+        return override.field == field and override.key.upper() in ("", part.upper())
+
+    variable = next((each.variable for each in fitting(server, os.environ) if sets(each)), None)
+    if variable is None and field == "connect_timeout" and os.environ.get(CONNECT_TIMEOUT):
+        variable = CONNECT_TIMEOUT
+    if variable is not None:
+        return variable
+    for name in key.split("."):
+        if not isinstance(entry, Mapping) or name not in entry:
+            break
+        place, entry = f"{place}.{name}", entry[name]
+    return place
+
+
+# --- ``mcp-actors config convert`` ------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Target:
+    """The format of another program, as far as servers need it.
+
+    Attributes:
+        section: the key of its servers.
+        variable: how it writes an environment variable; None if it has none.
+        inputs: whether it asks for inputs.
+        disabled: its key and value for a server that is disabled; None if it has none.
+        is_codex: whether it is TOML with names of variables for credentials.
+    """
+
+    section: str
+    variable: str | None = None
+    inputs: bool = False
+    disabled: tuple[str, bool] | None = None
+    is_codex: bool = False
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "claude": Target(section="mcpServers", variable="${{{}}}"),
+    "cursor": Target(section="mcpServers", variable="${{env:{}}}"),
+    "vscode": Target(section="servers", variable="${{env:{}}}", inputs=True),
+    "zed": Target(section="context_servers", disabled=("enabled", False)),
+    "codex": Target(section="mcp_servers", disabled=("enabled", False), is_codex=True),
+}
+
+
+async def convert_config(
+    form: str, names: Sequence[str], config: str | None, to: str | None, output: Output, *, literals: bool
+) -> int:
+    """Write the servers in the form of another program, to a new file or stdout; return the exit code."""
+    loaded = survey(config, names)
+    problems = [*map(str, loaded.errors)]
+    document = _converted(loaded, form, problems, literals=literals)
+    if problems:
+        for problem in problems:
+            output.error(problem)
+        raise Failure(f"nothing was written; correct that, or name the servers: config convert {form} SERVER…")
+    for server in loaded.servers:
+        if settings := document[TARGETS[form].section][server.name].get(_OURS):
+            output.warning(f"server {server.name!r}: only mcp_actors uses: {', '.join(settings)}")
+    text = _toml(document) if TARGETS[form].is_codex else f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
+    if to is None:
+        output.text(text.rstrip("\n"))
+        return 0
+    _write(Path(to), text)
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    shown = plain_text(str(path))
+    if os.path.lexists(path):
+        raise Failure(f"{shown} exists, and nothing was written; choose another name, or move it away")
+    try:
+        replace_file(path, text.encode(), private=False)
+    except OSError as error:
+        raise Failure(f"{shown} cannot be written: {error.strerror}; choose another place") from None
+
+
+def _converted(loaded: LoadedConfig, form: str, problems: list[str], *, literals: bool) -> dict[str, Any]:
+    target = TARGETS[form]
+    document: dict[str, Any] = {target.section: {}}
+    inputs: dict[str, Any] = {}
+    for server in loaded.servers:
+        try:
+            dumped = dump_config([server], literals=literals)
+        except ConfigError as error:
+            found = (error, *getattr(error, "__notes__", ()))
+            problems += [str(each).replace("pass literals=True", "add --literals") for each in found]
+            continue
+        converting = _Converting(server.name, form)
+        document[target.section][server.name] = converting.entry(dumped["mcpServers"][server.name])
+        problems += converting.problems
+        inputs |= {each["id"]: each for each in dumped.get("inputs", ())}
+    return document | ({"inputs": [*inputs.values()]} if inputs else {})
+
+
+@attrs.frozen
+class _Converting:
+    """The conversion of one server, and what its target cannot express."""
+
+    server: str
+    form: str
+    problems: list[str] = attrs.field(factory=list)
+
+    def entry(self, entry: dict[str, Any]) -> dict[str, Any]:
+        target, entry = TARGETS[self.form], dict(entry)
+        settings = dict(entry.pop(_OURS, {}))
+        if "auth" in settings:
+            entry["headers"] = {**entry.get("headers", {}), "Authorization": f"Bearer {settings.pop('auth')}"}
+        if entry.pop("enabled", True) is False:
+            if target.disabled is None:
+                self._refuse("enabled", "a server cannot be disabled")
+            else:
+                entry.update([target.disabled])
+        if target.is_codex:
+            settings = self._of_codex(entry, settings)
+        entry = {key: self._value(key, value) for key, value in entry.items()}
+        return entry | ({_OURS: settings} if settings else {})
+
+    def _of_codex(self, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+        """Replace variables by the keys that Codex has for their names."""
+        if entry.pop("type", None) == "sse":
+            self._refuse("type", "HTTP with SSE is not supported")
+        env, headers = entry.pop("env", {}), entry.pop("headers", {})
+        passed = [name for name, value in env.items() if value == f"${{{name}}}"] + [*settings.pop("env_from", ())]
+        token = headers.get("Authorization", "").removeprefix("Bearer ")
+        if token.startswith("${") and (name := _only_variable(token)):
+            entry["bearer_token_env_var"] = name
+            del headers["Authorization"]
+        named = {key: name for key, value in headers.items() if (name := _only_variable(value))}
+        parts = {
+            "env": {name: value for name, value in env.items() if name not in passed},
+            "env_vars": passed,
+            "http_headers": {key: value for key, value in headers.items() if key not in named},
+            "env_http_headers": named,
+        }
+        entry.update((key, value) for key, value in parts.items() if value)
+        for name in [name for name, value in settings.items() if value is None]:
+            self._refuse(f"{_OURS}.{name}", "null is not supported")
+        return settings
+
+    def _value(self, place: str, value: Any) -> Any:
+        if isinstance(value, str):
+            parts = parse(value, where=place, variables=_ANY_NAME)
+            return "".join(self._part(place, part) for part in parts)
+        if isinstance(value, Mapping):
+            return {key: self._value(f"{place}.{key}", each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._value(f"{place}[{index}]", each) for index, each in enumerate(value)]
+        return value
+
+    def _part(self, place: str, part: Part) -> str:
+        target = TARGETS[self.form]
+        if isinstance(part, str):
+            # A literal '${' is written '$${' here; no other program has a form for it.
+            return part if "${" not in part else self._refuse(place, "a literal '${' cannot be written")
+        if part.text.startswith("input:"):
+            return f"${{{part.text}}}" if target.inputs else self._refuse(place, "inputs are not supported")
+        if target.variable is None:
+            return self._refuse(place, f"variables are not supported here, found ${{{part.name}}}")
+        if part.default is None:
+            return target.variable.format(part.name)
+        if self.form != "claude":
+            return self._refuse(place, f"a variable cannot have a default, found ${{{part.name}:-…}}")
+        return f"${{{part.text}}}"
+
+    def _refuse(self, place: str, problem: str) -> str:
+        self.problems.append(f"server {self.server!r}: {place}: {problem} by {self.form}")
+        return ""
+
+
+def _only_variable(text: str) -> str | None:
+    """Return the variable that a text consists of; None if there is anything else, or a default."""
+    match tuple(filter(None, parse(text, where="", variables=_ANY_NAME))):
+        case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
+            return name
+    return None
+
+
+def _toml(document: Mapping[str, Any]) -> str:
+    tables = [(section, name, entry) for section, servers in document.items() for name, entry in servers.items()]
+    return "\n".join(
+        f"[{section}.{_toml_value(name)}]\n" + "".join(f"{key} = {_toml_value(each)}\n" for key, each in entry.items())
+        for section, name, entry in tables
+    )
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{_toml_value(key)} = {_toml_value(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    # Numbers, booleans and texts of JSON are TOML too, but for one character.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
