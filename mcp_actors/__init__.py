@@ -1,7 +1,8 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
-#   L4  bridge    adapters   testing          callers: programs on asyncio, agent frameworks; tools for tests
+#   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
+#   L4  testing                               tools for tests
 #   L3  servers                               one MCP server = one actor; groups of them
 #   L2  transports                            the ways to a server: pipes, HTTP, in this process
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
@@ -15,15 +16,16 @@
 """Use MCP servers as supervised actors on Trio.
 
 Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
-use MCP servers start at `open_servers`, or on asyncio at `mcp_actors.bridge`; agents of other libraries get tools from
-`mcp_actors.adapters`. Programs that want actors of their own import `mcp_actors.kernel`.
+use MCP servers start at `open_servers`, on asyncio at `mcp_actors.bridge`, without an event loop at `mcp_actors.sync`;
+agents of other libraries get tools from `mcp_actors.adapters`. Programs that want actors of their own import
+`mcp_actors.kernel`.
 
 The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first use
 of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The version is
 ``__version__``. On Windows the import raises an ``ImportError``.
 
-Exceptions to the map above: in their own layer, ``adapters`` imports ``bridge``, ``auth`` imports ``config``,
-``__main__`` imports ``cli``, and the single files of L0 import each other.
+Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
+``config``, ``__main__`` imports ``cli``, and the single files of L0 import each other.
 """
 
 from __future__ import annotations

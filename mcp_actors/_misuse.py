@@ -6,7 +6,7 @@ are checks and errors for
 - unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`). The
   decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
   of ``call_tool``, which looks at unknown ones itself; `refuse_positional` is for ``call``;
-- blocks that are used without ``async with``, or twice (`Block`, `opens_block`);
+- blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
 - numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
@@ -26,7 +26,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import wraps
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
 
 import sniffio
 import trio
@@ -135,7 +135,7 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     if word in _TIMEOUTS and who.endswith("()"):
         return (
             "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
-            "asyncio: `async with asyncio.timeout(seconds):`)"
+            "asyncio: `async with asyncio.timeout(seconds):`; in threads: `with mcp_actors.sync.fail_after(seconds):`)"
         )
     near = akin(word, known) or nearest(word, known)
     if near:
@@ -163,15 +163,17 @@ def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
     return difflib.get_close_matches(word[:_COMPARED_LENGTH], [*names], n=count)
 
 
-# --- Blocks that are used without `async with` ------------------------------------------------------------------------
+# --- Blocks that are used without `async with` or `with` --------------------------------------------------------------
 
 
-class Block(AbstractAsyncContextManager[T_co]):
-    """An ``async with`` that explains what else is tried with it.
+class Unopened:
+    """The result of a function that opens a block. It explains other uses than entering the block.
 
     Args:
         door: the function that returns this: ``"open_servers"``.
     """
+
+    _statement: ClassVar[str]
 
     def __init__(self, door: str) -> None:
         self._door = door
@@ -185,24 +187,18 @@ class Block(AbstractAsyncContextManager[T_co]):
         """
         if self._entered:
             raise RuntimeError(
-                f"{self._door}(): this block was already entered; call {self._door}() for each 'async with'"
+                f"{self._door}(): this block was already entered; call {self._door}() for each {self._statement!r}"
             )
         self._entered = True
 
     def _refuse(self, problem: str) -> TypeError:
-        return TypeError(f"{self._door}(): {problem}; write: async with {self._door}(…) as {self._door[5:]}: …")
+        return TypeError(f"{self._door}(): {problem}; write: {self._statement} {self._door}(…) as {self._door[5:]}: …")
 
     def __await__(self) -> NoReturn:
         raise self._refuse("this cannot be awaited")
 
     def __getitem__(self, key: object) -> NoReturn:
         raise self._refuse("nothing is open before the block")
-
-    def __enter__(self) -> NoReturn:
-        raise self._refuse("'with' needs 'async' in front of it")
-
-    def __exit__(self, *_: object) -> None:
-        """Exist, because ``with`` looks for this method before it calls `__enter__`."""
 
     def __aiter__(self) -> NoReturn:
         raise self._refuse("this cannot be iterated")
@@ -217,6 +213,18 @@ class Block(AbstractAsyncContextManager[T_co]):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             problem = f"nothing is open before the block, so {name[:_SHOWN]!r} cannot be used"
             raise AttributeError(str(self._refuse(problem)))
+
+
+class Block(Unopened, AbstractAsyncContextManager[T_co]):
+    """An ``async with`` that explains what else is tried with it."""
+
+    _statement = "async with"
+
+    def __enter__(self) -> NoReturn:
+        raise self._refuse("'with' needs 'async' in front of it")
+
+    def __exit__(self, *_: object) -> None:
+        """Exist, because ``with`` looks for this method before it calls `__enter__`."""
 
 
 def opens_block(fn: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:

@@ -39,6 +39,7 @@ LAYERS: Final = {
     "servers": 3,
     "bridge": 4,
     "adapters": 4,
+    "sync": 4,
     "testing": 4,
     "cli": 5,
     "__main__": 5,
@@ -46,7 +47,7 @@ LAYERS: Final = {
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
-SIDEWAYS: Final = {("adapters", "bridge"), ("auth", "config"), ("__main__", "cli")}
+SIDEWAYS: Final = {("adapters", "bridge"), ("auth", "config"), ("sync", "bridge"), ("__main__", "cli")}
 """Which folder may import which in its own layer. The single files of layer 0 may import each other."""
 
 FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
@@ -69,7 +70,7 @@ For type checkers only, the bridge may import them anywhere.
 
 
 OFFERS: Final = {
-    "bridge": "_views",
+    "bridge": "_block _bridge _callbacks _views",
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load",
@@ -97,6 +98,7 @@ ORDER: Final = {
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",
     "servers.ref": "_lifecycle _caller _prompts _ref",
     "servers.requests": "_request _lists _upkeep _tools",
+    "sync": "_wait _servers",
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
     "transports": "_credentials _request_table _exchange _messages _link _in_process stdio http _open",
     "transports.http": "_failures _bodies _client _link _session _sse _streamable",

@@ -33,7 +33,7 @@ from mcp_actors.bridge import open_supervisor
 
 LIMIT: Final = (
     "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on asyncio: `async "
-    "with asyncio.timeout(seconds):`)"
+    "with asyncio.timeout(seconds):`; in threads: `with mcp_actors.sync.fail_after(seconds):`)"
 )
 """What to do instead of ``timeout=``."""
 

@@ -1,7 +1,7 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
 `on_loop` makes an async function for Trio's side that calls one of the program on the event loop, in a task for each
-call. `config_from_loop` and `callbacks_from_loop` apply it to middleware, callbacks, functions that return a value and
+call. `config_from_loop` and `adapted_callbacks` apply it to middleware, callbacks, functions that return a value and
 functions of a sign-in, but not to predicates of filters, ``http_client``, auth flows of httpx2 and token stores.
 Extensions of the SDK go through `extension_from_loop`, with a `SessionView`, and servers of the SDK that are in this
 process are served on the event loop (`LoopServer`). `observers_from_loop` passes events on without a task.
@@ -294,6 +294,9 @@ class PostedWriter(MessageWriter):
 
 logger = Log("mcp_actors.bridge")
 
+Wrap: TypeAlias = Callable[[Any], Any]
+"""Returns an async function for Trio's side that calls one of the program."""
+
 
 def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
     """Return observers for Trio's side that pass every event on to these, in order, on the event loop."""
@@ -322,7 +325,9 @@ class _Observer:
             logger.exception("observer %r raised on %r; nothing else is affected", self.observer, event)
 
 
-def config_from_loop(bridge: Bridge, config: Any) -> Any:
+def config_from_loop(
+    bridge: Bridge, config: Any, adapt: Callable[[Bridge, ServerConfig], ServerConfig] | None = None
+) -> Any:
     """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later.
 
     Equal configurations of a server have the same result: its wrappers would differ, and a reload would find a change.
@@ -331,7 +336,7 @@ def config_from_loop(bridge: Bridge, config: Any) -> Any:
         return config
     before, adapted = bridge.adapted.get(config.name, (None, None))
     if before != config:
-        adapted = _adapted(bridge, config)
+        adapted = (adapt or _adapted)(bridge, config)
         bridge.adapted[config.name] = config, adapted
     return adapted
 
@@ -341,46 +346,51 @@ def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
         config,
         transport=_transport(bridge, config.transport),
         middleware=tuple(_middleware(bridge, each) for each in config.middleware),
-        callbacks=callbacks_from_loop(bridge, config.callbacks),
+        callbacks=adapted_callbacks(partial(on_loop, bridge), config.callbacks),
         extensions=tuple(extension_from_loop(bridge, config.name, each) for each in config.extensions),
     )
 
 
-def callbacks_from_loop(bridge: Bridge, callbacks: Any) -> Any:
+def adapted_callbacks(wrap: Wrap, callbacks: Any) -> Any:
     """Return callbacks for Trio's side. Anything but `Callbacks` is returned as it is, and refused later."""
     if not isinstance(callbacks, Callbacks):
         return callbacks
     fields = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
-    adapted: dict[str, Any] = {name: on_loop(bridge, fn) for name, fn in fields.items() if callable(fn)}
+    adapted: dict[str, Any] = {name: wrap(fn) for name, fn in fields.items() if callable(fn)}
     return attrs.evolve(callbacks, **adapted)
 
 
 def _transport(bridge: Bridge, transport: Any) -> Any:
     match transport:
-        case Stdio():
-            return attrs.evolve(transport, env=_values(bridge, transport.env))
-        case Http() | Sse():
-            return attrs.evolve(
-                transport, headers=_values(bridge, transport.headers), auth=_auth(bridge, transport.auth)
-            )
         case InProcess(server=Server() | MCPServer() as server):
             return InProcess(LoopServer(bridge, server))
+        case _:
+            return adapted_transport(partial(on_loop, bridge), transport)
+
+
+def adapted_transport(wrap: Wrap, transport: Any) -> Any:
+    """Return a transport whose functions that return a value are wrapped."""
+    match transport:
+        case Stdio():
+            return attrs.evolve(transport, env=_values(wrap, transport.env))
+        case Http() | Sse():
+            return attrs.evolve(transport, headers=_values(wrap, transport.headers), auth=_auth(wrap, transport.auth))
         case _:
             return transport
 
 
-def _values(bridge: Bridge, values: Mapping[str, ConfigValue]) -> dict[str, Any]:
-    return {name: _value(bridge, value) for name, value in values.items()}
+def _values(wrap: Wrap, values: Mapping[str, ConfigValue]) -> dict[str, Any]:
+    return {name: _value(wrap, value) for name, value in values.items()}
 
 
-def _value(bridge: Bridge, value: Any) -> Any:
-    return on_loop(bridge, value) if callable(value) else value
+def _value(wrap: Wrap, value: Any) -> Any:
+    return wrap(value) if callable(value) else value
 
 
-def _auth(bridge: Bridge, auth: Any) -> Any:
+def _auth(wrap: Wrap, auth: Any) -> Any:
     if not isinstance(auth, OAuth):
-        return _value(bridge, auth)
-    functions = {name: _value(bridge, getattr(auth, name)) for name in ("client_secret", "assertion", "on_sign_in")}
+        return _value(wrap, auth)
+    functions = {name: _value(wrap, getattr(auth, name)) for name in ("client_secret", "assertion", "on_sign_in")}
     return attrs.evolve(auth, **functions)
 
 

@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
 
 import trio
@@ -32,7 +33,7 @@ from ..servers._sources import anchored
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from ._block import Door
 from ._bridge import Bridge, run_now
-from ._callbacks import LoopSignals, callbacks_from_loop, config_from_loop, observers_from_loop
+from ._callbacks import LoopSignals, adapted_callbacks, config_from_loop, observers_from_loop, on_loop
 from ._views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
             start_gate=start_gate,
             catalog_store=catalog_store,
             naming=naming,
-            callbacks=callbacks_from_loop(bridge, callbacks),
+            callbacks=adapted_callbacks(partial(on_loop, bridge), callbacks),
             client_info=client_info,
             max_servers=max_servers,
             max_starting=max_starting,

@@ -28,6 +28,7 @@ from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
     Any,
+    ClassVar,
     Concatenate,
     Final,
     Generic,
@@ -74,6 +75,7 @@ T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
+AnyServer = TypeVar("AnyServer", bound="ServerView")
 
 
 # --- The rules by which methods are made ------------------------------------------------------------------------------
@@ -96,6 +98,10 @@ class View(Asker, Generic[T_co]):
 
     def __hash__(self) -> int:
         return hash(self._target)
+
+    def _adapted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an async function for Trio's side that calls one of the program."""
+        return on_loop(self._bridge, callback)
 
     # Frameworks copy agents, and with them the views that these hold.
 
@@ -123,7 +129,7 @@ def async_view(
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        _adapt_callbacks(view._bridge, callbacks, kwargs)
+        _adapt_callbacks(view, callbacks, kwargs)
         return await view._bridge.call(view, partial(method, view._target, *args, **kwargs))
 
     return crossed
@@ -145,16 +151,16 @@ def request_view(
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        _adapt_callbacks(view._bridge, callbacks, kwargs)
+        _adapt_callbacks(view, callbacks, kwargs)
         return await view._bridge.ask(view, partial(send, view._target, *args, **kwargs))
 
     return crossed
 
 
-def _adapt_callbacks(bridge: Bridge, names: tuple[str, ...], kwargs: dict[str, Any]) -> None:
+def _adapt_callbacks(view: View[Any], names: tuple[str, ...], kwargs: dict[str, Any]) -> None:
     for name in names:
         if (callback := kwargs.get(name)) is not None:
-            kwargs[name] = on_loop(bridge, callback)
+            kwargs[name] = view._adapted(callback)
 
 
 def step_view(
@@ -362,8 +368,8 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
 
 
 @explained_methods
-class AsyncioServerRef(View[ServerRef]):
-    """A `mcp_actors.ServerRef` for asyncio programs."""
+class ServerView(View[ServerRef]):
+    """The members that all views of a `mcp_actors.ServerRef` have: those that only read."""
 
     __slots__ = ()
 
@@ -420,6 +426,14 @@ class AsyncioServerRef(View[ServerRef]):
         return self._target.stderr_tail
 
     statistics: Final = sync_view(ServerRef.statistics)
+
+
+@explained_methods
+class AsyncioServerRef(ServerView):
+    """A `mcp_actors.ServerRef` for asyncio programs."""
+
+    __slots__ = ()
+
     wait_state: Final = async_view(ServerRef.wait_state)
     wait_ready: Final = async_view(ServerRef.wait_ready)
 
@@ -451,10 +465,12 @@ class AsyncioServerRef(View[ServerRef]):
 
 
 @explained_methods
-class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
-    """A `mcp_actors.ServerGroup` for asyncio programs: a mapping of names to `AsyncioServerRef`."""
+class GroupView(View[ServerGroup], Mapping[str, AnyServer]):
+    """The members that all views of a `mcp_actors.ServerGroup` have: those that only read."""
 
     __slots__ = ()
+
+    _kind: ClassVar[type[ServerView]]
 
     @property
     def _who(self) -> str:
@@ -464,9 +480,9 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
         return ServerUnavailable(message, server="*", state="stopped")
 
-    def __getitem__(self, name: str) -> AsyncioServerRef:
+    def __getitem__(self, name: str) -> AnyServer:
         """Return the server of that name. A `KeyError` lists the names of the group."""
-        return AsyncioServerRef(self._bridge, self._target[name])
+        return self._ref(self._target[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._target)
@@ -481,27 +497,30 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         return View.__hash__(self)
 
     @property
-    def configured(self) -> tuple[AsyncioServerRef, ...]:
+    def configured(self) -> tuple[AnyServer, ...]:
         """All servers that are enabled."""
         return self._refs(self._target.configured)
 
     @property
-    def connected(self) -> tuple[AsyncioServerRef, ...]:
+    def connected(self) -> tuple[AnyServer, ...]:
         """The servers that are connected."""
         return self._refs(self._target.connected)
 
     @property
-    def active(self) -> tuple[AsyncioServerRef, ...]:
+    def active(self) -> tuple[AnyServer, ...]:
         """The servers that can be called. A server that dies leaves this view at once."""
         return self._refs(self._target.active)
 
     @property
-    def failed(self) -> tuple[AsyncioServerRef, ...]:
+    def failed(self) -> tuple[AnyServer, ...]:
         """The servers that are down although they should run: about to be retried, or given up."""
         return self._refs(self._target.failed)
 
-    def _refs(self, refs: tuple[ServerRef, ...]) -> tuple[AsyncioServerRef, ...]:
-        return tuple(AsyncioServerRef(self._bridge, ref) for ref in refs)
+    def _ref(self, ref: ServerRef) -> AnyServer:
+        return cast("AnyServer", self._kind(self._bridge, ref))
+
+    def _refs(self, refs: tuple[ServerRef, ...]) -> tuple[AnyServer, ...]:
+        return tuple(self._ref(ref) for ref in refs)
 
     @property
     def errors(self) -> Mapping[str, Exception]:
@@ -512,6 +531,18 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     def tools(self) -> CatalogSnapshot:
         """All tools, under their public names, like `mcp_actors.ServerGroup.tools`."""
         return self._target.tools
+
+    status: Final = sync_view(ServerGroup.status)
+    find_tool: Final = sync_view(ServerGroup.find_tool)
+
+
+@explained_methods
+class AsyncioServerGroup(GroupView[AsyncioServerRef]):
+    """A `mcp_actors.ServerGroup` for asyncio programs: a mapping of names to `AsyncioServerRef`."""
+
+    __slots__ = ()
+
+    _kind = AsyncioServerRef
 
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
         """Return the tools that a `ToolFilter` shows in this context, like `mcp_actors.ServerGroup.list_tools`.
@@ -524,12 +555,12 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
     async def add(self, config: ServerConfig) -> AsyncioServerRef:
         """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""
         adapted = config_from_loop(self._bridge, config)
-        return AsyncioServerRef(self._bridge, await self._bridge.call(self, lambda: self._target.add(adapted)))
+        return self._ref(await self._bridge.call(self, lambda: self._target.add(adapted)))
 
     async def replace(self, config: ServerConfig) -> AsyncioServerRef:
         """Change the configuration of a server, like `mcp_actors.ServerGroup.replace`."""
         adapted = config_from_loop(self._bridge, config)
-        return AsyncioServerRef(self._bridge, await self._bridge.call(self, lambda: self._target.replace(adapted)))
+        return self._ref(await self._bridge.call(self, lambda: self._target.replace(adapted)))
 
     async def remove(self, name: str) -> None:
         """Stop a server and forget it, like `mcp_actors.ServerGroup.remove`."""
@@ -541,9 +572,7 @@ class AsyncioServerGroup(View[ServerGroup], Mapping[str, AsyncioServerRef]):
         adapted = [config_from_loop(self._bridge, anchored(config)) for config in configs]
         return await self._bridge.call(self, lambda: self._target.reload(*adapted))
 
-    status: Final = sync_view(ServerGroup.status)
     tree: Final = step_view(ServerGroup.tree)
-    find_tool: Final = sync_view(ServerGroup.find_tool)
 
     async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""

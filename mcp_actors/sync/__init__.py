@@ -1,0 +1,24 @@
+"""Use servers without an event loop: in scripts, threads and tasks.
+
+`open_servers` runs Trio in a thread around a ``with`` block, and yields a `SyncServerGroup` of `SyncServerRef`; any
+thread may call them. `fail_after` limits the calls of a block of code. ``_wait`` has the thread's side of the bridge:
+how a thread waits for an answer and runs its callbacks. ``_servers`` has the views, the block and the configuration.
+
+Programs use the names below. This folder uses the files of ``bridge``, whose other side is an event loop, the servers,
+the configuration and the kernel.
+"""
+
+from __future__ import annotations
+
+from .._exports import publish
+from ._servers import SyncServerGroup, SyncServerRef, open_servers
+from ._wait import fail_after
+
+__all__ = [
+    "SyncServerGroup",
+    "SyncServerRef",
+    "fail_after",
+    "open_servers",
+]
+
+publish(__name__, globals())

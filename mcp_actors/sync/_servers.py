@@ -1,0 +1,387 @@
+"""Open servers around a block of code without an event loop.
+
+`SyncServerGroup` and `SyncServerRef` have the methods of the views for asyncio, made by one rule (`blocking`): the same
+request through the same bridge, for whose answer the thread waits. `open_servers` returns a `Door`, which runs Trio in
+a thread (`LoneRun`) with a `BlockProxy` for the block, as the bridge does. `config_from_thread` lets plain functions of
+a configuration run in threads.
+
+Ownership
+---------
+The thread that enters the block starts Trio's thread. `_Owner` is what that reports to; it does not refer to the
+`Door`, so a door that is dropped without being left ends its Trio run. Otherwise the thread that leaves the block, or
+the exit handler, waits for its end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, suppress
+from functools import partial, wraps
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, NoReturn, ParamSpec, TypeVar
+
+import attrs
+import trio
+
+from .. import servers
+from .._misuse import Unopened, explained, explained_methods, refuse_positional
+from ..bridge._block import BlockProxy, ThreadRun
+from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
+from ..bridge._views import AsyncioServerGroup, AsyncioServerRef, GroupView, ServerView, View
+from ..catalog import result_value
+from ..catalog._names import DEFAULT_NAMING
+from ..servers._sources import anchored
+from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
+from ._wait import PATIENCE, Answer, ThreadBridge, completed, in_caller, in_thread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from mcp.types import CallToolResult, Implementation
+
+    from ..bridge._bridge import Bridge
+    from ..config import Callbacks, CallNext, Middleware, ServerConfig, ToolRequest
+    from ..kernel import Observer
+    from ..servers import ReloadSummary, ServerGroup
+    from ..servers._sources import Configured
+
+P = ParamSpec("P")
+R = TypeVar("R")
+V = TypeVar("V")
+
+
+# --- Functions of a configuration -------------------------------------------------------------------------------------
+
+
+def config_from_thread(bridge: Bridge, config: Any) -> Any:
+    """Return a configuration whose plain functions run in threads. Its async ones, and its objects, run on Trio."""
+    return config_from_loop(bridge, config, _adapted)
+
+
+def _adapted(_: Bridge, config: ServerConfig) -> ServerConfig:
+    return attrs.evolve(
+        config,
+        transport=adapted_transport(in_thread, config.transport),
+        middleware=tuple(map(_middleware, config.middleware)),
+        callbacks=adapted_callbacks(in_thread, config.callbacks),
+    )
+
+
+def _middleware(middleware: Middleware) -> Middleware:
+    middleware_in_thread = in_thread(middleware)
+    if middleware_in_thread is middleware:
+        return middleware
+
+    async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        def call_next_from_thread(request: ToolRequest) -> CallToolResult:
+            return trio.from_thread.run(call_next, request)
+
+        result: CallToolResult = await middleware_in_thread(request, call_next_from_thread)
+        return result
+
+    return call
+
+
+# --- Servers and groups, for threads ----------------------------------------------------------------------------------
+
+
+def blocking(method: Callable[Concatenate[V, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[View[Any], P], R]:
+    """Make a method that waits in its thread from one of a view for asyncio."""
+
+    @wraps(method)
+    def wait(view: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return completed(method(view, *args, **kwargs))
+
+    return wait
+
+
+@explained_methods
+class SyncServerRef(ServerView):
+    """A `mcp_actors.ServerRef` for programs without an event loop: the same methods, without ``await``."""
+
+    __slots__ = ()
+
+    _bridge: ThreadBridge
+
+    def _adapted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        return in_caller(self._bridge, callback)
+
+    wait_state: Final = blocking(AsyncioServerRef.wait_state)
+    wait_ready: Final = blocking(AsyncioServerRef.wait_ready)
+
+    def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
+        """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
+        refuse_positional(tool, positional)
+        return result_value(self.call_tool(tool, arguments))
+
+    call_tool: Final = blocking(AsyncioServerRef.call_tool)
+    list_tools: Final = blocking(AsyncioServerRef.list_tools)
+    approve_tools: Final = blocking(AsyncioServerRef.approve_tools)
+    list_resources: Final = blocking(AsyncioServerRef.list_resources)
+    list_resource_templates: Final = blocking(AsyncioServerRef.list_resource_templates)
+    read_resource: Final = blocking(AsyncioServerRef.read_resource)
+    list_prompts: Final = blocking(AsyncioServerRef.list_prompts)
+    get_prompt: Final = blocking(AsyncioServerRef.get_prompt)
+    complete: Final = blocking(AsyncioServerRef.complete)
+    set_log_level: Final = blocking(AsyncioServerRef.set_log_level)
+    check_health: Final = blocking(AsyncioServerRef.check_health)
+    send_roots_list_changed: Final = blocking(AsyncioServerRef.send_roots_list_changed)
+
+    restart: Final = blocking(AsyncioServerRef.restart)
+    sign_in: Final = blocking(AsyncioServerRef.sign_in)
+    sign_out: Final = blocking(AsyncioServerRef.sign_out)
+    signed_in: Final = blocking(AsyncioServerRef.signed_in)
+    stop: Final = blocking(AsyncioServerRef.stop)
+    start: Final = blocking(AsyncioServerRef.start)
+
+
+@explained_methods
+class SyncServerGroup(GroupView[SyncServerRef]):
+    """A `mcp_actors.ServerGroup` for programs without an event loop: a mapping of names to `SyncServerRef`."""
+
+    __slots__ = ()
+
+    _bridge: ThreadBridge
+    _kind = SyncServerRef
+
+    def _adapted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
+        return in_caller(self._bridge, callback)
+
+    def add(self, config: ServerConfig) -> SyncServerRef:
+        """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""
+        adapted = config_from_thread(self._bridge, config)
+        return self._ref(completed(self._bridge.call(self, lambda: self._target.add(adapted))))
+
+    def replace(self, config: ServerConfig) -> SyncServerRef:
+        """Change the configuration of a server, like `mcp_actors.ServerGroup.replace`."""
+        adapted = config_from_thread(self._bridge, config)
+        return self._ref(completed(self._bridge.call(self, lambda: self._target.replace(adapted))))
+
+    def reload(self, *configs: Configured) -> ReloadSummary:
+        """Change what differs from a configuration, like `mcp_actors.ServerGroup.reload`."""
+        adapted = [config_from_thread(self._bridge, anchored(config)) for config in configs]
+        return completed(self._bridge.call(self, lambda: self._target.reload(*adapted)))
+
+    remove: Final = blocking(AsyncioServerGroup.remove)
+    list_tools: Final = blocking(AsyncioServerGroup.list_tools)
+    tree: Final = blocking(AsyncioServerGroup.tree)
+
+    def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
+        """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
+        refuse_positional(public_name, positional)
+        return result_value(self.call_tool(public_name, arguments))
+
+    call_tool: Final = blocking(AsyncioServerGroup.call_tool)
+    reconnect: Final = blocking(AsyncioServerGroup.reconnect)
+    wait_ready: Final = blocking(AsyncioServerGroup.wait_ready)
+
+
+# --- The ``with`` block -----------------------------------------------------------------------------------------------
+
+
+class LoneRun(ThreadRun):
+    """A Trio run in a thread, without an event loop next to it."""
+
+    def start(self) -> None:
+        """Start, without waiting."""
+        self._thread.start()
+        atexit.register(self.at_exit)
+
+    def report_end(self) -> None:
+        """Report it, and let go of the program: `finish` is not called for a block that was dropped."""
+        super().report_end()
+        atexit.unregister(self.at_exit)
+
+
+class _Owner:
+    """Receives the events of the block. Its methods are called on Trio's side.
+
+    Attributes:
+        opened: the group; None if the run has ended without one.
+        ended: the exception that ended the run, or None.
+    """
+
+    block: BlockProxy[ServerGroup]
+
+    def __init__(self, bridge: ThreadBridge) -> None:
+        self._bridge = bridge
+        self.opened: Answer[ServerGroup | None] = bridge.threads.create_future()
+        self.ended: Answer[BaseException | None] = Answer(SimpleQueue(), PATIENCE)  # any thread may leave the block
+
+    def on_opened(self, thing: ServerGroup) -> None:
+        """Let ``__enter__`` return."""
+        self.opened.set_result(thing)
+
+    def on_failing(self) -> None:
+        """Close the group, because it has failed. A thread cannot be cancelled: its next call raises."""
+        self.block.leave(None)
+
+    def on_ended(self, error: BaseException | None) -> None:
+        """Fail the waiting calls, because the Trio run has ended."""
+        self._bridge.end(error)
+        if not self.opened.done():
+            self.opened.set_result(None)
+        self.ended.set_result(error)
+
+
+class Door(Unopened, AbstractContextManager[SyncServerGroup]):
+    """Starts a Trio run, opens servers in it around a block, and ends both with the block.
+
+    Any thread may leave the block. Ctrl-C in it, in its beginning or in its end is raised when the Trio run has ended.
+
+    Args:
+        open_: returns the context manager that opens the servers on Trio's side.
+    """
+
+    _statement = "with"
+    _run: LoneRun | None = None
+
+    def __init__(self, open_: Callable[[Bridge], AbstractAsyncContextManager[ServerGroup]]) -> None:
+        super().__init__("open_servers")
+        self._open = open_
+
+    def __enter__(self) -> SyncServerGroup:
+        bridge = ThreadBridge()
+        bridge.refuse_loops("mcp_actors.sync.open_servers()")
+        self._enter_once()
+        self._bridge, self._owner = bridge, _Owner(bridge)
+        self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
+        self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
+        try:
+            run.start()
+        except BaseException:
+            run.abort()  # if the thread has started nevertheless, it opens nothing
+            raise
+        try:
+            group = self._owner.opened.wait()
+        except BaseException:
+            self._wait_ended(run, run.abort)
+            raise
+        if group is None:
+            error, interruption = self._wait_ended(run, run.abort)
+            self._raise(interruption or error)
+        return SyncServerGroup(bridge, group)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._run is None or self._bridge.is_copy:
+            return  # the process that this one was forked from leaves the block
+        leave = partial(self._bridge.to_trio, partial(self._block.leave, exc))
+        error, interruption = self._wait_ended(self._run, leave)
+        if exc is not None:
+            exc.__traceback__ = traceback  # without the frames of Trio's side
+        if error is exc:
+            self._bridge.failure = None  # the program's own exception, whose frames hold the group
+        if interruption is not None and isinstance(error, Exception | None):
+            raise interruption from error
+        if error is not None and error is not exc:
+            self._raise(error)
+
+    def __del__(self) -> None:
+        """End the Trio run of a block that was entered and dropped, and not left."""
+        if self._run is not None:
+            self._run.abandon()
+
+    async def __aenter__(self) -> NoReturn:
+        raise self._refuse("'async with' needs an event loop, and mcp_actors.bridge or mcp_actors")
+
+    async def __aexit__(self, *_: object) -> None:
+        """Exist, because ``async with`` looks for this method before it calls `__aenter__`."""
+
+    def _wait_ended(self, run: LoneRun, end: Callable[[], object]) -> tuple[BaseException | None, BaseException | None]:
+        """End the Trio run and wait for it; return its exception, and the last Ctrl-C meanwhile.
+
+        After a Ctrl-C, requests in flight are not finished. But the wait goes on, because to leave now would leave
+        processes behind. It is bounded, because stopping is (`stop_timeout`).
+        """
+        interruption: BaseException | None = None
+        while True:
+            try:
+                with suppress(RuntimeError):  # Trio's side has ended by itself
+                    end()
+                error = self._owner.ended.wait()
+                run.finish()
+                self._run = None
+                return error, interruption
+            except BaseException as exc:
+                interruption, end = exc, run.abort
+
+    @staticmethod
+    def _raise(error: BaseException | None) -> NoReturn:
+        assert error is not None, "without an error the block would have begun"
+        try:
+            raise error from error.__cause__
+        finally:
+            del error  # whose traceback refers to this frame
+
+
+@explained
+def open_servers(  # noqa: PLR0913  # those of the door on Trio
+    *configs: Configured,
+    strict: bool = False,
+    watch: bool = False,
+    callbacks: Callbacks | None = None,
+    catalog_store: str | os.PathLike[str] | bool | None = None,
+    drain_timeout: float = DRAIN_TIMEOUT,
+    observers: Iterable[Observer] = (),
+    env_file: str | os.PathLike[str] | None = None,
+    start_gate: float | None = None,
+    naming: str = DEFAULT_NAMING,
+    client_info: Implementation | None = None,
+    max_servers: int = MAX_SERVERS,
+    max_starting: int = MAX_STARTING,
+    max_processes: int | None = None,
+) -> AbstractContextManager[SyncServerGroup]:
+    """Connect to servers around a ``with`` block, without an event loop; see `mcp_actors.open_servers`.
+
+    The connections run on Trio, in a thread of their own. Any thread may call the servers, and any number of threads at
+    the same time; any thread may leave the block. A process that is forked meanwhile cannot use them.
+
+    **Ctrl-C** is raised at the call that the main thread waits for. That call is withdrawn: a request that is still
+    queued is never sent, and for another one the server is asked to cancel it. The servers remain usable. While the
+    block is entered or left, Ctrl-C is raised when everything has been closed. `fail_after` takes the place of a cancel
+    scope.
+
+    Arguments are those of `mcp_actors.open_servers`, except:
+
+    - Plain functions in the configuration (callbacks, middleware, functions that return a value) run in threads, so
+      they may block, and call servers. A ``progress`` callback, and ``show`` of a sign-in, run in the thread that made
+      the call. Async functions, and servers given as `InProcess`, run on Trio.
+    - ``observers`` are called in Trio's thread, so they must not block.
+    - There are no ``stop_on`` and ``reload_on``: a thread cannot be cancelled. Use handlers of signals: one may raise
+      `SystemExit` in the main thread, or call ``servers.reload()``.
+
+    Raises:
+        Exception: see `mcp_actors.open_servers`.
+        RuntimeError: an event loop runs in this thread.
+        TimeoutError: the servers were not connected within `fail_after`.
+    """
+    # Relative paths here, because Trio starts later, and the program may have entered another directory by then.
+    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)
+    if isinstance(catalog_store, (str, os.PathLike)) and catalog_store:
+        catalog_store = os.path.abspath(catalog_store)
+
+    def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
+        return servers.open_servers(
+            *(config_from_thread(bridge, config) for config in configs),
+            strict=strict,
+            watch=watch,
+            env_file=env_file,
+            start_gate=start_gate,
+            catalog_store=catalog_store,
+            naming=naming,
+            callbacks=adapted_callbacks(in_thread, callbacks),
+            client_info=client_info,
+            max_servers=max_servers,
+            max_starting=max_starting,
+            max_processes=max_processes,
+            drain_timeout=drain_timeout,
+            observers=tuple(observers),
+        )
+
+    return Door(open_on_trio)

@@ -1,0 +1,290 @@
+"""Wait in a thread for an answer of Trio's side.
+
+A `ThreadBridge` is a `Bridge` whose callers are threads: an `Answer` takes the place of a future, and `completed` runs
+the async methods of views, which block the thread instead of suspending. `fail_after` limits how long they wait.
+`in_caller` lets Trio's side call a function in the thread that waits, `in_thread` in a thread of its own.
+
+Each thread has a queue of steps that Trio's side puts in: to look at its answer, or to run a callback. A thread that
+waits for one answer runs the steps of all its calls, because a callback may call servers too.
+
+In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore
+
+- what several threads use is changed by single calls of C (`SimpleQueue.put`, `set.add`). A lock that is taken in
+  Python, like that of `threading.Event`, could stay taken, and Trio's thread would hang.
+- an interrupted call withdraws its request. That wakes Trio's side, in case the interrupted code had not done so for
+  a step that it or another thread had put in before.
+- an answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
+
+``_servers`` uses this file. It imports ``_bridge``, the kernel, and files of the ground floor.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import threading
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from functools import partial, wraps
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+
+import outcome
+import trio
+
+from .._foreign import answer_of
+from .._misuse import check_option, is_seconds
+from .._tasks import run_in_thread
+from ..bridge._bridge import Bridge, run_now
+from ..kernel import Reply
+
+if TYPE_CHECKING:
+    from ..bridge._bridge import Asker, Step
+
+T = TypeVar("T")
+
+
+# --- Limit the calls of a block of code -------------------------------------------------------------------------------
+
+
+class _Limit(NamedTuple):
+    deadline: float
+    """On the monotonic clock."""
+    seconds: float
+
+    def error(self) -> TimeoutError:
+        return TimeoutError(
+            f"fail_after({self.seconds:g}): timed out; the call was withdrawn, and if it was sent already it may have "
+            "taken effect"
+        )
+
+
+_NO_LIMIT: Final = _Limit(math.inf, math.inf)
+_limit: Final = ContextVar("_limit", default=_NO_LIMIT)
+
+
+@contextmanager
+def fail_after(seconds: float) -> Iterator[None]:
+    """Limit how long the calls in a ``with`` block take, like `trio.fail_after`.
+
+    A call that is not answered by then is withdrawn, as by Ctrl-C, and raises a `TimeoutError`; each later call in the
+    block raises it at once. The start of `open_servers` is a call too. Other code in the block is not interrupted. Of
+    several blocks around a call, the earliest deadline counts. Threads that the block starts have no limit.
+
+    Args:
+        seconds: for all calls in the block together.
+
+    Raises:
+        TimeoutError: a call in the block was not answered in time.
+        ValueError: `seconds` is not a positive number.
+    """
+    check_option("fail_after()", "seconds", seconds, "a positive number of seconds", valid=is_seconds(seconds))
+    token = _limit.set(min(_Limit(monotonic() + seconds, seconds), _limit.get()))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+# --- Answers, and the threads that wait for them ----------------------------------------------------------------------
+
+
+class Answer(Generic[T]):
+    """An answer that one thread waits for. It has the methods of a future that a bridge uses.
+
+    Args:
+        steps: the queue of that thread.
+        patience: the longest time, in seconds, between two looks at the limit and at signals.
+        limit: ends the waiting.
+    """
+
+    __slots__ = ("_done", "_error", "_limit", "_patience", "_steps", "_value")
+
+    _value: T
+
+    def __init__(self, steps: SimpleQueue[Step], patience: float, limit: _Limit = _NO_LIMIT) -> None:
+        self._steps = steps
+        self._patience = patience
+        self._limit = limit
+        self._error: BaseException | None = None
+        self._done = False
+
+    def done(self) -> bool:
+        """Return True if it has come."""
+        return self._done
+
+    def set_result(self, value: T) -> None:
+        """Answer with a value. Any thread may call this."""
+        self._value = value
+        self._done = True
+        self._steps.put(self.done)  # a step that does nothing, and wakes the thread
+
+    def set_exception(self, error: BaseException) -> None:
+        """Answer with an exception. Any thread may call this."""
+        self._error = error
+        self._done = True
+        self._steps.put(self.done)
+
+    def cancel(self) -> None:
+        """Do nothing, because the thread has left."""
+
+    def __await__(self) -> Generator[None, None, T]:
+        yield from ()  # nothing, but it makes this a generator
+        return self.wait()
+
+    def wait(self) -> T:
+        """Wait for the answer, and meanwhile run the steps of this thread.
+
+        Raises:
+            TimeoutError: the limit has expired.
+            BaseException: the answer is an exception, or a callback of this thread has raised one that is not an
+                `Exception`.
+        """
+        # The queue is emptied even if there is an answer already: otherwise the steps of answers that were faster than
+        # their threads would accumulate.
+        while not self._done or not self._steps.empty():
+            left = self._patience
+            if self._limit is not _NO_LIMIT and (left := min(left, self._limit.deadline - monotonic())) <= 0:
+                raise self._limit.error()
+            with suppress(Empty):
+                self._steps.get(timeout=left)()
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+            return self._value
+        finally:
+            del error  # whose traceback refers to this frame
+
+
+PATIENCE: Final = 1.0
+"""The kernel may give a signal to any thread, and Python runs its handler in the main thread, which that does not wake.
+So the main thread looks once a second."""
+
+
+class _Threads(threading.local):
+    """The threads of the program, in the place of an event loop. Each has attributes of its own."""
+
+    def __init__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        self.patience = PATIENCE if is_main else threading.TIMEOUT_MAX
+        self.steps: SimpleQueue[Step] = SimpleQueue()
+
+    def create_future(self) -> Answer[Any]:
+        """Return an answer for this thread.
+
+        Raises:
+            TimeoutError: the limit has expired before the call.
+        """
+        limit = _limit.get()
+        if limit is not _NO_LIMIT and limit.deadline <= monotonic():
+            raise limit.error()
+        return Answer(self.steps, self.patience, limit)
+
+
+class ThreadBridge(Bridge):
+    """One Trio run, and the threads of a program that has no event loop.
+
+    Functions for the program's side run in Trio's thread, at once: they set answers, which any thread may do.
+    """
+
+    def __init__(self) -> None:
+        self.threads: Final = _Threads()
+        super().__init__(cast("Any", self.threads))
+        self.to_loop = run_now
+
+    def check_loop(self, asker: Asker) -> None:
+        """Raise an error in a forked process, and where waiting would block an event loop."""
+        if self.is_copy:
+            super().check_loop(asker)
+        self.refuse_loops(asker._who)
+
+    def refuse_loops(self, who: str) -> None:
+        """Raise an error if an event loop runs in this thread."""
+        if trio.lowlevel.in_trio_run():
+            raise RuntimeError(
+                f"{who}: would block Trio, which runs in this thread; use mcp_actors instead of mcp_actors.sync, or "
+                "another thread: trio.to_thread.run_sync(...)"
+            )
+        try:
+            self._running_loop()
+        except RuntimeError:
+            return
+        raise RuntimeError(
+            f"{who}: would block asyncio, which runs in this thread; use mcp_actors.bridge instead of mcp_actors.sync, "
+            "or another thread: asyncio.to_thread(...)"
+        )
+
+
+def completed(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that waits for nothing but a `ThreadBridge`, and return its result.
+
+    It blocks where it would suspend on an event loop, so its first step completes it.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return cast("T", end.value)
+    raise AssertionError("it waits for an event loop")
+
+
+# --- Call functions of the program from Trio's side -------------------------------------------------------------------
+
+
+class _Callback(Reply[Any]):
+    """A call of a function, for which a task on Trio's side waits, in a thread that waits for an answer."""
+
+    __slots__ = ("_bridge", "_fn")
+
+    def __init__(self, bridge: Bridge, fn: Callable[[], Any]) -> None:
+        super().__init__()
+        self._bridge = bridge
+        self._fn = fn
+
+    def run(self) -> None:
+        """Call the function, unless the task has left: its request has ended, and the thread is in another one."""
+        if not self.open:
+            return
+        answer: outcome.Value[Any] | outcome.Error
+        try:
+            answer = outcome.Value(self._fn())
+        except Exception as exc:
+            answer = outcome.Error(exc)
+        with suppress(RuntimeError):  # Trio's side has ended
+            self._bridge.to_trio(partial(self.settle, answer))
+
+
+Job: TypeAlias = Callable[[], Any]
+
+
+def _called_by(run: Callable[[Job], Awaitable[Any]], fn: Callable[..., Any]) -> Callable[..., Any]:
+    if inspect.iscoroutinefunction(fn):
+        return fn  # on Trio
+
+    @wraps(fn)
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        return await answer_of(await run(partial(fn, *args, **kwargs)))
+
+    return call
+
+
+def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an async function for Trio's side that calls `fn` in this thread, while it waits for the answer."""
+    steps = bridge.threads.steps
+
+    def run(job: Job) -> Awaitable[Any]:
+        callback = _Callback(bridge, job)
+        steps.put(callback.run)
+        return callback.wait()
+
+    return _called_by(run, fn)
+
+
+def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an async function for Trio's side that calls `fn` in a thread, as often at a time as it is called.
+
+    If it is cancelled, it leaves at once and abandons the thread.
+    """
+    return _called_by(lambda job: run_in_thread(job, trio.CapacityLimiter(1)), fn)
