@@ -12,9 +12,8 @@ import multiprocessing
 from contextlib import ExitStack
 from typing import Any
 
-from anyio.from_thread import BlockingPortal, start_blocking_portal
-
-from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers, result_value
+from mcp_actors import ServerConfig, Stdio
+from mcp_actors.sync import SyncServerGroup, open_servers
 
 TIME = ServerConfig("time", Stdio("mcp-server-time"))
 
@@ -22,17 +21,13 @@ TIME = ServerConfig("time", Stdio("mcp-server-time"))
 class Worker:
     """The servers of this worker process: opened after the fork, closed at its end."""
 
-    portal: BlockingPortal
-    servers: ServerGroup
+    servers: SyncServerGroup
 
     def __init__(self) -> None:
         self._stack = ExitStack()
 
     def start(self, **_: Any) -> None:
-        enter = self._stack.enter_context
-        self.portal = enter(start_blocking_portal(backend="trio"))
-        opened = self.portal.wrap_async_context_manager(open_servers(TIME))
-        self.servers = enter(opened)
+        self.servers = self._stack.enter_context(open_servers(TIME))
 
     def stop(self, **_: Any) -> None:
         self._stack.close()
@@ -43,10 +38,7 @@ worker = Worker()
 
 def what_time_is_it(zone: str) -> Any:
     """The task: it uses the servers of the worker process in which it runs."""
-    call = worker.servers["time"].call_tool
-    return result_value(
-        worker.portal.call(call, "get_current_time", {"timezone": zone})
-    )
+    return worker.servers["time"].call("get_current_time", timezone=zone)
 
 
 def run(number: int, zone: str) -> None:

@@ -144,8 +144,8 @@ class Bridge:
 
     async def _wait_for(self, request: _Request[T]) -> T:
         self.check_loop(request.asker)
-        self._waiting.add(request)
         try:
+            self._waiting.add(request)
             self._post(request)
             return await request.future
         finally:
@@ -407,8 +407,8 @@ class Lane:
         # wakes the other side again; in the opposite order a step could wait in the deque with nothing to wake for it.
         self._steps.append(step)
         if not self._woken:
-            self._woken = True
-            try:
+            try:  # Ctrl-C after the flag is raised: nothing would be woken any more
+                self._woken = True
                 if self._bell is None or not self._bell.ring():
                     self._wake(self.run)
             except BaseException:

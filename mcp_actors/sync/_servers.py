@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from functools import partial, wraps
@@ -251,6 +252,10 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self._bridge, self._owner = bridge, _Owner(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
+        # Ends the run of a block that is dropped and not left. A `__del__` would run after each block, and Python ignores
+        # a Ctrl-C in it.
+        self._dropped = weakref.finalize(self, run.abandon)
+        self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
             run.start()
         except BaseException:
@@ -282,11 +287,6 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         if error is not None and error is not exc:
             self._raise(error)
 
-    def __del__(self) -> None:
-        """End the Trio run of a block that was entered and dropped, and not left."""
-        if self._run is not None:
-            self._run.abandon()
-
     async def __aenter__(self) -> NoReturn:
         raise self._refuse("'async with' needs an event loop, and mcp_actors.bridge or mcp_actors")
 
@@ -306,6 +306,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
                     end()
                 error = self._owner.ended.wait()
                 run.finish()
+                self._dropped.detach()
                 self._run = None
                 return error, interruption
             except BaseException as exc:
