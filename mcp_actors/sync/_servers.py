@@ -252,8 +252,8 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self._bridge, self._owner = bridge, _Owner(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
-        # Ends the run of a block that is dropped and not left. A `__del__` would run after each block, and Python ignores
-        # a Ctrl-C in it.
+        # Ends the run of a block that is dropped and not left. A `__del__` would run after each block, and Python
+        # ignores a Ctrl-C in it.
         self._dropped = weakref.finalize(self, run.abandon)
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:

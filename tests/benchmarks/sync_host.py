@@ -60,8 +60,8 @@ def main() -> None:
         on_trio = stack.enter_context(opened)["quick"]
         runner = stack.enter_context(asyncio.Runner())
         door = bridge.open_servers(SERVER)
-        on_asyncio: Any = runner.run(door.__aenter__())["quick"]  # type: ignore[arg-type]  # it is a coroutine
-        stack.callback(lambda: runner.run(door.__aexit__(None, None, None)))  # type: ignore[arg-type]  # likewise
+        on_asyncio: Any = runner.run(door.__aenter__())["quick"]
+        stack.callback(lambda: runner.run(door.__aexit__(None, None, None)))
 
         async def ask_on_asyncio() -> None:
             for _ in range(CALLS):
