@@ -23,6 +23,11 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
+def hang(done: float, total: float | None, message: str | None) -> None:
+    """Never come back from a report of progress."""
+    threading.Event().wait()
+
+
 def call_again_and_again(ref: SyncServerRef) -> None:
     """Interrupt a call, and go on."""
     others = [threading.Thread(target=ref.call, args=("sleep",), kwargs={"seconds": 0.5}) for _ in range(4)]
@@ -52,7 +57,7 @@ def main(what: str, *flags: str) -> None:
                 while True:
                     servers["a"].call("echo", text="busy")
             case "progress":
-                servers["a"].call_tool("sleep", {"seconds": 600}, progress=lambda *_: threading.Event().wait())
+                servers["a"].call_tool("sleep", {"seconds": 600}, progress=hang)
         say("leaving")
 
 

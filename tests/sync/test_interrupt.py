@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from tests.forkserver import start_python
 from tests.interrupter import Interrupter, with_bound
 from tests.programs import FULL_SIZE
 from tests.servers.fleet import wait_calls
-from tests.servers.groups import pids_in, server
+from tests.servers.groups import BOUND, pids_in, server
 from tests.servers.interruptible import SLOW_TO_STOP
 from tests.servers.links import wait_for_line
 from tests.servers.processes import eventually, state_of, wait_ended
@@ -204,10 +205,12 @@ def test_ctrl_c_that_the_kernel_gives_to_another_thread_is_raised_within_a_secon
         wait_until(lambda: servers["a"].statistics().in_flight == 1)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
-    with open_servers(server("a")) as servers:
+    with open_servers(server("a", request_timeout=3 * BOUND)) as servers:
         other = threading.Thread(target=press)
         other.start()
+        began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             servers["a"].call("sleep", seconds=600)
+        assert time.monotonic() - began < BOUND
         other.join()
         assert servers["a"].call("echo", text="on") == "on"

@@ -15,7 +15,7 @@ import trio
 from mcp_actors import ServerUnavailable
 from mcp_actors.bridge._views import View
 from mcp_actors.sync import open_servers
-from mcp_actors.sync._wait import ThreadBridge
+from mcp_actors.sync._wait import ThreadBridge, in_caller
 from tests.forkserver import run_python
 from tests.messages import Said
 from tests.servers.groups import BOUND, pids_in, server
@@ -108,7 +108,31 @@ def test_a_block_that_is_dropped_and_not_left_ends_its_servers(tmp_path: Path) -
         servers["a"].call("echo", text="late")
 
 
-def test_no_request_and_no_step_is_kept_after_many_calls() -> None:
+def test_answers_that_are_faster_than_their_threads_leave_no_steps_behind() -> None:
+    threads = ThreadBridge().threads
+    for number in range(100):
+        answer = threads.create_future()
+        answer.set_result(number)
+        assert answer.wait() == number
+    assert threads.steps.empty()
+
+
+def test_a_callback_of_a_request_that_has_ended_is_not_called_in_the_next_one() -> None:
+    bridge = ThreadBridge()
+    called: list[str] = []
+    callback = in_caller(bridge, called.append)
+
+    async def cancelled() -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel("its request has ended")
+            await callback("late")
+
+    trio.run(cancelled)
+    bridge.threads.steps.get_nowait()()
+    assert called == []
+
+
+def test_no_request_is_kept_after_many_calls() -> None:
     with open_servers(server("a")) as servers:
         view: View[Any] = servers["a"]
         bridge = view._bridge
@@ -116,7 +140,6 @@ def test_no_request_and_no_step_is_kept_after_many_calls() -> None:
         for _ in range(200):
             servers["a"].call("echo", text="x")
         assert not bridge._waiting
-        assert bridge.threads.steps.qsize() <= 1
 
 
 # --- Processes --------------------------------------------------------------------------------------------------------
