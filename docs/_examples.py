@@ -29,8 +29,19 @@ Read these programs to see a whole one. Each is run by a test, and prints the ou
 :glob:
 
 *
-pages/*
-servers/*
+pages/index
+```
+"""
+
+PARTS: Final = """# Programs and servers of other pages
+
+Read these programs to run the code of a guide or of the tutorial, which shows the part that matters.
+
+```{toctree}
+:glob:
+
+*
+../servers/*
 ```
 """
 
@@ -46,6 +57,7 @@ def write(app: Any) -> None:
             rows.append(f"| [{name}]({name.stem}.md) | {title} |")
     configuration = (EXAMPLES / "mcp.json").read_text()
     _write(PAGES / "mcp.md", f"# mcp.json\n\nThe file that from_a_file.py opens.\n\n```json\n{configuration}```\n")
+    _write(PAGES / "pages" / "index.md", PARTS)
     _write(PAGES / "index.md", INDEX.format(rows="\n".join(rows)))
 
 

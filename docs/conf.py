@@ -26,14 +26,20 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.intersphinx",
     "sphinx.ext.napoleon",
+    "sphinx_copybutton",
     "sphinxcontrib_trio",
 ]
 exclude_patterns = ["_build", "changes"]
 
 html_theme = "furo"
 html_title = f"mcp_actors {release}"
-html_static_path = ["pictures"]
-html_css_files = ["pictures.css"]
+html_static_path = ["pictures", "_static"]
+html_css_files = ["pictures.css", "pages.css"]
+html_search_scorer = str(Path(__file__).parent / "_search.js")
+
+# A button copies code, and of what is typed in a terminal the commands. Output and drawings have none.
+copybutton_selector = "div:not(.highlight-text, .highlight-none, .highlight-default) > div.highlight > pre"
+copybutton_prompt_text = "$ "
 
 myst_heading_anchors = 3
 
