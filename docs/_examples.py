@@ -68,8 +68,11 @@ def page(source: Path) -> tuple[str, str]:
     docstring = tree.body[0]
     assert isinstance(docstring, ast.Expr)
     prose, _, output = (ast.get_docstring(tree) or "").partition("\n\nPrints::\n")
+    prose, _, log = prose.partition("\n\nLogs::\n")
     code = "\n".join(text.splitlines()[docstring.end_lineno :]).strip()
     parts = [f"# {source.name}", prose, f"```python\n{code}\n```"]
+    if log:
+        parts += ["It logs, on standard error:", f"```text\n{inspect.cleandoc(log)}\n```"]
     if output:
         parts += ["It prints:", f"```text\n{inspect.cleandoc(output)}\n```"]
     return prose.partition("\n")[0], "\n\n".join(parts) + "\n"

@@ -4,8 +4,6 @@
  * of a query, and gives all of them the same score. Here a page needs half of the words, and counts more if it has the
  * rare ones, and if it has them in its title, in the words of search.toml or in a heading.
  */
-"use strict";
-
 const WORTH = { title: 4, keyword: 4, heading: 2.5, text: 1 };
 
 /* The score of a page that has all words in its title. A word of search.toml that is the whole query has 100. */

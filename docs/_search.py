@@ -2,12 +2,17 @@
 
 ``search.toml`` lists the words of each page. They become main entries of the page's index, which the search ranks above
 everything else. After a build each word is looked up in ``searchindex.js`` as the search does it.
+
+``searches.toml`` lists whole searches, which ``_search.js`` ranks. After a build, the scripts of the site do them, if
+Node.js is installed.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +21,22 @@ from sphinx.errors import ExtensionError
 
 WORDS: Final[dict[str, list[str]]] = tomllib.loads((Path(__file__).parent / "search.toml").read_text())
 """Page → words."""
+
+SEARCHES: Final[dict[str, list[str]]] = tomllib.loads((Path(__file__).parent / "searches.toml").read_text())
+"""Page → whole searches."""
+
+SCRIPTS: Final = ["searchtools.js", "language_data.js"]
+"""What a page of the site loads to search, in ``_static``. The second one includes ``_search.js``."""
+
+BROWSER: Final = """
+const window = globalThis;
+const document = { getElementById: () => null, documentElement: { dataset: {} } };
+const SPHINX_HIGHLIGHT_ENABLED = false, _ready = () => {}, _ = (text) => text;
+"""
+ASK: Final = """
+const find = (query) => Search._performSearch(...Search._parseQuery(query)).at(-1)?.[0] ?? null;
+console.log(JSON.stringify(QUERIES.map(find)));
+"""
 
 
 def fill(app: Any, name: str, source: list[str]) -> None:
@@ -38,6 +59,9 @@ def check(app: Any, failure: Exception | None) -> None:
         for word in words
         if (found := first(index, word)) - {"glossary"} != {page} - {"glossary"}
     ]
+    wrong += [
+        f"{query!r} finds {found}, not {page!r}" for query, page, found in searched(Path(app.outdir)) if found != page
+    ]
     if wrong:
         raise ExtensionError("search.toml: " + "; ".join(wrong))
 
@@ -49,3 +73,15 @@ def first(index: dict[str, Any], word: str) -> set[str]:
     """
     entries = index["indexentries"].get(word.lower(), [])
     return {index["docnames"][page] for page, _, is_main in entries if is_main}
+
+
+def searched(site: Path) -> list[tuple[str, str, str | None]]:
+    """Return each whole search, its page, and the page that the site shows first; nothing without Node.js."""
+    if (node := shutil.which("node")) is None:
+        return []
+    asked = [(query, page) for page, queries in SEARCHES.items() for query in queries]
+    scripts = [(site / "_static" / name).read_text() for name in SCRIPTS]
+    queries = f"const QUERIES = {json.dumps([query for query, _ in asked])};"
+    program = "\n".join([BROWSER, *scripts, (site / "searchindex.js").read_text(), queries, ASK])
+    shown = subprocess.run([node, "-"], input=program, capture_output=True, check=True, text=True).stdout
+    return [(*each, found) for each, found in zip(asked, json.loads(shown), strict=True)]

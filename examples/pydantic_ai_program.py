@@ -4,6 +4,10 @@ Failures are reported to the agent, so that it can go on.
 
 The model is played: `think` answers as a model would, so the program needs no key and no network.
 
+Logs::
+
+    server 'kitchen': connection lost: its process was killed by SIGKILL while it was connected
+
 Prints::
 
     turn 1: offered mcp__kitchen__clean_up, mcp__kitchen__cook

@@ -1,6 +1,7 @@
 """Run every example, and compare its output with its docstring.
 
-An example's module docstring ends with a line ``Prints::`` and, indented below it, the lines of its standard output.
+An example's module docstring ends with a line ``Prints::`` and, indented below it, the lines of its standard output. If
+it logs without configuration, so on standard error, a block ``Logs::`` before that has these lines.
 ``...`` stands for any text, as in `doctest.ELLIPSIS`. Code that the pages show is in ``examples/pages/`` or in another
 example, as ``test_pages.py`` checks.
 """
@@ -20,6 +21,7 @@ from typing import Final
 import pytest
 
 from .forkserver import interpreter, run_python
+from .servers.transports.test_sandbox import HAS_LANDLOCK
 from .source import EXAMPLES, parse, python_files
 
 SCRIPTS: Final = Path(sys.executable).parent
@@ -35,12 +37,17 @@ BROKEN: Final = {"pages/tutorial_naive.py"}
 """Shows what goes wrong, so Python has something to complain of at its end."""
 
 COLD: Final = {
+    "pages/howto_health.py",
+    "pages/howto_stdio_sandbox.py",
     "pages/howto_testing_actors.py",
     "pages/howto_testing_scripted.py",
     "pages/tutorial_dying_server.py",
 }
-"""Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; for pytest, which rewrites
-the modules of its plugins when they are imported."""
+"""Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; to confine a server;
+for pytest, which rewrites the modules of its plugins when they are imported."""
+
+CONFINED: Final = {"pages/howto_stdio_sandbox.py"}
+"""Need a kernel that can confine a process."""
 
 OPTIONAL: Final = re.compile(
     r"^from (agents|anthropic|fastmcp|langchain|langchain_core|pydantic_ai\.mcp|pydantic_ai)\b|\b(mcp-server-\w+)",
@@ -59,6 +66,12 @@ def expected_output(docstring: str | None) -> str | None:
     """Return the lines below ``Prints::``, or None if a docstring has no such block."""
     _, found, block = (docstring or "").rpartition("Prints::\n")
     return textwrap.dedent(block).strip() + "\n" if found else None
+
+
+def expected_log(docstring: str | None) -> str:
+    """Return the lines below ``Logs::``, or an empty string if a docstring has no such block."""
+    _, found, rest = (docstring or "").rpartition("\nLogs::\n")
+    return textwrap.dedent(rest.partition("\nPrints::\n")[0]).strip() + "\n" if found else ""
 
 
 def agrees(output: str, expected: str) -> bool:
@@ -92,13 +105,11 @@ def readers_environment(home: Path, python: str) -> dict[str, str]:
 
 
 CONNECTED: Final = re.compile(r"^\[.*\] INFO +server '\w+': connected, .*\n(?: {10}.*\n)*", re.MULTILINE)
+"""What a program logs that makes a server object of the SDK, as that configures logging."""
 
 
 def only_outages(stderr: str) -> bool:
-    """Return True if stderr has only the log lines of servers that fail on purpose.
-
-    A program that makes a server object of the SDK has configured logging with that, and sees who is connected, too.
-    """
+    """Return True if stderr has only the log lines of servers that fail on purpose."""
     return all(line.startswith("server '") for line in CONNECTED.sub("", stderr).splitlines())
 
 
@@ -110,9 +121,12 @@ def test_there_are_examples() -> None:
 def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) -> None:
     if sys.version_info >= NOT_SINCE.get(path, (4,)):
         pytest.skip("it is for older versions of Python")
+    if path in CONFINED and not HAS_LANDLOCK:
+        pytest.skip("the kernel cannot restrict all that a sandbox does")
     if lacking := missing((EXAMPLES / path).read_text()):
         pytest.skip(lacking)
-    expected = expected_output(ast.get_docstring(parse(EXAMPLES / path)))
+    docstring = ast.get_docstring(parse(EXAMPLES / path))
+    expected = expected_output(docstring)
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
     python = sys.executable if path in COLD else interpreter()
     finished = run_python(
@@ -124,13 +138,20 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
     )
     assert finished.returncode == 0, finished.stderr
     assert agrees(finished.stdout, expected), finished.stdout
-    assert path in BROKEN or only_outages(finished.stderr)
+    log = CONNECTED.sub("", finished.stderr)
+    assert path in BROKEN or agrees(log, expected_log(docstring)), log
 
 
 def test_the_expected_output_is_the_block_below_prints() -> None:
     assert expected_output("An example.\n\nPrints::\n\n    one\n      two\n") == "one\n  two\n"
     assert expected_output("An example without output.") is None
     assert expected_output(None) is None
+
+
+def test_the_expected_log_is_the_block_below_logs_and_none_is_expected_without() -> None:
+    docstring = "An example.\n\nLogs::\n\n    one\n\nPrints::\n\n    two\n"
+    assert (expected_log(docstring), expected_output(docstring)) == ("one\n", "two\n")
+    assert expected_log("An example.\n\nPrints::\n\n    two\n") == ""
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,27 @@ import re
 import shlex
 import stat
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from inspect import signature
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pytest
 
-from mcp_actors import ConnectFailed, load_config, open_servers
+from mcp_actors import (
+    ConnectFailed,
+    HealthPolicy,
+    Http,
+    RestartPolicy,
+    RetryPolicy,
+    ServerConfig,
+    Stdio,
+    ToolFilter,
+    load_config,
+    open_servers,
+)
+from mcp_actors.auth import OAuth
 
 from .cli.terminal import accept_found
 from .forkserver import interpreter, start_python
@@ -168,6 +181,32 @@ def test_a_command_to_type_is_run_by_another_test_or_installs_an_extra_of_the_pr
             assert found[1] in project()["optional-dependencies"]
         else:
             assert command in TYPED
+
+
+OPENED: Final[dict[str, Callable[..., Any]]] = {
+    "ServerConfig": ServerConfig,
+    "open_servers": open_servers,
+    "Stdio": Stdio,
+    "Http": Http,
+    "OAuth": OAuth,
+    "HealthPolicy": HealthPolicy,
+    "RestartPolicy": RestartPolicy,
+    "RetryPolicy": RetryPolicy,
+    "ToolFilter": ToolFilter,
+}
+"""What a program configures servers with."""
+
+
+@pytest.mark.parametrize("name", OPENED)
+def test_each_parameter_of_a_configuration_is_on_a_page_for_users(name: str) -> None:
+    """In code or between backticks, on another page than the reference and those for contributors."""
+    others = {"reference", "design"}
+    text = "".join(page.read_text() for page in PAGES if not others & set(page.parts))
+    code = " ".join(re.findall(r"^```.*?^```$|`[^`\n]+`", text, re.MULTILINE | re.DOTALL))
+    parameters = [
+        each.name for each in signature(OPENED[name]).parameters.values() if each.kind is not each.VAR_POSITIONAL
+    ]
+    assert [each for each in parameters if not re.search(rf"\b{each}\b", code)] == []
 
 
 async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:

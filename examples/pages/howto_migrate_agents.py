@@ -1,5 +1,9 @@
 """One group of servers, from the connections of a LangChain program, for four agent libraries.
 
+Logs::
+
+    server 'cellar': has failed and is not retried: command 'not-installed' not found; ...
+
 Prints::
 
     active: kitchen

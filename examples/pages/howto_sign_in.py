@@ -2,6 +2,10 @@
 
 The server that is called answers every request with 401, on the loopback interface.
 
+Logs::
+
+    server 'linear': needs_auth: ... not signed in; run 'mcp-actors login linear', ...
+
 Prints::
 
     needs_auth

@@ -1,5 +1,9 @@
 """A server that is killed, and what events tell of it.
 
+Logs::
+
+    server 'time': connection lost: its process was killed by SIGKILL while it was connected
+
 Prints::
 
     ready -> backoff

@@ -1,5 +1,9 @@
 """The outcomes of calls while the server dies, comes back, and is stopped.
 
+Logs::
+
+    server 'time': connection lost: its process was killed by SIGKILL while it was connected
+
 Prints::
 
     it is ...

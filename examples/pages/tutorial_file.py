@@ -1,5 +1,9 @@
 """Servers from a file that other programs read too.
 
+Logs::
+
+    server 'docs': has failed and is not retried: ... 'DOCS_TOKEN' is not set; set it, ...
+
 Prints::
 
     mcp__time__get_current_time - Get current time in a specific timezone

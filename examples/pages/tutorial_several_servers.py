@@ -1,5 +1,9 @@
 """Several servers, one of which the program cannot do without, and one that is not there.
 
+Logs::
+
+    server 'docs': has failed and is not retried: ... 'DOCS_TOKEN' is not set; set it, ...
+
 Prints::
 
     mcp__time__get_current_time - Get current time in a specific timezone
