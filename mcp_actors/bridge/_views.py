@@ -550,7 +550,8 @@ class AsyncioServerGroup(GroupView[AsyncioServerRef]):
         The predicates of the filters are functions of the program, so they are called here, on the event loop.
         """
         await self._bridge.call(self, trio.lowlevel.checkpoint)  # raises if the group has ended
-        return permitted(self.tools, {name: self[name].config.tool_filter for name in self}, context)
+        filters = {name: self[name].config.tool_filter for name in self}
+        return await permitted(self.tools, filters, context)
 
     async def add(self, config: ServerConfig) -> AsyncioServerRef:
         """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""

@@ -1,7 +1,7 @@
 """Filter the tools of a server, and declare tools for it.
 
 A `ToolFilter` shows and hides tools by names and patterns. Its predicate decides for a `ToolContext`, when tools are
-listed for an agent: `permitted` calls it, logs its failures, and raises `ConfigError` if there is no context.
+listed for an agent: `permitted` awaits it, logs its failures, and raises `ConfigError` if there is no context.
 `to_static_tools` and `check_static_tools` convert and check the tools of a server that does not list its own, which
 become ``mcp.types.Tool`` objects.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 import fnmatch
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -24,7 +24,7 @@ from mcp.types import Tool
 from pydantic_core import ValidationError
 
 from .._errors import ConfigError
-from .._foreign import Log
+from .._foreign import Log, answer_of
 from .._misuse import explained
 from . import _validators as check
 
@@ -55,8 +55,8 @@ class ToolContext:
     run: Any = None
 
 
-ToolPredicate: TypeAlias = Callable[[Any, ToolContext], bool]
-"""``predicate(tool, context)``: return whether this `CatalogTool` is shown in this context."""
+ToolPredicate: TypeAlias = Callable[[Any, ToolContext], Awaitable[bool] | bool]
+"""``predicate(tool, context)``, async or not: return whether this `CatalogTool` is shown in this context."""
 
 
 def _names(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -97,12 +97,38 @@ def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[Any], value
 
 
 def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
+    remedy = "give a function (tool, context), async or not, that returns whether the tool is shown"
     if not callable(value):
-        remedy = "give a function (tool, context) that returns whether the tool is shown"
         raise check.refused_value(instance, attribute.name, value, remedy)
-    if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(type(value).__call__):
-        remedy = "give a plain function (tool, context); prepare what must be awaited, and pass it as the context's run"
-        raise check.refused_text(instance, attribute.name, "<async function>", remedy)
+    problem = None
+    if not check.takes(value, 2):
+        problem = "which cannot be called with (tool, context)"
+    elif isinstance(value, type):
+        problem = "which is a class"
+    elif swapped := _swapped(value):
+        problem = f"which takes {swapped}"
+        remedy = "swap its parameters to (tool, context); the context has agent and run, where run is the framework's"
+    if problem is not None:
+        raise check.refused_text(instance, attribute.name, f"<{check.name_of(value)}, {problem}>", remedy)
+
+
+def _swapped(predicate: Callable[..., Any]) -> str | None:
+    """Return the parameters of a filter that expects the context first, as in other libraries; None for one of ours."""
+    try:
+        first, second, *_ = [*inspect.signature(predicate).parameters, "", ""]
+    except (TypeError, ValueError):  # as in `takes`
+        return None
+    if _is_context(first) > _is_context(second) or _is_tool(second) > _is_tool(first):
+        return f"({first}, {second})"
+    return None
+
+
+def _is_context(parameter: str) -> bool:
+    return "context" in parameter or "ctx" in parameter
+
+
+def _is_tool(parameter: str) -> bool:
+    return "tool" in parameter and not _is_context(parameter)
 
 
 def _as_set(names: tuple[str, ...] | None) -> frozenset[str] | None:
@@ -134,8 +160,9 @@ class ToolFilter:
         deny: the names to hide. Default: none.
         patterns: globs as in `fnmatch` (``"read_*"``); a pattern that begins with ``!`` hides its matches. Default
             None.
-        predicate: ``predicate(tool, context)``, a plain function that gets a `CatalogTool`, which is immutable, and a
-            `ToolContext`. If it raises, the tool is hidden and the error is logged. Default None.
+        predicate: ``predicate(tool, context)``, async or not, that gets a `CatalogTool`, which is immutable, and a
+            `ToolContext`. It is called for one tool after the other, in the task that lists them; a plain function must
+            not block. If it raises, the tool is hidden and the error is logged. Default None.
 
     Raises:
         ConfigError: a value is not valid, or a name is both shown and hidden.
@@ -208,12 +235,14 @@ class _Named(Protocol):
 _T = TypeVar("_T", bound=_Named)
 
 
-def permitted(
+async def permitted(
     tools: Iterable[_T], filters: Mapping[str, ToolFilter], context: ToolContext | None = None
 ) -> tuple[_T, ...]:
     """Return the tools that the predicates of their servers show, in the same order.
 
     Names and patterns are not checked again; they were applied when the catalogue was made.
+
+    **Cancellation**: as of the predicates. Without async ones this is not a checkpoint.
 
     Args:
         tools: tools of a catalogue.
@@ -238,7 +267,7 @@ def permitted(
                 path=f"servers.{tool.server}.tools.predicate",
             )
         try:
-            if _agrees(server_filter.predicate, tool, context):
+            if await answer_of(server_filter.predicate(tool, context)):
                 shown.append(tool)
         except Exception as exc:  # foreign code may raise anything
             failures.setdefault(tool.server, []).append((tool.name, exc))
@@ -247,25 +276,18 @@ def permitted(
     return tuple(shown)
 
 
-def _agrees(predicate: Callable[[Any, ToolContext], object], tool: object, context: ToolContext) -> bool:
-    answer = predicate(tool, context)
-    if inspect.isawaitable(answer):
-        # An awaitable would count as true.
-        if inspect.iscoroutine(answer):
-            answer.close()
-        raise TypeError("the predicate of a ToolFilter must return True or False, not an awaitable")
-    return bool(answer)
-
-
 def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
     names = ", ".join(f"{name!r:.80}" for name, _ in failed[:_NAMED])
     more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    first = failed[0][1]
+    if isinstance(first, AttributeError) and isinstance(first.obj, ToolContext):  # taken for a tool, or for another's
+        more += "; it is called with (tool, context), and the context has agent and run"
     logger.warning(
         "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s%s",
         server,
         names,
         more,
-        exc_info=failed[0][1],
+        exc_info=first,
     )
 
 

@@ -1,9 +1,10 @@
 """Validators for configuration classes, and the form of their errors.
 
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
-The functions show values (`shown`, `a_type`), build such errors (`refused`, `refused_value`), take their form apart
-again (`problem_of`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
-collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
+The functions show values (`shown`, `a_type`, `name_of`), check how a function can be called (`takes`), build errors
+(`refused`, `refused_value`), take their form apart again (`problem_of`), make validators for attrs (`seconds`, `count`,
+`one_of`, `kind`, `tuple_of`), and convert collections to tuples (`as_tuple`). The decorator `brief` shortens the
+``repr`` of these classes.
 
 The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
 imports no class of `config`. It does no I/O, and keeps no state.
@@ -11,6 +12,7 @@ imports no class of `config`. It does no I/O, and keeps no state.
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -184,6 +186,24 @@ def kind(*types: type, remedy: str) -> Validator:
             raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
 
     return check
+
+
+def takes(value: Callable[..., Any], count: int) -> bool:
+    """Return False for a function that cannot be called with so many positional arguments."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # it has none, being written in C, or its class has an odd `__eq__`
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
+
+
+def name_of(value: object) -> str:
+    """Return the name of a function; the `repr` of a method would show its object."""
+    return getattr(value, "__qualname__", None) or type(value).__name__
 
 
 def shown_function(value: object) -> str:

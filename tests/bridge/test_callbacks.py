@@ -279,13 +279,20 @@ def test_a_callback_that_ends_as_cancelled_fails_the_request(host: Host) -> None
     asyncio.run(main())
 
 
-def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host) -> None:
+@pytest.mark.parametrize("is_async", [False, True])
+def test_the_predicate_of_a_filter_is_asked_on_the_event_loop(host: Host, is_async: bool) -> None:
     asked: list[str] = []
 
-    def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+    def plain(tool: CatalogTool, context: ToolContext) -> bool:
         asyncio.get_running_loop()
         asked.append(f"{threading.current_thread().name} {caller.get()}")
         return bool(tool.name == context.agent)
+
+    async def waiting(tool: CatalogTool, context: ToolContext) -> bool:
+        await asyncio.sleep(0)  # fails outside asyncio
+        return plain(tool, context)
+
+    predicate = waiting if is_async else plain
 
     async def main() -> None:
         caller.set("ann")

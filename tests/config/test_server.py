@@ -234,7 +234,7 @@ async def pass_on(request: ToolRequest, call_next: CallNext) -> CallToolResult:
 class NeverEqual:
     """A predicate that raises if it is compared."""
 
-    def __call__(self, context: ToolContext, tool: object) -> bool:
+    def __call__(self, tool: object, context: ToolContext) -> bool:
         return True
 
     def __eq__(self, other: object) -> bool:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import fnmatch
 import functools
 import logging
-from collections.abc import Callable
 from typing import Any
 
 import attrs
 import mcp.types
 import pytest
+import trio
 from hypothesis import given, strategies as st
 
 from mcp_actors import CatalogTool, ConfigError, ToolFilter
@@ -97,7 +97,15 @@ def test_patterns_mean_what_fnmatch_says_and_hiding_wins(patterns: list[str], na
         ),
         ({"patterns": []}, "patterns=() is not valid; it names no tools; leave it out to show all, or set allow=()"),
         ({"patterns": ["!"]}, "patterns='!' is not valid; add a pattern after the '!', like '!delete_*'"),
-        ({"predicate": True}, "predicate=True is not valid; give a function (tool, context) that returns whether"),
+        (
+            {"predicate": True},
+            "predicate=True is not valid; give a function (tool, context), async or not, that returns",
+        ),
+        (
+            {"predicate": lambda tool: True},
+            "predicate=<<lambda>, which cannot be called with (tool, context)> is not valid; give a function (tool, co",
+        ),
+        ({"predicate": ToolContext}, "predicate=<ToolContext, which is a class> is not valid; give a function (tool, "),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:
@@ -143,7 +151,7 @@ def test_it_is_frozen() -> None:
 
 
 class TestPredicate:
-    def test_the_predicate_decides_by_agent_and_run(self) -> None:
+    async def test_the_predicate_decides_by_agent_and_run(self) -> None:
         """S1-22: per agent and run; who asks changes nothing for the others."""
 
         def predicate(tool: CatalogTool, context: ToolContext) -> bool:
@@ -152,21 +160,21 @@ class TestPredicate:
         tools = (tool("a", "read"), tool("a", "write"), tool("b", "write"))
         filters = {"a": ToolFilter(predicate=predicate), "b": ToolFilter()}
         reader, editor = ToolContext("reader"), ToolContext("editor", "confirmed")
-        assert permitted(tools, filters, reader) == (tools[0], tools[2])
-        assert permitted(tools, filters, editor) == tools
-        assert permitted(tools, filters, ToolContext("editor")) == (tools[0], tools[2])
-        assert permitted(tools, {}, reader) == tools
+        assert await permitted(tools, filters, reader) == (tools[0], tools[2])
+        assert await permitted(tools, filters, editor) == tools
+        assert await permitted(tools, filters, ToolContext("editor")) == (tools[0], tools[2])
+        assert await permitted(tools, {}, reader) == tools
 
-    def test_the_predicate_needs_a_context(self, said: Said) -> None:
+    async def test_the_predicate_needs_a_context(self, said: Said) -> None:
         """S1-24: without a context there is an error that says what to give; without a predicate none is needed."""
         tools = (tool("a", "x"), tool("b", "x"))
-        assert permitted(tools, {"b": ToolFilter(deny=["x"])}) == tools
+        assert await permitted(tools, {"b": ToolFilter(deny=["x"])}) == tools
         with pytest.raises(ConfigError) as caught:
-            permitted(tools, {"b": ToolFilter(predicate=lambda tool, context: True)})
+            await permitted(tools, {"b": ToolFilter(predicate=lambda tool, context: True)})
         said("predicate without a context", str(caught.value))
         assert (caught.value.source, caught.value.path) == ("ToolFilter", "servers.b.tools.predicate")
 
-    def test_the_predicate_cannot_change_the_catalogue(self, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_the_predicate_cannot_change_the_catalogue(self, caplog: pytest.LogCaptureFixture) -> None:
         """S1-22: what it is given refuses every change, so the catalogue stays what it was."""
 
         def greedy(tool: Any, context: ToolContext) -> bool:
@@ -178,11 +186,13 @@ class TestPredicate:
             return True
 
         [one] = tools = (tool("a", "x"),)
-        assert permitted(tools, {"a": ToolFilter(predicate=greedy)}, ToolContext("me")) == ()
-        assert permitted(tools, {"a": ToolFilter(predicate=greedier)}, ToolContext("me")) == ()
+        assert await permitted(tools, {"a": ToolFilter(predicate=greedy)}, ToolContext("me")) == ()
+        assert await permitted(tools, {"a": ToolFilter(predicate=greedier)}, ToolContext("me")) == ()
         assert one == tool("a", "x")
 
-    def test_one_that_raises_hides_that_tool_and_is_logged(self, caplog: pytest.LogCaptureFixture, said: Said) -> None:
+    async def test_one_that_raises_hides_that_tool_and_is_logged(
+        self, caplog: pytest.LogCaptureFixture, said: Said
+    ) -> None:
         """S1-24: the others are shown, and one line names what is hidden, with a traceback."""
 
         def predicate(tool: CatalogTool, context: ToolContext) -> bool:
@@ -193,7 +203,7 @@ class TestPredicate:
         tools = [tool("a", "good"), *(tool("a", f"bad{number}") for number in range(10)), tool("b", "bad")]
         filters = {"a": ToolFilter(predicate=predicate)}
         with caplog.at_level(logging.WARNING, "mcp_actors.config"):
-            assert [each.public_name for each in permitted(tools, filters, ToolContext("me"))] == [
+            assert [each.public_name for each in await permitted(tools, filters, ToolContext("me"))] == [
                 "mcp__a__good",
                 "mcp__b__bad",
             ]
@@ -201,40 +211,101 @@ class TestPredicate:
         said("predicate raised", record.getMessage())
         assert "LookupError: no rule for bad0" in caplog.text
 
-    def test_an_exit_is_not_taken_for_an_answer(self) -> None:
+    async def test_an_exit_is_not_taken_for_an_answer(self) -> None:
         def predicate(tool: CatalogTool, context: ToolContext) -> bool:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me"))
+            await permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me"))
 
-    def test_an_async_function_is_refused_because_what_it_returns_counts_as_true(self) -> None:
-        async def predicate(tool: CatalogTool, context: ToolContext, rule: str = "") -> bool:
-            return False
+    async def test_an_async_function_is_awaited_for_one_tool_after_the_other(self) -> None:
+        asked: list[str] = []
+
+        async def predicate(tool: CatalogTool, context: ToolContext, allowed: str = "x") -> bool:
+            asked.append(tool.name)
+            await trio.lowlevel.checkpoint()
+            asked.append(tool.name)
+            return tool.name == allowed
 
         class Rules:
             async def __call__(self, tool: CatalogTool, context: ToolContext) -> bool:
-                return False
+                return await predicate(tool, context)
 
-        remedy = "give a plain function (tool, context); prepare what must be awaited, and pass it as the context"
+        tools = (tool("a", "x"), tool("a", "y"))
         given: Any
-        for given in (predicate, functools.partial(predicate, rule="x"), Rules()):
-            with pytest.raises(ConfigError) as caught:
-                ToolFilter(predicate=given)
-            assert str(caught.value).startswith(f"ToolFilter: predicate=<async function> is not valid; {remedy}")
+        for given in (predicate, functools.partial(predicate, allowed="x"), Rules(), lambda *both: predicate(*both)):
+            assert await permitted(tools, {"a": ToolFilter(predicate=given)}, ToolContext("me")) == tools[:1]
+            assert asked == ["x", "x", "y", "y"]
+            asked.clear()
 
-    def test_a_predicate_that_returns_an_awaitable_hides_the_tool(self, caplog: pytest.LogCaptureFixture) -> None:
-        async def ask() -> bool:
+    async def test_an_async_one_that_raises_hides_that_tool_and_a_cancelled_one_ends_the_list(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async def predicate(tool: CatalogTool, context: ToolContext) -> bool:
+            await trio.lowlevel.checkpoint()
+            raise LookupError("no rule")
+
+        filters = {"a": ToolFilter(predicate=predicate)}
+        assert await permitted([tool("a", "x")], filters, ToolContext("me")) == ()
+        assert "LookupError: no rule" in caplog.text
+        with trio.CancelScope() as scope:
+            scope.cancel("what is tested")
+            await permitted([tool("a", "x")], filters, ToolContext("me"))
+        assert scope.cancelled_caught
+
+    async def test_an_attribute_that_a_context_lacks_is_logged_with_what_a_predicate_gets(
+        self, caplog: pytest.LogCaptureFixture, said: Said
+    ) -> None:
+        """A filter of another library, whose parameters have no telling names."""
+        filters = {"a": ToolFilter(predicate=lambda a, b: b.name == "x")}  # type: ignore[attr-defined]  # what is tested
+        assert await permitted([tool("a", "x")], filters, ToolContext("me")) == ()
+        [record] = caplog.records
+        said("predicate with other attributes", record.getMessage())
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            lambda context, tool: True,
+            lambda ctx, tool_def: True,
+            lambda _, tool: True,
+            lambda run_context, t: True,
+            lambda tool_context, tool: True,
+        ],
+    )
+    def test_the_order_of_other_libraries_is_refused_with_ours(self, given: Any) -> None:
+        """openai-agents and Pydantic AI call a filter with (context, tool)."""
+        with pytest.raises(
+            ConfigError, match=r"swap its parameters to \(tool, context\); the context has agent and run"
+        ):
+            ToolFilter(predicate=given)
+
+    @pytest.mark.parametrize(
+        "given",
+        [
+            lambda tool, context: True,
+            lambda tool, _: True,
+            lambda each, tool_context: True,
+            lambda a, b: True,
+            lambda *both: True,
+            lambda mcp_tool, ctx, tool=None: True,
+            max,
+        ],
+    )
+    def test_an_order_that_may_be_ours_is_accepted(self, given: Any) -> None:
+        assert ToolFilter(predicate=given).predicate is given
+
+    def test_an_async_filter_of_another_library_is_refused_and_named(self, said: Said) -> None:
+        async def by_role(context: Any, tool: Any) -> bool:
             return True
 
-        predicate: Callable[[Any, ToolContext], Any] = lambda tool, context: ask()  # noqa: E731 - a def would tell more
-        assert permitted([tool("a", "x")], {"a": ToolFilter(predicate=predicate)}, ToolContext("me")) == ()
-        assert "must return True or False, not an awaitable" in caplog.text
+        with pytest.raises(ConfigError) as caught:
+            ToolFilter(predicate=by_role)
+        said("predicate with the context first", str(caught.value).replace(by_role.__qualname__, "by_role"))
 
-    def test_an_object_that_can_be_called_is_a_predicate_too(self) -> None:
+    async def test_an_object_that_can_be_called_is_a_predicate_too(self) -> None:
         class Rules:
             def __call__(self, tool: CatalogTool, context: ToolContext) -> bool:
                 return bool(tool.name == context.agent)
 
         tools = (tool("a", "x"), tool("a", "y"))
-        assert permitted(tools, {"a": ToolFilter(predicate=Rules())}, ToolContext("y")) == tools[1:]
+        assert await permitted(tools, {"a": ToolFilter(predicate=Rules())}, ToolContext("y")) == tools[1:]

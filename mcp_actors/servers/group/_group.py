@@ -279,7 +279,7 @@ class ServerGroup(Mapping[str, ServerRef]):
         """
         await trio.lowlevel.checkpoint()
         filters = {name: member.record.config.tool_filter for name, member in self._members.items()}
-        return permitted(self.tools, filters, context)
+        return await permitted(self.tools, filters, context)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
