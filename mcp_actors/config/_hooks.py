@@ -13,7 +13,6 @@ SDK that is never connected. It starts no task.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
@@ -37,6 +36,7 @@ from mcp.types import (
     SamplingCapability,
 )
 
+from .._errors import ConfigError
 from .._foreign import always_async, answer_of
 from .._misuse import explained
 from . import _validators as check
@@ -106,30 +106,17 @@ def _check_called_with(*parameters: str) -> check.Validator:
         if not callable(value):
             problem = check.shown(value)
         elif isinstance(value, type):
-            problem = f"<{_name_of(value)}, which is a class>"
-        elif not _takes(value, len(parameters)):
-            problem = f"<{_name_of(value)}, which cannot be called with {called}>"
+            problem = f"<{check.name_of(value)}, which is a class>"
+        elif not check.takes(value, len(parameters)):
+            problem = f"<{check.name_of(value)}, which cannot be called with {called}>"
         if problem is not None:
             raise check.refused_text(instance, attribute.name, problem, remedy)
 
     return validate
 
 
-def _takes(value: Callable[..., Any], count: int) -> bool:
-    try:
-        inspect.signature(value).bind(*range(count))
-    except TypeError:
-        return False
-    return True
-
-
-def _name_of(value: object) -> str:
-    """Return the name of a function; the `repr` of a method would show its object."""
-    return getattr(value, "__qualname__", None) or type(value).__name__
-
-
 def _shown(value: object) -> str:
-    return repr(value) if value is None or value is False else f"<{_name_of(value)}>"
+    return repr(value) if value is None or value is False else f"<{check.name_of(value)}>"
 
 
 _check_level: Final = attrs.validators.optional(check.one_of(*get_args(LoggingLevel)))
@@ -163,8 +150,9 @@ class Callbacks:
         logging: ``(context, params)``: receive a log message.
         message: ``(context, message)``: receive any notification of the server and any error of its transport,
             after this library has handled it.
-        log_level: the lowest level that a server is asked to log, if there is a ``logging`` callback. None (default)
-            uses the level of the group's callbacks, or ``"info"``.
+        log_level: the lowest level that a server is asked to log. It needs a callback that receives the messages:
+            ``logging`` or ``message``, of the server or the group. None (default) uses the level of the group's
+            callbacks, or ``"info"`` if there is a ``logging`` callback.
         sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
             servers.
         timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's
@@ -190,26 +178,47 @@ class Callbacks:
 
 @attrs.frozen(kw_only=True)
 class EffectiveCallbacks:
-    """The callbacks in effect for one server; the attributes are those of `Callbacks`."""
+    """The callbacks in effect for one server; the attributes are those of `Callbacks`.
+
+    Attributes:
+        log_level: the level to request; None requests no log messages.
+    """
 
     sampling: SamplingCallback | None = None
     elicitation: ElicitationCallback | None = None
     roots: RootsCallback | None = None
     logging: LoggingCallback | None = None
     message: MessageCallback | None = None
-    log_level: LoggingLevel = DEFAULT_LOG_LEVEL
+    log_level: LoggingLevel | None = None
     sampling_capabilities: SamplingCapability | None = None
     timeout: float = DEFAULT_TIMEOUT
 
 
-def effective_callbacks(own: Callbacks | None, default: Callbacks | None = None) -> EffectiveCallbacks:
-    """Merge a server's own callbacks with its group's: its own win, and defaults fill the rest."""
+def effective_callbacks(
+    own: Callbacks | None, default: Callbacks | None = None, *, server: str = ""
+) -> EffectiveCallbacks:
+    """Merge a server's own callbacks with its group's: its own win, and defaults fill the rest.
+
+    Raises:
+        ConfigError: there is a log level, and no callback that would receive the messages.
+    """
     effective: dict[str, Any] = {}
     for callbacks in (default, own):
         if callbacks is not None:
             effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
+    declines = effective.get("logging") is False
     # False has overridden the group's callback, and is not needed any more.
-    return EffectiveCallbacks(**{name: value for name, value in effective.items() if value is not False})
+    effective = {name: value for name, value in effective.items() if value is not False}
+    if "logging" in effective:
+        effective.setdefault("log_level", DEFAULT_LOG_LEVEL)
+    elif "message" not in effective and (level := effective.pop("log_level", None)) is not None and not declines:
+        raise ConfigError(
+            f"server {server!r}: Callbacks(log_level={level!r}) has no callback that receives the log messages; "
+            f"add logging=…, a function (context, params), or logging=False for a server that needs none",
+            source="Callbacks",
+            path="log_level",
+        )
+    return EffectiveCallbacks(**effective)
 
 
 # --- Validate and adapt the extensions of the protocol that the client supports ---------------------------------------

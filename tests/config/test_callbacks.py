@@ -43,7 +43,26 @@ class Agent:
 def test_by_default_there_are_no_callbacks() -> None:
     assert Callbacks() == Callbacks(sampling=None, elicitation=None, roots=None, logging=None, message=None)
     assert effective_callbacks(None, None) == EffectiveCallbacks()
-    assert (EffectiveCallbacks().log_level, EffectiveCallbacks().timeout) == ("info", 300)
+    assert (EffectiveCallbacks().log_level, EffectiveCallbacks().timeout) == (None, 300)
+
+
+@pytest.mark.parametrize(
+    ("own", "default", "level"),
+    [
+        (Callbacks(logging=answer), None, "info"),
+        (Callbacks(message=answer), None, None),
+        (Callbacks(message=answer, log_level="debug"), None, "debug"),
+        (Callbacks(log_level="debug"), Callbacks(logging=answer), "debug"),
+        (Callbacks(log_level="debug"), Callbacks(logging=answer, log_level="error"), "debug"),
+        (Callbacks(logging=answer), Callbacks(log_level="error"), "error"),
+        (Callbacks(logging=False), Callbacks(logging=answer, log_level="error"), None),
+        (Callbacks(logging=False, message=answer), Callbacks(logging=answer, log_level="error"), "error"),
+    ],
+)
+def test_a_log_level_is_requested_for_the_callbacks_that_receive_the_messages(
+    own: Callbacks, default: Callbacks | None, level: str | None
+) -> None:
+    assert effective_callbacks(own, default).log_level == level
 
 
 @pytest.mark.parametrize(
@@ -113,7 +132,6 @@ def test_a_servers_own_win_field_by_field() -> None:
         sampling=answer,
         elicitation=answer,
         roots=roots,
-        log_level="debug",
         sampling_capabilities=capabilities,
         timeout=math.inf,
     )

@@ -215,7 +215,7 @@ class LifecycleActor(Actor):
                 problem = "this group already has a server of this name; remove it first, or use reload()"
                 raise ConfigError(f"server {config.name!r}: {problem}", source="ServerGroup.add", path="name")
             staying = (record for record in self._roster.records.values() if not record.life.leaving)
-            self._roster.limits.check_number([*(record.config for record in staying), config])
+            self._roster.check([*(record.config for record in staying), config])
             member = await self._add(config, strict=True)
             self._roster.added |= {config.name}
             logger.info("add(): added %r", config.name)
@@ -281,6 +281,7 @@ class LifecycleActor(Actor):
                 if await self._move(member, config):
                     logger.info("replace(): changed %r (source)", config.name)
                 return Wish(member.entry, wanted, wanted)
+            self._roster.check([config])
             wish = self._configure(member, config)
         await self._wait_configured(member.record)
         logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(wanted.config, config)))
@@ -298,7 +299,7 @@ class LifecycleActor(Actor):
             added = self._roster.added if message.keep_added else frozenset[str]()
             old = {name: member.record.life.wanted.config for name, member in members.items()}
             difference = compare(old, given, added)
-            self._roster.limits.check_number(difference.servers)
+            self._roster.check(difference.servers)
             given.ignore(added)
             if not message.adopt():
                 return None

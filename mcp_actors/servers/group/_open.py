@@ -194,7 +194,7 @@ async def _first_records(sources: Sources, configs: tuple[Configured, ...], rost
         ConfigError: it is not valid, or has too many servers.
     """
     given = await sources.read(configs)
-    roster.limits.check_number(given.enabled)
+    roster.check(given.enabled)
     sources.adopt(given, configs)
     roster.note_given(given)
     return roster.enter(*given.enabled)

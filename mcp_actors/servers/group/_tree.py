@@ -300,6 +300,16 @@ class Roster:
             known = ", ".join(self.members) or "none"
             raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
 
+    def check(self, configs: Iterable[ServerConfig]) -> None:
+        """Check the servers that the group would have, before anything is changed.
+
+        Raises:
+            ConfigError: there are too many, or one does not fit to the callbacks of the group.
+        """
+        self.limits.check_number(configs := tuple(configs))
+        for config in configs:
+            self._options(config)
+
     def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
         """Make the records of servers that are about to be started."""
         records = [self._new_record(config, **self._options(config)) for config in configs]
@@ -357,7 +367,7 @@ class Roster:
     def _options(self, config: ServerConfig) -> Options:
         return {
             "required": config.connect == "eager" and (self.strict or config.required),
-            "callbacks": effective_callbacks(config.callbacks, self._callbacks),
+            "callbacks": effective_callbacks(config.callbacks, self._callbacks, server=config.name),
             "client_info": config.client_info or self._client_info,
         }
 

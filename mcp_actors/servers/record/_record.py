@@ -217,7 +217,7 @@ class ServerRecord:
         self.woken: bool = False
         self.info: ServerInfo | None = None
         self.session: Session = Session()
-        self.opening: Opening = Opening(_level_of(self.callbacks))
+        self.opening: Opening = Opening(self.callbacks.log_level)
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.calls: Calls = calls or Calls(config, timer)
@@ -250,8 +250,8 @@ class ServerRecord:
 
         Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
         """
-        if (level := _level_of(callbacks)) != _level_of(self.callbacks):
-            self.opening.log_level = level
+        if callbacks.log_level != self.callbacks.log_level:
+            self.opening.log_level = callbacks.log_level
         self.opening.era = None  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self.strict = False  # the change has been made, whether it connects now or later
@@ -505,11 +505,6 @@ def server_of(actor: str) -> str:
     """Return the name of the server that has this replica; the name itself if it is not that of a replica."""
     server, _, number = actor.partition(REPLICA)
     return server if number.isdecimal() else actor
-
-
-def _level_of(callbacks: EffectiveCallbacks) -> LoggingLevel | None:
-    """Return the log level to request from the first connection on; None if there is no callback."""
-    return callbacks.log_level if callbacks.logging is not None else None
 
 
 # --- Report changes of a server's tools as events and log records -----------------------------------------------------

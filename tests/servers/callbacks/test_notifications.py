@@ -6,13 +6,14 @@ import logging
 from contextvars import ContextVar, copy_context
 from typing import Any
 
+import attrs
 import pytest
 import trio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import LoggingMessageNotification, LoggingMessageNotificationParams, ToolListChangedNotification
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, ConnectionLost, InProcess, ServerConfig, open_servers
+from mcp_actors import Callbacks, ConfigError, ConnectionLost, InProcess, ServerConfig, open_servers
 from mcp_actors._tasks import MAX_WAITING
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
@@ -70,9 +71,15 @@ async def test_both_callbacks_get_a_log_message() -> None:
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
     ("callbacks", "level"),
-    [(Callbacks(logging=Heard()), "info"), (Callbacks(logging=Heard(), log_level="error"), "error"), (None, None)],
+    [
+        (Callbacks(logging=Heard()), "info"),
+        (Callbacks(logging=Heard(), log_level="error"), "error"),
+        (Callbacks(message=Heard(), log_level="error"), "error"),
+        (Callbacks(message=Heard()), None),
+        (None, None),
+    ],
 )
-async def test_the_log_level_is_set_if_there_is_a_logging_callback(
+async def test_the_log_level_is_set_if_there_is_a_callback_for_the_messages(
     era: Era, callbacks: Callbacks | None, level: str | None
 ) -> None:
     """S4-23: at every connect. A level that was set later is kept."""
@@ -83,6 +90,30 @@ async def test_the_log_level_is_set_if_there_is_a_logging_callback(
         await servers["a"].set_log_level("critical")
         await servers["a"].restart()
         await told(servers["a"], "critical")
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_log_level_whose_messages_no_callback_receives_is_refused(era: Era, said: Said) -> None:
+    """When a group is opened and when it is changed; then nothing is changed."""
+    silent = asking(era, callbacks=Callbacks(log_level="debug"))
+    refused = pytest.raises(ConfigError, match="has no callback that receives the log messages")
+    with pytest.raises(ConfigError) as caught:
+        async with open_servers(silent):
+            raise AssertionError
+    said("a log level without a callback", str(caught.value))
+    with refused:
+        async with open_servers(asking(era), callbacks=Callbacks(log_level="debug")):
+            raise AssertionError
+    async with open_servers(asking(era, callbacks=Callbacks(logging=Heard()))) as servers:
+        before = servers["a"].statistics().incarnation
+        with refused:
+            await servers.add(attrs.evolve(silent, name="b"))
+        with refused:
+            await servers.replace(silent)
+        with refused:
+            await servers.reload(silent, attrs.evolve(silent, name="b"))
+        await told(servers["a"], "info")
+        assert (list(servers), servers["a"].statistics().incarnation) == (["a"], before)
 
 
 async def told(ref: ServerRef, level: str | None) -> None:
