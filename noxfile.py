@@ -15,7 +15,7 @@ nox.options.reuse_existing_virtualenvs = True
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 OLDEST = PYTHONS[0]
-EXTRAS = ["cli", "langchain", "openai-agents", "postgres", "pydantic-ai", "yaml"]
+EXTRAS = ["agent-framework", "cli", "langchain", "openai-agents", "postgres", "pydantic-ai", "yaml"]
 """What users add to the package; the other extras are for work on it."""
 
 PROGRAMS = [

@@ -61,7 +61,7 @@ python_use_unqualified_type_names = True
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 # Adapters are described without their frameworks.
-autodoc_mock_imports = ["agents", "langchain", "langchain_core", "pydantic_ai"]
+autodoc_mock_imports = ["agent_framework", "agents", "langchain", "langchain_core", "pydantic_ai"]
 autodoc_default_options = {"members": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

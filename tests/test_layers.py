@@ -80,7 +80,7 @@ OFFERS: Final = {
 
 
 ORDER: Final = {
-    "adapters": "_offer _langchain _langchain_middleware _openai_agents _pydantic_ai",
+    "adapters": "_offer _agent_framework _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
     "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",

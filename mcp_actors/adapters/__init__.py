@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from mcp_actors.adapters._agent_framework import AgentFrameworkProvider as AgentFrameworkProvider
     from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
     from mcp_actors.adapters._langchain_middleware import LangChainMiddleware as LangChainMiddleware
     from mcp_actors.adapters._openai_agents import OpenAIAgentsServer as OpenAIAgentsServer
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ._offer import McpClient as McpClient, server_instructions as server_instructions
 
 __all__ = [
+    "AgentFrameworkProvider",
     "LangChainMiddleware",
     "McpClient",
     "OpenAIAgentsServer",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "AgentFrameworkProvider": ("_agent_framework", "agent_framework", "mcp-actors[agent-framework]"),
     "LangChainMiddleware": ("_langchain_middleware", "langchain", "mcp-actors[langchain]"),
     "McpClient": ("_offer", "mcp", "mcp-actors"),
     "OpenAIAgentsServer": ("_openai_agents", "agents", "mcp-actors[openai-agents]"),

@@ -270,10 +270,9 @@ class PromptsAndResources:
 class McpClient(PromptsAndResources):
     """A group of servers with the methods of ``mcp.ClientSession`` that list and call tools.
 
-    Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy``, ``llama-index-tools-mcp``, or
-    ``agent-framework`` (there as ``session=``). Tools have their public names. `call_tool` returns a result with
-    ``is_error`` as it is, and raises the errors of the call: the library decides how to present both. Prompts and
-    resources need an adapter of exactly one server.
+    Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy`` or ``llama-index-tools-mcp``.
+    Tools have their public names. `call_tool` returns a result with ``is_error`` as it is, and raises the errors of the
+    call: the library decides how to present both. Prompts and resources need an adapter of exactly one server.
 
     Any number of agents may use one at the same time. It owns no connection, and cannot be closed.
 

@@ -69,6 +69,8 @@ class PydanticAIToolset(AbstractToolset[Any]):
         include_instructions: True adds the instructions of the servers to those of the agent (see
             `server_instructions`). Trust the servers. With an ``id``, changes are appended and do not rewrite what a
             provider has cached. Default False.
+        include_return_schema: True shows the model what a tool returns, as far as the server says (``outputSchema``);
+            False never does. Default None: as Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
         process_tool_call: ``async (context, call_tool, name, arguments)``, called instead of a tool, with the
             ``RunContext`` of the run; its result is the tool's. To call the tool, perhaps with other arguments, it
             awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is the request's ``_meta``. To refuse,
@@ -95,6 +97,7 @@ class PydanticAIToolset(AbstractToolset[Any]):
         servers: Iterable[str] | None = None,
         tool_cache: bool = True,
         include_instructions: bool = False,
+        include_return_schema: bool | None = None,
         process_tool_call: ToolCallHook | None = None,
         id: str | None = None,
         max_retries: int | None = None,
@@ -111,6 +114,7 @@ class PydanticAIToolset(AbstractToolset[Any]):
                 )
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
+        self._include_return_schema = include_return_schema
         self._process_tool_call = process_tool_call
         self._id = id
         self._max_retries = max_retries
@@ -135,7 +139,10 @@ class PydanticAIToolset(AbstractToolset[Any]):
         retries = ctx.max_retries if self._max_retries is None else self._max_retries
         return {
             tool.public_name: ToolsetTool(
-                toolset=self, tool_def=_definition(tool), max_retries=retries, args_validator=_ANY_ARGUMENTS
+                toolset=self,
+                tool_def=_definition(tool, self._include_return_schema),
+                max_retries=retries,
+                args_validator=_ANY_ARGUMENTS,
             )
             for tool in tools
         }
@@ -190,13 +197,16 @@ def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
             raise failure
 
 
-def _definition(tool: CatalogTool) -> ToolDefinition:
+def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDefinition:
+    """Return the definition of a tool, with the metadata that filters read in those of ``MCPToolset``."""
     return ToolDefinition(
         name=tool.public_name,
         description=tool.description,
         parameters_json_schema=copy.deepcopy(dict(tool.input_schema)),
         return_schema=None if tool.output_schema is None else copy.deepcopy(dict(tool.output_schema)),
-        metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations)},
+        include_return_schema=include_return_schema,
+        # A task is begun by the server since 2026-07-28, so `task` is False there too with the SDK 2.x.
+        metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations), "task": False},
     )
 
 

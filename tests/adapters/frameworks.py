@@ -224,6 +224,20 @@ def _message(part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+class AgentFramework:
+    """An agent of Microsoft's Agent Framework."""
+
+    async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        from agent_framework import Agent
+
+        from mcp_actors.adapters import AgentFrameworkProvider
+
+        from .agent_framework_client import PlayedClient
+
+        who = Agent(PlayedClient(think), name=agent, context_providers=[AgentFrameworkProvider(group, **options)])
+        return str((await who.run("hello")).text)
+
+
 def _words(content: Any) -> str:
     """The text of what a framework shows to the model."""
     if isinstance(content, dict):
@@ -239,5 +253,7 @@ FRAMEWORKS: dict[str, Framework] = {
     "langchain": LangChain(),
     "anthropic": Anthropic(),
 }
+if importlib.util.find_spec("agent_framework"):  # likewise
+    FRAMEWORKS["agent-framework"] = AgentFramework()
 if importlib.util.find_spec("langchain"):  # an environment of the tests need not have it
     FRAMEWORKS["langchain-agents"] = LangChainAgents()

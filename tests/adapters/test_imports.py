@@ -9,7 +9,16 @@ from tests.forkserver import run_python
 from tests.source import ROOT
 
 PATIENCE = 120.0
-FRAMEWORKS = ("agents", "pydantic_ai", "langchain", "langchain_core", "anthropic", "dspy", "llama_index")
+FRAMEWORKS = (
+    "agents",
+    "pydantic_ai",
+    "langchain",
+    "langchain_core",
+    "anthropic",
+    "dspy",
+    "llama_index",
+    "agent_framework",
+)
 
 
 def run(code: str, *, cold: bool = False) -> str:
@@ -51,6 +60,7 @@ def test_an_adapter_imports_its_own_framework_and_leaves_asyncio_as_it_is(name: 
 @pytest.mark.parametrize(
     ("name", "package", "extra"),
     [
+        ("AgentFrameworkProvider", "agent_framework", "agent-framework"),
         ("OpenAIAgentsServer", "agents", "openai-agents"),
         ("PydanticAIToolset", "pydantic_ai", "pydantic-ai"),
         ("langchain_tools", "langchain_core", "langchain"),

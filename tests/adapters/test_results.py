@@ -30,6 +30,9 @@ from mcp.types import (
 )
 from mcp.types.version import SUPPORTED_PROTOCOL_VERSIONS
 from pydantic_ai import BinaryContent, BinaryImage
+from pydantic_ai.capabilities import IncludeToolReturnSchemas
+from pydantic_ai.messages import ModelResponse, TextPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.models.test import TestModel
 
 from mcp_actors import InProcess, ServerConfig
@@ -222,6 +225,24 @@ def test_tools_without_parameters_are_tools_of_langchain() -> None:
     }
 
 
+@pytest.mark.parametrize("include", [None, False, True])
+def test_a_model_of_pydantic_ai_is_shown_what_a_tool_returns_if_that_is_wanted(include: bool | None) -> None:
+    async def use(servers: AsyncioServerGroup) -> tuple[bool, ...]:
+        seen: list[Any] = []
+
+        def model(messages: Any, info: AgentInfo) -> ModelResponse:
+            seen.extend(info.function_tools)
+            return ModelResponse(parts=[TextPart("done")])
+
+        toolset = PydanticAIToolset(servers, include_return_schema=include)
+        for capabilities in [], [IncludeToolReturnSchemas()]:
+            await pydantic_ai.Agent(FunctionModel(model), toolsets=[toolset], capabilities=capabilities).run("hello")
+        return tuple("Return schema" in (tool.description or "") or tool.return_schema is not None for tool in seen)
+
+    found, _ = with_tool(use)
+    assert found == (include is True, include is not False)
+
+
 def test_what_is_known_of_a_tool_is_known_to_the_frameworks() -> None:
     async def use(servers: AsyncioServerGroup) -> None:
         [listed] = await OpenAIAgentsServer(servers).list_tools()
@@ -229,7 +250,11 @@ def test_what_is_known_of_a_tool_is_known_to_the_frameworks() -> None:
         assert (await McpClient(servers).list_tools()).tools == [listed]
         [offered] = (await PydanticAIToolset(servers, id="mine").get_tools(Context())).values()
         assert offered.tool_def.return_schema == {"type": "object"}
-        assert offered.tool_def.metadata == {"meta": {"some": {"thing": 1}}, "annotations": {"readOnlyHint": True}}
+        assert offered.tool_def.metadata == {
+            "meta": {"some": {"thing": 1}},
+            "annotations": {"readOnlyHint": True},
+            "task": False,
+        }
         [tool] = await langchain_tools(servers)
         assert tool.metadata is not None
         assert tool.metadata["mcp_tool"] == "tool"

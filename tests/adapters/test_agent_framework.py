@@ -1,0 +1,268 @@
+"""Approvals, streams and results of Agent Framework; the other tests run it with all of `FRAMEWORKS`."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from mcp.server import Server
+from mcp.types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    EmbeddedResource,
+    ImageContent,
+    ListToolsResult,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+    Tool,
+)
+
+from mcp_actors import InProcess, RequestTimedOut, ServerConfig
+from mcp_actors.adapters import McpClient
+from mcp_actors.bridge import AsyncioServerGroup, open_servers
+from mcp_actors.config import ToolContext, ToolFilter
+from tests.servers.groups import server
+
+pytest.importorskip("agent_framework", reason="needs agent-framework-core")
+
+from agent_framework import (
+    Agent,
+    FunctionInvocationContext,
+    FunctionMiddleware,
+    MCPStdioTool,
+    Message,
+    tool as function_tool,
+)
+
+from mcp_actors.adapters import AgentFrameworkProvider
+
+from .agent_framework_client import PlayedClient
+
+PIXEL = base64.b64encode(b"a picture").decode()
+ECHO = "mcp__a__echo"
+
+
+def played(*thoughts: Any, heard: list[str] | None = None, offered: list[list[str]] | None = None) -> Any:
+    """A model that has these thoughts, one at each turn."""
+
+    async def think(turn: int, tools: list[str], results: list[str]) -> Any:
+        if heard is not None:
+            heard[:] = results
+        if offered is not None:
+            offered.append(tools)
+        return thoughts[turn - 1]
+
+    return think
+
+
+def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: ServerConfig) -> Any:
+    async def main() -> Any:
+        async with open_servers(*(configs or (server("a"),))) as servers:
+            return await use(servers)
+
+    return asyncio.run(main())
+
+
+def agent(servers: AsyncioServerGroup, client: PlayedClient, *, tools: Any = None, **options: Any) -> Agent:
+    return Agent(client, tools=tools, context_providers=[AgentFrameworkProvider(servers, **options)])
+
+
+def test_a_stream_sees_the_tools_of_each_turn() -> None:
+    offered: list[list[str]] = []
+
+    async def use(servers: AsyncioServerGroup) -> str:
+        async def think(turn: int, tools: list[str], results: list[str]) -> Any:
+            offered.append(tools)
+            if turn == 1:
+                await servers["b"].stop()
+                return ECHO, {"text": "x"}
+            return f"heard {results}"
+
+        words = [str(update.text) async for update in agent(servers, PlayedClient(think)).run("hello", stream=True)]
+        return "".join(words)
+
+    assert in_group(use, server("a"), server("b")) == "heard ['x']"
+    assert [any(name.startswith("mcp__b__") for name in turn) for turn in offered] == [True, False]
+
+
+def test_an_agent_whose_first_server_starts_in_its_run_gets_the_tools() -> None:
+    """The framework has no list of tools then, which the provider has to make."""
+    offered: list[list[str]] = []
+
+    async def use(servers: AsyncioServerGroup) -> str:
+        await servers["a"].stop()
+        client = PlayedClient(played("done", offered=offered))
+        who = agent(servers, client)
+        await who.run("hello")
+        await servers["a"].start()
+        return str((await agent(servers, PlayedClient(played((ECHO, {"text": "x"}), "done"))).run("hello")).text)
+
+    assert in_group(use) == "done"
+    assert offered == [[]]
+
+
+@pytest.mark.parametrize(
+    ("details", "words"),
+    [(False, "Error: Function failed."), (True, "Error: Function failed. Exception: failed as asked")],
+)
+def test_a_failed_tool_is_shown_as_the_framework_shows_its_own(details: bool, words: str) -> None:
+    heard: list[str] = []
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        client = PlayedClient(played(("mcp__a__fail", {}), "done", heard=heard), details=details)
+        await agent(servers, client).run("hello")
+
+    in_group(use)
+    assert heard == [words]
+
+
+def test_an_error_of_a_call_reaches_the_programs_middleware_as_it_is() -> None:
+    seen: list[Exception] = []
+
+    class Watch(FunctionMiddleware):
+        async def process(self, context: FunctionInvocationContext, call_next: Any) -> None:
+            try:
+                await call_next()
+            except Exception as exc:
+                seen.append(exc)
+                raise
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        client = PlayedClient(played(("mcp__a__sleep", {"seconds": 600}), "done"))
+        who = Agent(client, context_providers=[AgentFrameworkProvider(servers)], middleware=[Watch()])
+        await who.run("hello")
+
+    in_group(use, server("a", request_timeout=0.1))
+    assert [type(exc) for exc in seen] == [RequestTimedOut]
+
+
+@pytest.mark.parametrize("approval", ["always", [ECHO]])
+def test_a_call_that_needs_approval_waits_for_it_and_is_made_in_the_next_run(approval: Any) -> None:
+    async def use(servers: AsyncioServerGroup) -> list[str]:
+        heard: list[str] = []
+        client = PlayedClient(played((ECHO, {"text": "x"}), "done", heard=heard))
+        who = agent(servers, client, approval=approval)
+        session = who.create_session()
+        asked = await who.run("hello", session=session)
+        [request] = asked.user_input_requests
+        assert (request.function_call.name, client.turn) == (ECHO, 1)
+        answer = Message("user", [request.to_function_approval_response(approved=True)])
+        assert (await who.run(answer, session=session)).text == "done"
+        return heard
+
+    assert in_group(use) == ["x"]
+
+
+def test_other_tools_than_those_named_need_no_approval() -> None:
+    async def use(servers: AsyncioServerGroup) -> str:
+        client = PlayedClient(played((ECHO, {"text": "x"}), "done"))
+        return str((await agent(servers, client, approval=["mcp__a__sleep"]).run("hello")).text)
+
+    assert in_group(use) == "done"
+
+
+def test_another_approval_is_refused() -> None:
+    async def use(servers: AsyncioServerGroup) -> None:
+        with pytest.raises(ValueError, match=r"approval='mcp__a__echo' is not valid; .* approval=\['mcp__a__echo'\]"):
+            AgentFrameworkProvider(servers, approval=ECHO)
+
+    in_group(use)
+
+
+def test_of_two_tools_of_one_name_the_agents_own_is_offered() -> None:
+    offered: list[list[str]] = []
+    heard: list[str] = []
+
+    def mine(text: str) -> str:
+        return f"mine: {text}"
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        client = PlayedClient(played((ECHO, {"text": "x"}), "done", heard=heard, offered=offered))
+        await agent(servers, client, tools=[function_tool(mine, name=ECHO)]).run("hello")
+
+    in_group(use)
+    assert heard == ["mine: x"]
+    assert [turn.count(ECHO) for turn in offered] == [1, 1]
+
+
+def test_the_predicate_gets_the_agent_and_its_session_and_may_be_async() -> None:
+    seen: set[Any] = set()
+
+    async def predicate(tool: Any, context: ToolContext) -> bool:
+        await asyncio.sleep(0)
+        seen.add((context.agent.name, context.run.session_id))
+        return bool(tool.name == "echo")
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        offered: list[list[str]] = []
+        client = PlayedClient(played("done", offered=offered))
+        who = Agent(client, name="waiter", context_providers=[AgentFrameworkProvider(servers)])
+        session = who.create_session()
+        await who.run("hello", session=session)
+        assert offered == [[ECHO]]
+        assert seen == {("waiter", session.session_id)}
+
+    in_group(use, server("a", tool_filter=ToolFilter(predicate=predicate)))
+
+
+@pytest.mark.parametrize("include", [False, True])
+def test_instructions_of_servers_are_added_if_that_is_wanted(include: bool) -> None:
+    async def use(servers: AsyncioServerGroup) -> list[str | None]:
+        client = PlayedClient(played("done"))
+        await agent(servers, client, include_instructions=include).run("hello")
+        return client.instructions
+
+    shop: Server[Any] = Server("shop", instructions="Be polite.", on_list_tools=listing)
+    [text] = in_group(use, ServerConfig("shop", InProcess(shop)))
+    assert ("Be polite." in (text or "")) is include
+
+
+async def listing(context: Any, params: Any) -> ListToolsResult:
+    schema = {"type": "object", "properties": {each: {"type": "string"} for each in ("self", "ctx", "arguments")}}
+    return ListToolsResult(tools=[Tool(name="tool", input_schema=schema)])
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        CallToolResult(content=[TextContent(text="hi")]),
+        CallToolResult(content=[TextContent(text="hi"), ImageContent(data=PIXEL, mime_type="image/png")]),
+        CallToolResult(content=[AudioContent(data=PIXEL, mime_type="audio/wav")]),
+        CallToolResult(content=[TextContent(text="hi")], structured_content={"a": [1]}),
+        CallToolResult(content=[]),
+        CallToolResult(content=[ResourceLink(name="r", uri="file:///r", mime_type="text/plain")]),
+        CallToolResult(content=[EmbeddedResource(resource=TextResourceContents(uri="file:///n", text="a note"))]),
+        CallToolResult(content=[EmbeddedResource(resource=BlobResourceContents(uri="file:///b", blob=PIXEL))]),
+    ],
+)
+def test_results_are_those_of_the_frameworks_own_tool(result: CallToolResult) -> None:
+    """Arguments arrive as they were given, also those with names of the framework."""
+    called: list[Any] = []
+    arguments = {"self": "s", "ctx": "c", "arguments": "a"}
+
+    async def call_tool(context: Any, params: Any) -> CallToolResult:
+        called.append(params.arguments)
+        return result
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        async with MCPStdioTool("theirs", "unused", session=McpClient(servers)) as theirs:
+            [expected] = theirs.functions
+            wanted = await expected.invoke(arguments={})
+        who = AgentFrameworkProvider(servers)
+        [ours] = who._functions(await who._offer.known_tools(None), ())
+        found = await ours.invoke(arguments=arguments)
+        shown = [
+            [(each.type, (each.text or "").replace(" ", ""), each.uri, each.media_type) for each in parts]
+            for parts in (found, wanted)
+        ]
+        assert shown[0] == shown[1]
+        assert "provider" not in ours.to_dict()
+
+    shop: Server[Any] = Server("shop", on_list_tools=listing, on_call_tool=call_tool)
+    in_group(use, ServerConfig("shop", InProcess(shop)))
+    assert called == [{}, arguments]
