@@ -1,5 +1,9 @@
 """Call a server that dies during a call, with mcp_actors.
 
+Logs::
+
+    server 'mortal': connection lost: its process exited with code 1 while it was connected
+
 Prints::
 
     first call: 3, after ... s
