@@ -178,6 +178,11 @@ class Bridge:
                 f"{asker._who}: belongs to an asyncio event loop and none is running here; from a thread use "
                 "asyncio.run_coroutine_threadsafe(..., loop), on Trio use mcp_actors instead of mcp_actors.bridge"
             ) from None
+        if running is not self.loop and self.loop.is_closed():
+            raise RuntimeError(
+                f"{asker._who}: its event loop is closed, because the asyncio.run() that opened it has ended; open and "
+                "use it within one asyncio.run()"
+            )
         if running is not self.loop:
             raise RuntimeError(
                 f"{asker._who}: belongs to another event loop; call it with "

@@ -50,6 +50,10 @@ def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
     """
     if not any(word.startswith(("{", "@")) for word in words):
         return None
+    if len(words) > 1 and words[0].startswith("{") and not words[0].endswith("}"):
+        raise Misuse(
+            f"the shell has split the JSON object into {len(words)} words; put it in single quotes: '{{\"key\": …}}'"
+        )
     if len(words) > 1:
         raise Misuse(
             "arguments are either words like key=value, or one JSON object ('{…}', @FILE or -); write all of them "
@@ -99,7 +103,8 @@ def _object(text: str, source: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise Misuse(f'{source} is not valid JSON ({error}); write {{"key": …}}') from None
+        problem = f"is not valid JSON ({error})" if text.strip() else "is empty"
+        raise Misuse(f"{source} {problem}; write '{{\"key\": …}}', in single quotes if it is typed") from None
     except RecursionError:
         raise Misuse(f"{source} is nested too deeply; use fewer levels") from None
     if not isinstance(found, dict):

@@ -187,8 +187,8 @@ def _store(directory: str | None) -> CatalogStore:
 
 def _nothing(store: CatalogStore) -> str:
     return (
-        f"no tools are remembered in {store.directory}; run a program that opens this file with a catalog_store, or "
-        "name the directory of that with --store"
+        f"no tools are remembered in {store.directory}; a program remembers them if it opens this file with "
+        "open_servers(FILE, catalog_store=True); run it once, or name its directory with --store"
     )
 
 

@@ -288,7 +288,10 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
             self._raise(error)
 
     async def __aenter__(self) -> NoReturn:
-        raise self._refuse("'async with' needs an event loop, and mcp_actors.bridge or mcp_actors")
+        raise TypeError(
+            "mcp_actors.sync.open_servers(): 'async with' is for programs with an event loop; on asyncio, use 'from "
+            "mcp_actors.bridge import open_servers', on Trio 'from mcp_actors import open_servers'"
+        )
 
     async def __aexit__(self, *_: object) -> None:
         """Exist, because ``async with`` looks for this method before it calls `__aenter__`."""

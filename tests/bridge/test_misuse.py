@@ -81,6 +81,17 @@ def test_use_from_a_second_event_loop(host: Host, said: Said) -> None:
     asyncio.run(main())
 
 
+def test_use_after_the_event_loop_was_closed(said: Said) -> None:
+    async def main() -> Any:
+        async with open_supervisor(worker()) as supervisor:
+            return supervisor.child("worker")
+
+    ref = asyncio.run(main())
+    with pytest.raises(RuntimeError) as caught:
+        in_a_loop_of_its_own(lambda: ref.call(Echo(1)))
+    said("use after the event loop was closed", str(caught.value))
+
+
 def test_use_from_a_plain_thread_and_from_trio(said: Said) -> None:
     async def main() -> None:
         async with open_supervisor(worker()) as supervisor:

@@ -142,6 +142,8 @@ class TestArguments:
             (["city=Oslo", "{}"], 2, "JSON and words"),
             (["{}", "{}"], 2, "JSON and words"),
             (["@args.json", "city=Oslo"], 2, "JSON and words"),
+            (["{city:", "Oslo}"], 2, "JSON that the shell has split"),
+            (["@args.json"], 2, "a file of arguments that is empty"),
             (["@nowhere.json"], 1, "a file of arguments that is missing"),
             (["@log"], 2, "a file of arguments that is not JSON"),
             (["-"], 2, "standard input that is not an object"),
@@ -160,6 +162,7 @@ class TestArguments:
         row: str,
     ) -> None:
         weather.write_text("x")
+        weather.with_name("args.json").touch()
         monkeypatch.setattr("sys.stdin", io.StringIO("[]"))
         done = run("call", "weather", "forecast", *words)
         assert (done.returncode, done.stdout) == (code, "")
