@@ -44,6 +44,7 @@ from .._foreign import Log, answer_of
 from .._tasks import Signals
 from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
 from ..kernel import Reply
+from ..servers import CallObserver
 from ..transports import SHUTDOWN_GRACE, ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
 from ._bridge import Bridge
 
@@ -299,8 +300,11 @@ Wrap: TypeAlias = Callable[[Any], Any]
 
 
 def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
-    """Return observers for Trio's side that pass every event on to these, in order, on the event loop."""
-    return tuple(_Observer(bridge, observer) for observer in observers)
+    """Return observers for Trio's side that pass every event on to these, in order, on the event loop.
+
+    A `CallObserver` is called on Trio's side itself: a step on the event loop for each request would cost too much.
+    """
+    return tuple(each if isinstance(each, CallObserver) else _Observer(bridge, each) for each in observers)
 
 
 @frozen

@@ -65,7 +65,8 @@ def open_supervisor(
 
     Arguments are those of `mcp_actors.kernel.open_supervisor`, except:
 
-    - ``observers`` are called on the event loop, in order, a little after the event.
+    - ``observers`` are called on the event loop, in order, a little after the event; a `CallObserver` is called on
+      Trio's side at once, which is another thread with ``host="thread"``.
     - ``host`` says where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
       which has room for one.
 

@@ -6,8 +6,8 @@ This file defines nothing. It publishes the names that programs may use, and set
 Begin with the way of a request: ``ref`` is what users hold, ``requests`` are most of its messages, ``connection`` is
 the actor that carries them out, and ``record`` is what outlives connections. ``group`` makes one of many servers. The
 files next to these rooms have the protocol (``_session``, ``_dispatcher``, ``_eras``), decisions (``_rules``,
-``_admission``), the deadlines of requests (``_deadlines``), the tools of one server (``_catalog``), errors
-(``_failures``), and the sources of a group (``_sources``, ``_watch``).
+``_admission``), the deadlines of requests (``_deadlines``), what observers learn of them (``_attempts``), the tools of
+one server (``_catalog``), errors (``_failures``), and the sources of a group (``_sources``, ``_watch``).
 
 The folder uses the SDK (``mcp``), the kernel, the transports, the configuration, the catalogue, the sign-in, and of the
 single files of the package ``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``,
@@ -15,8 +15,8 @@ single files of the package ``_backoff``, ``_collapse``, ``_errors``, ``_exports
 bridge, the command line, ``testing`` and the plugin for pytest use it; the bridge also imports ``group`` and
 ``_sources``. Inside, imports go down only, in this order from the top: ``group``, ``_watch``, ``_sources``, ``ref``,
 ``connection``, ``_failures``, ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_catalog``, ``_admission``,
-``_deadlines``, ``_rules``, ``_eras``. The lasting state of a server is in its `ServerRecord`, which says who writes
-which part. All files are on the map in ``docs/design/index.md``.
+``_deadlines``, ``_attempts``, ``_rules``, ``_eras``. The lasting state of a server is in its `ServerRecord`, which says
+who writes which part. All files are on the map in ``docs/design/index.md``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 from .._errors import NotSupported
 from .._exports import publish
 from ._admission import ToolChanges
+from ._attempts import Attempt, CallObserver
 from ._deadlines import Latency
 from ._rules import Health, HealthStatus
 from ._watch import ConfigRejected
@@ -55,6 +56,8 @@ from .record import (
 from .ref import PendingRequest, ServerRef
 
 __all__ = [
+    "Attempt",
+    "CallObserver",
     "ConfigChanged",
     "ConfigRejected",
     "Drained",

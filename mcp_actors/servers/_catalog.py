@@ -141,6 +141,10 @@ class ServerCatalog:
         other.admission = self.admission.copy_for_isolated()
         return other
 
+    def lists(self, name: str) -> bool:
+        """Return True if the server lists a tool of this name."""
+        return any(each.name == name for each in self.listed)
+
     # --- listings ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Ticket:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
+    from ._attempts import Attempt, Observed
 
 
 Limit = Literal["request_timeout", "progress_timeout"]
@@ -70,6 +71,7 @@ class Deadline:
         expired: True after it has timed out.
         limit: the limit that has expired.
         asked: seconds of its time in which a person was asked to sign in, which do not count.
+        attempt: the attempt that is under way, for the observers of calls; None without them.
     """
 
     keeper: Deadlines
@@ -84,6 +86,7 @@ class Deadline:
     expired: bool = False
     limit: Limit = "request_timeout"
     asked: float = 0.0
+    attempt: Attempt | None = None
 
     @property
     def sent(self) -> bool:
@@ -106,14 +109,27 @@ class Deadline:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
         self.keeper.renew(self)
 
-    def wait_again(self) -> None:
-        """Note that an attempt has failed and that the request waits for another one."""
+    def wait_again(self, failure: Exception, delay: float) -> None:
+        """Note that an attempt has failed and that the request waits so many seconds for another one."""
         self.again = True
+        if self.attempt is not None:
+            self.attempt = self.attempt.retried(failure, delay)
         self.keeper.attempt_ended()
 
     def suspend(self) -> None:
         """Stop the time without progress: the request waits again, or its answer has arrived."""
         self.keeper.suspend(self)
+
+    def fail(self, failure: Exception) -> None:
+        """Note that the last attempt has failed."""
+        if self.attempt is not None:
+            attempt, self.attempt = self.attempt, None
+            attempt.failed(failure)
+
+    def note_id(self, request_id: int | str) -> None:
+        """Note the id of the latest message of the request."""
+        if self.attempt is not None:
+            self.attempt.request_id = request_id
 
     def __enter__(self) -> Self:
         return self
@@ -124,6 +140,9 @@ class Deadline:
     def end(self) -> None:
         """Forget the deadline: the request has its outcome."""
         self.call = None
+        if self.attempt is not None:  # its caller has left: each other end has settled it
+            attempt, self.attempt = self.attempt, None
+            attempt.cancelled()
         self.keeper.end(self)
 
 
@@ -516,11 +535,13 @@ class Calls:
         tokens: the rest of the retry budget.
         breaker: the circuit breaker, if one is configured.
         latency: counts of outcomes and durations.
+        observed: what their attempts share if they are observed. Set by the record.
     """
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)
         self.latency: LatencyCounts = LatencyCounts()
+        self.observed: Observed | None = None
         self._begin_anew(config)
 
     def configure(self, config: ServerConfig) -> None:

@@ -49,7 +49,7 @@ from pydantic_core import ValidationError
 
 from .._foreign import Log
 from .._tasks import open_background
-from ..transports import CLOSED, Exchange, comparable_id
+from ..transports import CLOSED, Exchange, comparable_id, current_trace
 from ._eras import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
 
 if TYPE_CHECKING:
@@ -175,6 +175,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
         table = self._link.table
         request.id = table.add(request, request_id)
+        if (deadline := current_trace().deadline) is not None:
+            deadline.note_id(request.id)
         try:
             if request.report is not None:
                 request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}

@@ -290,6 +290,9 @@ class Deadline(Protocol):
     def renew(self) -> None:
         """Restart the time without progress."""
 
+    def note_id(self, request_id: int | str) -> None:
+        """Note the id of the latest message of the request."""
+
 
 @define(eq=False)
 class RequestTrace:

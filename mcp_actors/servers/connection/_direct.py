@@ -131,6 +131,8 @@ class DirectRequests:
             raise NotSent
         self.drain.enter()
         later.on_cancel = sent.cancel
+        if (deadline := request.deadline) is not None and deadline.attempt is not None:
+            deadline.attempt.handed_over(self.record.name, sent.id)
         return True
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
@@ -227,6 +229,8 @@ class SentRequest:
     def withdrawn(self) -> None:
         """Return the message to its old place: the next connection serves it."""
         self.forget()
+        if (deadline := self._request.deadline) is not None and deadline.attempt is not None:
+            deadline.attempt.put_back()
         self._settling().fail(NotSent())
         self._direct.drain.leave()
 

@@ -121,7 +121,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             are finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit`
             with 128 plus the number of the signal leaves (143 for SIGTERM). Meanwhile new requests wait for that end. A
             second signal cancels the block at once. None by default.
-        observers: called synchronously with every event.
+        observers: called synchronously with every event; a `CallObserver` also with every attempt of a request.
 
     Other Parameters:
         env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
@@ -167,7 +167,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     limits = GroupLimits(max_servers, max_starting, max_processes)
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
     hub = EventHub(tuple(observers))
-    roster = Roster(hub.emit, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
+    roster = Roster(hub, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
     # end the program meanwhile, past every clean-up of the caller.

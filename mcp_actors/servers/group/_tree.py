@@ -48,6 +48,7 @@ from ...config import effective_callbacks
 from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor, SupervisorRef
 from ...transports import Capacity, Certificates
 from .._admission import fingerprint
+from .._attempts import CallObserver
 from .._deadlines import DeadlineActor, DeadlineTimer
 from .._rules import seconds_to_retry
 from .._watch import LAST_STATUS_WAIT, StatusActor
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
     from ...catalog import Pins
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
-    from ...kernel import Actor, ActorRef, Backoff, Event
+    from ...kernel import Actor, ActorRef, Backoff, EventHub
     from .._sources import Given
     from .._watch import StatusBoard
     from ..record import Retirement
@@ -248,7 +249,7 @@ class Roster:
         upkeep: keeps the tasks that the group runs for itself.
 
     Args:
-        emit: emits an event.
+        hub: emits events; its observers of calls are called when an attempt of a request is settled.
         strict: True makes every server required.
         callbacks: the callbacks of the group.
         client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
@@ -258,7 +259,7 @@ class Roster:
 
     def __init__(
         self,
-        emit: Callable[[Event], None],
+        hub: EventHub,
         *,
         strict: bool,
         callbacks: Callbacks | None,
@@ -283,12 +284,13 @@ class Roster:
         self.timer: DeadlineTimer = DeadlineTimer()
         self._new_record = partial(
             ServerRecord,
-            emit=emit,
+            emit=hub.emit,
             capacity=limits.capacity(),
             certificates=Certificates(),
             timer=self.timer,
             naming=naming,
         )
+        self._call_observers = tuple(each for each in hub.observers if isinstance(each, CallObserver))
 
     def member(self, name: str) -> Member:
         """Return the server with that name. A `KeyError` lists the known names."""
@@ -313,6 +315,8 @@ class Roster:
     def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
         """Make the records of servers that are about to be started."""
         records = [self._new_record(config, **self._options(config)) for config in configs]
+        for record in records:
+            record.observe_calls(self._call_observers)
         self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
         return records
 

@@ -40,6 +40,7 @@ from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed, Starting
 from ...transports import Capacity, Certificates, Masker
+from .._attempts import Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
 from ._health import ServerHealth, SharedHealth
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from ...catalog import PinVerdict
     from ...config import ServerConfig
     from ...kernel import Event
+    from .._attempts import CallObserver
     from .._catalog import Difference, Ticket
     from .._deadlines import Deadline, DeadlineTimer
     from .._eras import Era
@@ -333,6 +335,14 @@ class ServerRecord:
     def retire(self, why: Retirement) -> None:
         """Ask the group to disconnect the connection of this actor."""
         self.server.on_retire(why, self)
+
+    def observe_calls(self, observers: tuple[CallObserver, ...]) -> None:
+        """Call these observers when an attempt of a request is settled."""
+
+        def described() -> tuple[ServerConfig, str | None]:
+            return self.config, None if self.info is None else self.info.protocol_version
+
+        self.calls.observed = Observed(observers, self.catalog.lists, described) if observers else None
 
     def leave(self) -> None:
         """Note that the ``open_servers`` block has exited."""

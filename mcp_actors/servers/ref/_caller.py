@@ -45,6 +45,7 @@ from ..._errors import (
 from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import open_actor
+from .._attempts import Attempt
 from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
+    from .._attempts import Observed
     from .._deadlines import Deadline
     from .._rules import Ticket
     from ..record import ServerRecord
@@ -110,6 +112,8 @@ class Caller:
             Exception: a middleware raised it.
         """
         retries: Retries | None = None
+        if self._calls.observed is not None:
+            self.observe(request, deadline, self._calls.observed)
         try:
             if failure is None and self._life.leaving == "signal":
                 deadline.end()  # or the servers would be awaited to finish it
@@ -162,7 +166,17 @@ class Caller:
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
-        self._calls.latency.done(trio.current_time() - deadline.began)
+        now = trio.current_time()
+        self._calls.latency.done(now - deadline.began)
+        if deadline.attempt is not None:
+            attempt, deadline.attempt = deadline.attempt, None
+            attempt.succeeded(now, is_error=request.is_tool_call and getattr(result, "is_error", False))
+
+    def observe(self, request: Request[Any], deadline: Deadline, observed: Observed) -> None:
+        """Begin to observe the first attempt of a request, unless that was done."""
+        if deadline.attempt is None:
+            kind = deadline.operation.partition(" ")[0]
+            deadline.attempt = Attempt(self._config.name, kind, request.subject, deadline.began, observed)
 
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
@@ -181,7 +195,7 @@ class Caller:
                     if isinstance(failure, ServerUnavailable):
                         failure.outcome = "unknown"  # this attempt was not sent, but an earlier one may have been
                 raise failure
-            deadline.wait_again()
+            deadline.wait_again(failure, verdict.delay)
             await self._pause(verdict.delay)
             if deadline.expired:
                 raise deadline.keeper.failure(deadline) from failure
@@ -190,6 +204,7 @@ class Caller:
             _note_suggestion(request, exc, self._record)
             if isinstance(exc, MCPError) and self._record.health.failing:
                 self._record.answered(deadline)
+            deadline.fail(exc)
             raise
         finally:
             del failure  # breaks the reference cycle: its traceback refers to this frame
@@ -222,6 +237,11 @@ class Caller:
     def _is_isolated(self, request: Request[Any]) -> bool:
         """Return True if a retry of the request gets a connection of its own."""
         return self._config.retry.isolated and not request.of_the_session
+
+    @property
+    def observed(self) -> Observed | None:
+        """What the attempts to this server share if they are observed."""
+        return self._calls.observed
 
     @property
     def guarded(self) -> bool:
@@ -416,6 +436,8 @@ class PendingRequest(Generic[T]):
         None means that `finish` must be awaited for the outcome. The function must not raise, and may be called before
         `send` returns.
         """
+        if (observed := self._caller.observed) is not None:
+            self._caller.observe(self._request, self._deadline, observed)
         if self._caller.guarded:
             on_answer(None)
             return
@@ -431,9 +453,11 @@ class PendingRequest(Generic[T]):
         self, on_answer: Callable[[outcome.Value[T] | None], object], answer: outcome.Value[T] | outcome.Error
     ) -> None:
         if isinstance(answer, outcome.Value):
-            self._caller.succeeded(self._request, self._deadline, answer.value)
-            self._deadline.end()
-            on_answer(answer)
+            try:
+                self._caller.succeeded(self._request, self._deadline, answer.value)
+            finally:  # an observer may want the program to exit
+                self._deadline.end()
+                on_answer(answer)
         else:
             assert isinstance(answer.error, Exception)
             self._failure = answer.error

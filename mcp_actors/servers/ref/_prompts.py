@@ -251,6 +251,11 @@ class ReadResource(PlainRequest[ReadResourceResult]):
         """``resources/read`` and the URI, with credentials masked."""
         return f"resources/read {mask_url(self.uri)!r:.200}"
 
+    @property
+    def subject(self) -> str:
+        """The URI."""
+        return mask_url(self.uri)
+
     def check(self, session: Session, record: ServerRecord) -> None:
         """Check that the server has resources.
 

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Never
 
 import trio
 
-from ..._errors import ServerUnavailable
+from ..._errors import ServerError, ServerUnavailable
 from ..._misuse import CALL, check_states, explained_methods, refuse_positional, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import result_value
+from .._attempts import Attempt
 from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
@@ -262,12 +263,17 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Validate a call and start its deadline."""
         record = self._record
         record.catalog.checks.check_request(name, meta)
-        record.catalog.admission.check_call(name)
         checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
         members = None
-        if checks is not None:
-            arguments, text = checks.written(name, arguments)
-            members = members_of_call(name, arguments, text)
+        try:
+            record.catalog.admission.check_call(name)
+            if checks is not None:
+                arguments, text = checks.written(name, arguments)
+                members = members_of_call(name, arguments, text)
+        except ServerError as exc:
+            if record.calls.observed is not None:
+                Attempt(self.name, CallTool.method, name, trio.current_time(), record.calls.observed).failed(exc)
+            raise
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
         request = CallTool(

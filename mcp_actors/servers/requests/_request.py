@@ -86,6 +86,11 @@ class Request(Call[T]):
     def operation(self) -> str:
         """The protocol's method and its main argument, for errors and logs: ``tools/call 'add'``."""
 
+    @property
+    def subject(self) -> str | None:
+        """The tool, prompt or resource that it is about, for observers, with credentials masked; None if none."""
+        return None
+
     def repeatable(self, record: ServerRecord) -> bool:
         """Return whether the request may be sent again after the server may have acted on it. Lists and reads may."""
         return True
@@ -393,6 +398,11 @@ class PlainRequest(Request[ResultT]):
     def target(self) -> str | None:
         """The tool or prompt that it names, for a span."""
         return None
+
+    @property
+    def subject(self) -> str | None:
+        """The tool or prompt."""
+        return self.target
 
     @abstractmethod
     def check(self, session: Session, record: ServerRecord) -> None:

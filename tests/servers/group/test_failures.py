@@ -24,7 +24,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors._collapse import leaves
-from mcp_actors.kernel import ActorStartError, Restarting, RestartLimitReached
+from mcp_actors.kernel import ActorStartError, EventHub, Restarting, RestartLimitReached
 from mcp_actors.servers.group._group import translate
 from mcp_actors.servers.group._tree import GROUP, GroupLimits, Roster
 
@@ -126,7 +126,7 @@ def unavailable(name: str) -> ServerUnavailable:
     ids=["echo", "echoes", "echo and own", "another server", "own"],
 )
 async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exception], kept: int) -> None:
-    roster = Roster(lambda _: None, strict=False, callbacks=None, limits=GroupLimits())
+    roster = Roster(EventHub(), strict=False, callbacks=None, limits=GroupLimits())
     (record,) = roster.enter(server("b", on_failure="raise"))
     record.life.state = "failed"
     record.life.note_failure(OSError("gone"))
@@ -283,7 +283,7 @@ def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseExcepti
         defect = BaseExceptionGroup("both", [defect, *beside])
 
     def fail() -> None:
-        with translate(Roster(lambda _: None, strict=False, callbacks=None, limits=GroupLimits())) as phase:
+        with translate(Roster(EventHub(), strict=False, callbacks=None, limits=GroupLimits())) as phase:
             phase.started = True
             raise defect
 

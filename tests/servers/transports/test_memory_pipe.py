@@ -76,6 +76,8 @@ class Deadline:
 
     def renew(self) -> None: ...
 
+    def note_id(self, request_id: int | str) -> None: ...
+
 
 def of_session(number: int) -> SessionMessage:
     """Return a message that has no line."""
