@@ -38,6 +38,7 @@ LAYERS: Final = {
     "transports": 2,
     "servers": 3,
     "bridge": 4,
+    "observe": 4,
     "adapters": 4,
     "sync": 4,
     "testing": 4,
@@ -91,6 +92,7 @@ ORDER: Final = {
     "config.formats": "_file _inputs _keys _entry _load _dump",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
+    "observe": "_metrics _health",
     "servers": "_eras _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests _failures "
     "connection ref _sources _watch group",
     "servers.connection": "_callbacks _upkeep _streams _direct _negotiation _actor",

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ..catalog import CatalogSnapshot, CatalogTool
     from ..config import ServerConfig, ToolContext
     from ..kernel import Actor, ActorState, Call, CallFor, ChildSpec
-    from ..servers import PendingRequest, ReloadSummary, ServerInfo, ServerState, ToolChanges
+    from ..servers import PendingRequest, ReloadSummary, ServerInfo, ServerState, SourceStatus, ToolChanges
     from ..servers._sources import Configured
     from ._bridge import AsyncioStream, Bridge
 
@@ -526,6 +526,11 @@ class GroupView(View[ServerGroup], Mapping[str, AnyServer]):
     def errors(self) -> Mapping[str, Exception]:
         """The error of each server that has one, by name. An entry is removed when its server is ready."""
         return self._target.errors
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """A snapshot of each file, directory and table that the servers come from."""
+        return self._target.sources
 
     @property
     def tools(self) -> CatalogSnapshot:

@@ -27,6 +27,7 @@ from ._admission import ToolChanges
 from ._attempts import Attempt, CallObserver
 from ._deadlines import Latency
 from ._rules import Health, HealthStatus
+from ._sources import SourceStatus
 from ._watch import ConfigRejected
 from .group import ReloadSummary, ServerGroup, open_servers
 from .record import (
@@ -84,6 +85,7 @@ __all__ = [
     "ServerRemoved",
     "ServerState",
     "ServerStatus",
+    "SourceStatus",
     "StateChanged",
     "Subscription",
     "Supported",

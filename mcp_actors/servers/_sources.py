@@ -42,11 +42,12 @@ import logging
 import math
 import os
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import trio
-from attrs import Factory, define, evolve, field, fields
+from attrs import Factory, asdict, define, evolve, field, fields, frozen
 
 from .. import config as configuration
 from .._collapse import caused_by, first_of
@@ -91,6 +92,7 @@ class Sources:
     refused: ConfigError | None = None
     _begun: int = 0
     _last: dict[str, Reading] = field(factory=dict)
+    _read_at: dict[str, datetime] = field(factory=dict)
     _logged: set[tuple[Hashable, str]] = field(factory=set)
     _threads: dict[str, trio.CapacityLimiter] = field(factory=dict)
     _silent: set[str] = field(factory=set)
@@ -142,6 +144,19 @@ class Sources:
         given.read = read
         return given
 
+    @property
+    def statuses(self) -> tuple[SourceStatus, ...]:
+        """A snapshot of each source that the group uses. Any thread may ask."""
+        return tuple(self._status(name, reading) for name, reading in self._last.items())
+
+    def _status(self, name: str, reading: Reading) -> SourceStatus:
+        refusal = self.refused if self.tried.get(name) != reading.stamp else None
+        errors = (error for part in reading.parts for error in part.errors)
+        error = self._failing.get(name) or refusal or next(errors, None)
+        current = error is None and not reading.due
+        at, refused = self._read_at[name], refusal is not None
+        return SourceStatus(name=name, read_at=at, error=error, refused=refused, current=current)
+
     def is_outdated(self, given: Given) -> bool:
         """Return True if the group uses newer content of one of its sources. Then all of them are read again."""
         last = self._last
@@ -161,6 +176,9 @@ class Sources:
         Returns:
             The errors that are new.
         """
+        for name, reading in given.read.items():
+            if name not in self._last or self._last[name].number != reading.number:
+                self._read_at[name] = datetime.now(UTC)
         self._last, self.refused = given.read, None
         if configs is not self.configs:
             self.configs = configs
@@ -406,6 +424,30 @@ class Part(NamedTuple):
     def source(self) -> str:
         """The name of its source."""
         return self.home or self.loaded.source
+
+
+@frozen(kw_only=True)
+class SourceStatus:
+    """A snapshot of a source of configurations: a file, a directory or a table.
+
+    Attributes:
+        name: the path of the file or directory, or the name of the table.
+        read_at: when its content was last read and used, in UTC.
+        error: why it, or an entry of it, cannot be used; None if all of it is used.
+        refused: True if the group goes on with what it read before, for example because a required entry is invalid.
+        current: True if the group runs what was written there at the last look.
+    """
+
+    name: str
+    read_at: datetime
+    error: ConfigError | None
+    refused: bool
+    current: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the snapshot as values that `json.dumps` takes."""
+        error = None if self.error is None else str(self.error)
+        return {**asdict(self), "read_at": self.read_at.isoformat(), "error": error}
 
 
 class Reading(NamedTuple):

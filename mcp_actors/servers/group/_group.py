@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ...catalog import CatalogEntry, CatalogTool
     from ...config import ProgressCallback, ToolContext
     from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
-    from .._sources import Configured, Sources
+    from .._sources import Configured, Sources, SourceStatus
     from ..record import ServerRecord, ServerState, ServerStatus
     from ..ref import PendingRequest
     from ._lifecycle import Reloaded, ReloadSummary
@@ -159,6 +159,11 @@ class ServerGroup(Mapping[str, ServerRef]):
     def status(self) -> Mapping[str, ServerStatus]:
         """Return a snapshot of every server, by name."""
         return MappingProxyType({name: member.ref.statistics() for name, member in self._members.items()})
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """A snapshot of each file, directory and table that the servers come from."""
+        return self._sources.statuses
 
     def tree(self) -> TreeNode:
         """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it.

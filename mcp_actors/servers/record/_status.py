@@ -171,6 +171,7 @@ class ServerStatus:
         queued: the number of requests in its mailbox.
         in_flight: the number of requests that were sent and have no answer yet.
         tools: the number of its shown tools, including tools remembered from an earlier run.
+        required: whether a program is not ready without it (``ServerConfig.required``, or ``strict`` of its group).
         health: the result of its health checks.
         latency: counts of answered and failed requests, and the durations of the answers.
         replicas: its processes, and how many of them are busy.
@@ -192,6 +193,7 @@ class ServerStatus:
     queued: int
     in_flight: int
     tools: int
+    required: bool
     health: HealthStatus
     latency: Latency
     replicas: Replicas

@@ -134,6 +134,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.catalog.tools),
+            required=record.required,
             health=record.health.status(connected=record.life.state in CONNECTED),
             latency=record.calls.latency.snapshot(),
             replicas=Replicas(tuple(_status_of(replica, actor) for replica in record.replicas)),

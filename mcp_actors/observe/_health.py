@@ -1,0 +1,111 @@
+"""Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
+
+`health_app` is an ASGI application for any server of such. `answer`, which it calls, has no need of one; `status` and
+`missing` are the facts behind. All of it reads a group and changes nothing; any thread may call it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from ..servers.record import ACTIVE
+
+if TYPE_CHECKING:
+    from ..servers import ServerStatus, SourceStatus
+    from ._metrics import Metrics
+
+
+class Observable(Protocol):
+    """A `ServerGroup`, or its view for asyncio."""
+
+    def status(self) -> Mapping[str, ServerStatus]:
+        """Return a snapshot of every server."""
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """The sources of the configuration."""
+
+
+class Answer(NamedTuple):
+    """An answer over HTTP: the status, the ``content-type`` and the body."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+def missing(servers: Observable) -> dict[str, dict[str, Any]]:
+    """Return why the program is not ready: the required servers that do not serve, each with its state and since when.
+
+    A changed configuration that is refused is missing too, under the name of its source: the usual reason is a required
+    server that cannot be loaded, so that no view of the group has it.
+    """
+    found: dict[str, dict[str, Any]] = {
+        each.name: {"state": each.state, "since": each.changed_at.isoformat(), "reason": each.reason}
+        for each in servers.status().values()
+        if each.required and each.state not in ACTIVE
+    }
+    for source in servers.sources:
+        if source.refused:
+            found[source.name] = {
+                "state": "refused",
+                "since": source.read_at.isoformat(),
+                "reason": str(source.error),
+            }
+    return found
+
+
+def status(servers: Observable) -> dict[str, Any]:
+    """Return everything about the servers and their sources as values that `json.dumps` takes."""
+    return {
+        "ready": not (lacking := missing(servers)),
+        "missing": lacking,
+        "servers": {name: each.to_json() for name, each in servers.status().items()},
+        "sources": [each.to_json() for each in servers.sources],
+    }
+
+
+def answer(servers: Observable, path: str, metrics: Metrics | None = None) -> Answer:
+    """Return the answer to a GET of a path; 404 for an unknown one, and for ``/metrics`` without `metrics`.
+
+    ``/healthz`` is 200 as long as the program answers; ``/readyz`` is 200 if no required server is `missing`, else 503.
+    """
+    match path:
+        case "/healthz":
+            return Answer(200, "text/plain", b"ok\n")
+        case "/readyz":
+            return Answer(503, "text/plain", b"not ready\n") if missing(servers) else Answer(200, "text/plain", b"ok\n")
+        case "/status":
+            return Answer(200, "application/json", json.dumps(status(servers)).encode())
+        case "/metrics" if metrics is not None:
+            return Answer(200, "text/plain; version=0.0.4; charset=utf-8", metrics.text(servers).encode())
+    return Answer(404, "text/plain", b"not found\n")
+
+
+Asgi = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
+
+
+def health_app(servers: Observable, metrics: Metrics | None = None) -> Asgi:
+    """Return an ASGI application with the paths of `answer`, to mount in any server.
+
+    It has no access control. Mount it where only the orchestrator reaches it: ``/status`` names servers and errors.
+    """
+
+    async def app(
+        scope: dict[str, Any], receive: Callable[[], Awaitable[Any]], send: Callable[[Any], Awaitable[None]]
+    ) -> None:
+        if scope["type"] == "lifespan":
+            while (await receive())["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        found = answer(servers, scope["path"].removeprefix(scope.get("root_path", "")), metrics)
+        if scope["method"] not in ("GET", "HEAD"):
+            found = Answer(405, "text/plain", b"use GET\n")
+        headers = [(b"content-type", found.content_type.encode()), (b"content-length", b"%d" % len(found.body))]
+        await send({"type": "http.response.start", "status": found.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else found.body})
+
+    return app

@@ -1,0 +1,304 @@
+"""Count attempts of requests, and write them as Prometheus text.
+
+`Metrics` is a `CallObserver`: it counts in the step in which an attempt is settled, and records into the instruments of
+a meter if it has one. `Metrics.text` writes what is counted, and what the group says of its servers, when it is asked.
+
+Names of tools are chosen by servers, and models ask for any name. So only tools that are listed get a label of their
+own, and only the first of each server; all others share one. The file starts no task, and writes nothing of a server.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from attrs import define, field
+from mcp import MCPError
+
+from ..config import Http, Sse, Stdio
+from ..servers import Attempt, CallObserver, ReplicaChanged, StateChanged
+from ..servers.record import CONNECTED
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import Meter
+
+    from ..kernel import Event
+    from ..servers import ServerStatus, SourceStatus
+    from ._health import Observable
+
+BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
+
+OTHER: Final = "other"
+MAX_CODES: Final = 20
+"""Error codes that get an ``error.type`` of their own: a server may answer any number."""
+
+Labels = tuple[tuple[str, str], ...]
+
+OF_SERVERS: Final[tuple[tuple[str, str, str, Callable[[ServerStatus], float]], ...]] = (
+    ("mcp_server_state_since_seconds", "gauge", "When its state has changed.", lambda it: it.changed_at.timestamp()),
+    ("mcp_server_queued", "gauge", "Requests in its mailbox.", lambda it: it.queued),
+    ("mcp_server_in_flight", "gauge", "Requests without an answer yet.", lambda it: it.in_flight),
+    ("mcp_server_restarts_total", "counter", "Connects beyond the first.", lambda it: it.restarts),
+    ("mcp_server_failures", "gauge", "Failures since it last served.", lambda it: it.failures),
+    ("mcp_server_healthy", "gauge", "1 if its health is not impaired.", lambda it: it.health.status == "healthy"),
+    ("mcp_server_required", "gauge", "1 if the program is not ready without it.", lambda it: it.required),
+    ("mcp_server_tools", "gauge", "Tools that it shows.", lambda it: it.tools),
+)
+
+OF_SOURCES: Final[tuple[tuple[str, str, Callable[[SourceStatus], float]], ...]] = (
+    ("mcp_source_read_seconds", "When it was last read.", lambda it: it.read_at.timestamp()),
+    ("mcp_source_error", "1 if it, or an entry of it, cannot be used.", lambda it: it.error is not None),
+    ("mcp_source_current", "1 if what runs is what is written there.", lambda it: it.current),
+)
+
+
+class Histogram:
+    """Counts durations by bucket."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count a duration."""
+        self.counts[bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def lines(self, name: str, labels: Labels) -> Iterator[str]:
+        """Write it as Prometheus text."""
+        counts = tuple(accumulate(self.counts))
+        for bound, count in zip((*map(repr, BUCKETS), "+Inf"), counts, strict=True):
+            yield sample(f"{name}_bucket", (*labels, ("le", bound)), count)
+        yield sample(f"{name}_sum", labels, self.total)
+        yield sample(f"{name}_count", labels, counts[-1])
+
+
+@define(eq=False)
+class Series:
+    """The attempts that have the same labels.
+
+    Attributes:
+        labels: the labels.
+        served: the durations with the server, for all results of the tool.
+        queued: the durations in the queue, for all requests to the server.
+        common: the attributes of OpenTelemetry's conventions, without those of an error.
+        count: the number of attempts.
+    """
+
+    labels: Labels
+    served: Histogram
+    queued: Histogram
+    common: dict[str, str]
+    count: int = field(default=0, init=False)
+
+
+class Metrics(CallObserver):
+    """Counters and histograms of all attempts, for Prometheus and OpenTelemetry. Pass it as one of the ``observers``.
+
+    Args:
+        meter: records ``mcp.client.operation.duration`` and ``mcp.client.session.duration`` by OpenTelemetry's
+            conventions for MCP, and counts ``mcp_actors.attempts``. None (default) records nothing there.
+        max_tools: the number of tools of each server that get a label of their own. Default 100.
+
+    Raises:
+        ValueError: `max_tools` is negative.
+    """
+
+    def __init__(self, meter: Meter | None = None, *, max_tools: int = 100) -> None:
+        if max_tools < 0:
+            raise ValueError(f"Metrics: max_tools must be 0 or more, not {max_tools}")
+        self._max_tools = max_tools
+        self._series: dict[tuple[object, ...], Series] = {}
+        self._shared: dict[Labels, Series] = {}
+        self._served: dict[Labels, Histogram] = {}
+        self._queued: dict[Labels, Histogram] = {}
+        self._tools: dict[str, set[str]] = {}
+        self._codes: set[str] = set()
+        self._sessions: dict[str, float] = {}
+        self._divided: set[str] = set()
+        self._common: dict[str, dict[str, str]] = {}
+        self._meter = meter
+        if meter is not None:
+            histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
+            self._operation = histogram("mcp.client.operation.duration")
+            self._session = histogram("mcp.client.session.duration")
+            self._attempts = meter.create_counter("mcp_actors.attempts", unit="{attempt}")
+
+    def settled(self, attempt: Attempt) -> None:
+        """Count an attempt."""
+        key = attempt.server, attempt.target, attempt.kind, attempt.result, attempt.outcome, attempt.last
+        series = self._series.get(key) or self._find(key, attempt)
+        series.count += 1
+        series.queued.add(attempt.queued)
+        if attempt.outcome != "not_sent":
+            series.served.add(attempt.served)
+        if self._meter is not None:
+            self._record(series, attempt)
+
+    def _find(self, key: tuple[object, ...], attempt: Attempt) -> Series:
+        """Return the series of an attempt, and remember it unless its target is of no tool with a label."""
+        tool = self._label_of(attempt)
+        of_tool = ("server", attempt.server), ("kind", attempt.kind), ("tool", tool)
+        labels = (
+            *of_tool,
+            ("result", attempt.result),
+            ("outcome", attempt.outcome),
+            ("last", str(attempt.last).lower()),
+        )
+        series = self._shared.get(labels)
+        if series is None:
+            served = self._served.setdefault(of_tool, Histogram())
+            queued = self._queued.setdefault(of_tool[:1], Histogram())
+            series = self._shared[labels] = Series(labels, served, queued, self._attributes(attempt, tool))
+        if tool == (attempt.target or ""):
+            self._series[key] = series
+        return series
+
+    def _label_of(self, attempt: Attempt) -> str:
+        if attempt.target is None:
+            return ""
+        known = self._tools.setdefault(attempt.server, set())
+        if attempt.target in known and attempt.kind == "tools/call":
+            return attempt.target
+        if len(known) >= self._max_tools or attempt.target == OTHER or not attempt.listed:
+            return OTHER
+        known.add(attempt.target)
+        return attempt.target
+
+    # --- OpenTelemetry ----------------------------------------------------------------------------------------------
+
+    def _attributes(self, attempt: Attempt, tool: str) -> dict[str, str]:
+        config, version = attempt.config, attempt.protocol_version
+        common = {} if version is None else {"mcp.protocol.version": version}
+        if isinstance(config.transport, Stdio):
+            common["network.transport"] = "pipe"
+        elif isinstance(config.transport, Http | Sse):
+            common |= {"network.transport": "tcp", "network.protocol.name": "http"}
+        self._common[attempt.server] = common
+        named = {"gen_ai.tool.name": tool, "gen_ai.operation.name": "execute_tool"}
+        return {"mcp.method.name": attempt.kind, **common, **(named if attempt.kind == "tools/call" else {})}
+
+    def _record(self, series: Series, attempt: Attempt) -> None:
+        self._attempts.add(1, dict(series.labels))
+        if attempt.outcome == "not_sent":
+            return
+        attributes, error = series.common, attempt.error
+        if attempt.result != "ok":
+            attributes = {**attributes, "error.type": self._error_type(attempt)}
+            if isinstance(error, MCPError):
+                attributes["rpc.response.status_code"] = attributes["error.type"]
+        self._operation.record(attempt.served, attributes)
+
+    def _error_type(self, attempt: Attempt) -> str:
+        error = attempt.error
+        if not isinstance(error, MCPError):
+            known = attempt.result != "error"
+            return "timeout" if attempt.result == "timed_out" else attempt.result if known else type(error).__name__
+        code = str(error.code)
+        if code not in self._codes and len(self._codes) >= MAX_CODES:
+            return "_OTHER"
+        self._codes.add(code)
+        return code
+
+    def __call__(self, event: Event, /) -> None:
+        """Record the duration of a session when it ends."""
+        if self._meter is None or not isinstance(event, StateChanged | ReplicaChanged):
+            return
+        if isinstance(event, ReplicaChanged):
+            name = event.replica
+            self._divided.add(event.server)
+        elif (name := event.server) in self._divided:
+            return
+        if event.new in CONNECTED:
+            self._sessions.setdefault(name, event.time)
+        elif (began := self._sessions.pop(name, None)) is not None:
+            self._session.record(event.time - began, self._common.get(event.server, {}))
+
+    # --- Prometheus -------------------------------------------------------------------------------------------------
+
+    def text(self, servers: Observable) -> str:
+        """Return what was counted, and the present state of the servers, in the text format of Prometheus (0.0.4).
+
+        Args:
+            servers: the group; any thread may ask.
+        """
+        return "".join(f"{line}\n" for line in self._lines(servers))
+
+    def _lines(self, servers: Observable) -> Iterator[str]:
+        attempts = (sample("mcp_client_attempts_total", each.labels, each.count) for each in _now(self._shared))
+        yield from family("mcp_client_attempts_total", "counter", "Attempts of requests that have ended.", attempts)
+        for name, what, found in (
+            ("mcp_client_operation_duration_seconds", "Time of attempts with the server.", self._served),
+            ("mcp_client_queue_duration_seconds", "Time of attempts before they are handed over.", self._queued),
+        ):
+            lines = (line for labels, each in list(found.items()) for line in each.lines(name, labels))
+            yield from family(name, "histogram", what, lines)
+        yield from _lines_of_servers(servers.status())
+        yield from _lines_of_sources(servers)
+
+
+def _now(found: Mapping[Labels, Series]) -> list[Series]:
+    return list(found.values())  # in one step: the event loop may count meanwhile
+
+
+def sample(name: str, labels: Iterable[tuple[str, object]], value: float) -> str:
+    """Return one line."""
+    written = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels)
+    return f"{name}{{{written}}} {value!r}"
+
+
+def _escaped(text: str) -> str:
+    clean = text.encode("utf-8", "replace").decode()
+    return clean.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n").replace("\r", r"\\r")
+
+
+def family(name: str, kind: str, what: str, lines: Iterable[str]) -> Iterator[str]:
+    """Yield the head of a metric, and its lines."""
+    yield f"# HELP {name} {what}"
+    yield f"# TYPE {name} {kind}"
+    yield from lines
+
+
+def _lines_of_servers(servers: Mapping[str, ServerStatus]) -> Iterator[str]:
+    for name, kind, what, value in OF_SERVERS:
+        lines = (sample(name, [("server", each.name)], float(value(each))) for each in servers.values())
+        yield from family(name, kind, what, lines)
+    states = (sample("mcp_server_state", _labels(server=it.name, state=it.state), 1) for it in servers.values())
+    yield from family("mcp_server_state", "gauge", "1 for the state that it is in.", states)
+    used = [(each.name, replica, use) for each in servers.values() for replica, use in _processes(each)]
+    for at, name, kind, what in (
+        (0, "mcp_server_resident_memory_bytes", "gauge", "Memory of its process."),
+        (1, "mcp_server_cpu_seconds_total", "counter", "Processor time of its process."),
+    ):
+        lines = (sample(name, _labels(server=server, replica=replica), use[at]) for server, replica, use in used)
+        yield from family(name, kind, what, lines)
+
+
+def _labels(**labels: str) -> Labels:
+    return tuple(labels.items())
+
+
+def _processes(server: ServerStatus) -> Iterator[tuple[str, tuple[int, float]]]:
+    """Yield the memory and the processor time of each process, where the system tells (Linux)."""
+    for replica in server.replicas.each:
+        with suppress(OSError, ValueError, IndexError):
+            if replica.pid is not None:
+                fields = Path(f"/proc/{replica.pid}/stat").read_text().rpartition(")")[2].split()
+                ticks = int(fields[11]) + int(fields[12])
+                memory = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+                yield replica.name, (memory, ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _lines_of_sources(servers: Observable) -> Iterator[str]:
+    for name, what, value in OF_SOURCES:
+        lines = (sample(name, [("source", each.name)], float(value(each))) for each in servers.sources)
+        yield from family(name, "gauge", what, lines)
