@@ -115,7 +115,17 @@ def _shown(character: str) -> str:
 
 LOGGERS: Final = tuple(
     f"mcp_actors.{name}"
-    for name in ("auth", "bridge", "catalog", "config", "kernel", "servers", "servers.http", "servers.stderr")
+    for name in (
+        "auth",
+        "bridge",
+        "catalog",
+        "config",
+        "kernel",
+        "servers",
+        "servers.http",
+        "servers.stderr",
+        "traffic",
+    )
 )
 """The loggers of this package."""
 

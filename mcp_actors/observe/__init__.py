@@ -1,18 +1,17 @@
 """Count, show and probe the servers of a program.
 
-This file defines nothing. It publishes `Metrics`, `health_app` with the functions behind it, and, from ``servers``,
-`CallObserver` and `Attempt`. Programs import them from here; nothing else of the package imports this folder. It uses
-``servers`` and ``_exports``. OpenTelemetry's API is used by a meter that the program gives; no client library is
-needed for the text of Prometheus.
+This file defines nothing. It publishes `Metrics`, and `health_app` with the functions behind it. Programs import them
+from here; of the package, nothing else does. `CallObserver`, on which `Metrics` stands, is in ``servers``. The folder
+uses ``config``, ``servers`` and ``_exports``. OpenTelemetry is used by a meter that the program gives, and the text for
+Prometheus needs no library.
 """
 
 from __future__ import annotations
 
 from .._exports import publish
-from ..servers import Attempt, CallObserver
-from ._health import Answer, Observable, answer, health_app, missing, status
-from ._metrics import Metrics
+from ._health import Answer, answer, health_app, missing, status
+from ._metrics import Metrics, Observable
 
-__all__ = ["Answer", "Attempt", "CallObserver", "Metrics", "Observable", "answer", "health_app", "missing", "status"]
+__all__ = ["Answer", "Metrics", "Observable", "answer", "health_app", "missing", "status"]
 
 publish(__name__, globals())

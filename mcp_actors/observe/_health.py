@@ -7,25 +7,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..servers.record import ACTIVE
 
 if TYPE_CHECKING:
-    from ..servers import ServerStatus, SourceStatus
-    from ._metrics import Metrics
-
-
-class Observable(Protocol):
-    """A `ServerGroup`, or its view for asyncio."""
-
-    def status(self) -> Mapping[str, ServerStatus]:
-        """Return a snapshot of every server."""
-
-    @property
-    def sources(self) -> tuple[SourceStatus, ...]:
-        """The sources of the configuration."""
+    from ._metrics import Metrics, Observable
 
 
 class Answer(NamedTuple):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from attrs import define, field
 from mcp import MCPError
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from ..kernel import Event
     from ..servers import ServerStatus, SourceStatus
-    from ._health import Observable
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
@@ -57,6 +56,17 @@ OF_SOURCES: Final[tuple[tuple[str, str, Callable[[SourceStatus], float]], ...]] 
     ("mcp_source_error", "1 if it, or an entry of it, cannot be used.", lambda it: it.error is not None),
     ("mcp_source_current", "1 if what runs is what is written there.", lambda it: it.current),
 )
+
+
+class Observable(Protocol):
+    """A `ServerGroup`, or its view for asyncio."""
+
+    def status(self) -> Mapping[str, ServerStatus]:
+        """Return a snapshot of every server."""
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """The sources of the configuration."""
 
 
 class Histogram:

@@ -72,6 +72,8 @@ class Deadline:
         limit: the limit that has expired.
         asked: seconds of its time in which a person was asked to sign in, which do not count.
         attempt: the attempt that is under way, for the observers of calls; None without them.
+        tries: the number of attempts so far, with the one that is under way.
+        since: when the present retry is due; None for the first attempt.
     """
 
     keeper: Deadlines
@@ -87,6 +89,8 @@ class Deadline:
     limit: Limit = "request_timeout"
     asked: float = 0.0
     attempt: Attempt | None = None
+    tries: int = 1
+    since: float | None = None
 
     @property
     def sent(self) -> bool:
@@ -112,6 +116,8 @@ class Deadline:
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note that an attempt has failed and that the request waits so many seconds for another one."""
         self.again = True
+        self.tries += 1
+        self.since = trio.current_time() + delay
         if self.attempt is not None:
             self.attempt = self.attempt.retried(failure, delay)
         self.keeper.attempt_ended()

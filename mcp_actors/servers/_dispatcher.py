@@ -23,6 +23,7 @@ request of the server has a task, which is cancelled if the server withdraws its
 from __future__ import annotations
 
 import math
+from logging import DEBUG
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
@@ -45,10 +46,11 @@ from mcp.types import (
     RequestId,
 )
 from opentelemetry import context, propagate, trace
-from pydantic_core import ValidationError
+from pydantic_core import ValidationError, to_json
 
 from .._foreign import Log
 from .._tasks import open_background
+from .._text import plain_text
 from ..transports import CLOSED, Exchange, comparable_id, current_trace
 from ._eras import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
 
@@ -67,6 +69,12 @@ logger = Log("mcp_actors.servers")
 
 MISFIT: Final = {"_meta": 0}
 """Params that no message may have: in place of large invalid ones, so that the SDK finds one error only."""
+
+TRAFFIC: Final = "mcp_actors.traffic"
+"""The logger of all messages; that of one server is below it and has its name."""
+
+MAX_TRAFFIC: Final = 4000
+"""Characters of a message that are logged."""
 
 FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
@@ -127,6 +135,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self._server = server
         self._version = version
         self._closed = False
+        traffic = Log(f"{TRAFFIC}.{server}")
+        self.traffic: Log | None = traffic if traffic.is_enabled_for(DEBUG) else None
         self._tasks: Background | None = None
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._on_request: OnRequest
@@ -178,23 +188,44 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if (deadline := current_trace().deadline) is not None:
             deadline.note_id(request.id)
         try:
-            if request.report is not None:
-                request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
-            if not self._link.traced or not is_traced():
-                return await self._link.exchange(request, self.receive)
-            span = RequestSpan(request.method, request.params.get("name"), request.id)
-            span.inject(meta := dict(request.params.get("_meta") or {}))
-            if meta:
-                request.params["_meta"] = meta
-            try:
-                result = await self._link.exchange(request, self.receive)
-            except BaseException as exc:
-                span.end(self._link.masker.clean(exc) if isinstance(exc, Exception) else exc)
-                raise
-            span.end()
+            self._log_traffic("out", request.method, request.id, request.params)
+            result = await self._exchange(request)
+            self._log_traffic("in", request.method, request.id, result)
             return result
+        except MCPError as exc:
+            self._log_traffic("in", request.method, request.id, exc.error)
+            raise
         finally:
             table.remove(request.id)
+
+    async def _exchange(self, request: Exchange) -> Json:
+        if request.report is not None:
+            request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
+        if not self._link.traced or not is_traced():
+            return await self._link.exchange(request, self.receive)
+        describe = current_trace().describe
+        facts = None if describe is None else describe()
+        span = RequestSpan(request.method, request.params.get("name"), request.id, facts)
+        span.inject(meta := dict(request.params.get("_meta") or {}))
+        if meta:
+            request.params["_meta"] = meta
+        try:
+            result = await self._link.exchange(request, self.receive)
+        except BaseException as exc:
+            span.end(self._link.masker.clean(exc) if isinstance(exc, Exception) else exc)
+            raise
+        span.end()
+        return result
+
+    def _log_traffic(self, direction: str, method: str, request_id: RequestId | None, content: object) -> None:
+        """Log a message, masked and cut, if that was wanted when the connection was opened."""
+        if self.traffic is None:
+            return
+        text = to_json(content, fallback=repr, inf_nan_mode="strings").decode()[: 2 * MAX_TRAFFIC]
+        text = plain_text(self._link.masker(text), limit=MAX_TRAFFIC)
+        facts = {"server": self._server, "direction": direction, "method": method, "request_id": request_id}
+        extra = {f"mcp_{name}": fact for name, fact in facts.items()}
+        self.traffic.debug("server %r: %s %s %s: %s", self._server, direction, method, request_id, text, extra=extra)
 
     def _check(self, method: str, result: Json) -> None:
         """Refuse a large invalid result by its first errors, before the SDK builds and prints all of them."""
@@ -224,6 +255,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification; drop it if the connection has ended."""
+        self._log_traffic("out", method, None, params)
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:
             message["params"] = dict(params)
@@ -268,6 +300,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     async def receive(self, message: Unasked) -> None:
         """Take a message that the server sends unasked. It has no checkpoint and never raises."""
+        self._log_traffic("in", message.method, getattr(message, "id", None), message.params)
         if isinstance(message, JSONRPCRequest):
             if self._tasks is not None:
                 key = comparable_id(message.id)
@@ -305,6 +338,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             finally:
                 if self._questions.get(key) is scope:
                     del self._questions[key]
+            self._log_traffic("out", message.method, message.id, answer)
             try:
                 await self._link.send(answer)
             except MCPError:
@@ -361,17 +395,24 @@ class RequestSpan:
         method: the protocol's method.
         name: the tool or prompt that the request names; anything else for no name.
         request_id: the id of the request.
+        facts: attributes besides those of the SDK: the server, its incarnation, the attempt, the time in the queue.
     """
 
     __slots__ = ("_span",)
 
-    def __init__(self, method: str, name: object, request_id: RequestId) -> None:
+    def __init__(
+        self,
+        method: str,
+        name: object,
+        request_id: RequestId,
+        facts: Mapping[str, str | int | float] | None = None,
+    ) -> None:
         self._span: trace.Span = trace.INVALID_SPAN
         if _is_recorded():
             self._span = _TRACER.start_span(
                 f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
                 kind=trace.SpanKind.CLIENT,
-                attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id)},
+                attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id), **(facts or {})},
             )
 
     def inject(self, meta: Json) -> None:

@@ -266,6 +266,11 @@ class Session:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
+    @property
+    def is_logged(self) -> bool:
+        """Whether all messages are logged. Then all requests have a task, because lines past it would not be."""
+        return self._dispatcher.traffic is not None
+
     async def ask(
         self, method: str, params: Json, *, meta: Mapping[str, Any] | None = None, report: Report | None = None
     ) -> Json:

@@ -303,12 +303,14 @@ class RequestTrace:
             the caller, or `ConnectionOver`.
         begun: True once a message was sent, so that the request may have had an effect.
         deadline: the deadline of the request; None while a connection is opened.
+        describe: returns the attributes of a span of a message; None if it needs none of our own.
         reports: the `Reports` that its caller is to see before the result; None if there are none, or no result yet.
     """
 
     failure: Exception | None = None
     begun: bool = False
     deadline: Deadline | None = None
+    describe: Callable[[], Mapping[str, str | int | float]] | None = None
     reports: Any = field(default=None, init=False)
     _questions: int = field(default=0, init=False)
 

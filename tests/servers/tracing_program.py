@@ -24,6 +24,8 @@ from .mirror import Json, Log, open_ours, open_theirs
 
 REFUSED: Final = '{"jsonrpc":"2.0","id":$id,"error":{"code":7,"message":"no"}}'
 
+FACTS: Final = ("replica", "incarnation", "attempt", "queue_seconds")
+
 numbers: Final = count(1)
 
 
@@ -109,6 +111,9 @@ async def traced(client: Any, log: Log, *asks: Callable[[], Awaitable[object]]) 
         message = entry["message"]
         told = spans.pop(message["params"]["_meta"]["traceparent"])
         assert told["attributes"].pop("jsonrpc.request.id") == str(message["id"])
+        if told["attributes"].pop("mcp_actors.server", None) is not None:  # ours has more than that of the SDK
+            facts = [told["attributes"].pop(f"mcp_actors.{each}") for each in FACTS]
+            assert facts[1:3] == [1, 1], facts
         found.append([message["method"], told])
     assert all(told["name"] == "program" for told in spans.values()), spans
     return found

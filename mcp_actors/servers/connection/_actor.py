@@ -270,7 +270,7 @@ class ServerActor(Actor):
         failure = await list_resources(session, self._record, link)
         self._remember(session, show_tools)
         self._check_health(link, incoming)
-        if link.direct is not None and not self._record.config.middleware:
+        if link.direct is not None and not self._record.config.middleware and not session.is_logged:
             link.direct.on_room = self.take_again
             self._direct = DirectRequests(
                 link.direct, session, self._record, self._drain, incoming.tasks, self._send, self._answered
@@ -367,6 +367,7 @@ class ServerActor(Actor):
             raise NotSent
         deadline = message.deadline
         trace = open_trace(deadline)
+        trace.describe = None if deadline is None else partial(self._record.describe, deadline)
         self._drain.enter()
         if deadline is not None:
             deadline.renew()

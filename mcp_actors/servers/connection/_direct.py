@@ -205,7 +205,8 @@ class SentRequest:
                 request.deadline.renew()
             meta["progressToken"] = self.id
         if is_traced():
-            self._span = RequestSpan(request.method, request.target, self.id)
+            facts = None if request.deadline is None else direct.record.describe(request.deadline)
+            self._span = RequestSpan(request.method, request.target, self.id, facts)
             self._span.inject(meta)
         params = {"_meta": meta} if meta else {}
         direct.session.stamp.stamp(request.method, params)

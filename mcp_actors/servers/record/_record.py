@@ -327,6 +327,16 @@ class ServerRecord:
         text = self.read_stderr()
         self.read_stderr = lambda: text
 
+    def describe(self, deadline: Deadline) -> dict[str, str | int | float]:
+        """Return the attributes of the span of a request that is about to be sent."""
+        return {
+            "mcp_actors.server": self.config.name,
+            "mcp_actors.replica": self.name,
+            "mcp_actors.incarnation": self.life.incarnation,
+            "mcp_actors.attempt": deadline.tries,
+            "mcp_actors.queue_seconds": max(0.0, trio.current_time() - (deadline.since or deadline.began)),
+        }
+
     def hold(self, holding: bool) -> None:
         """Let requests wait for the next connection, because this one is being closed; or end that."""
         for each in self.replicas:
