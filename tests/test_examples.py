@@ -38,6 +38,7 @@ BROKEN: Final = {"pages/tutorial_naive.py"}
 
 COLD: Final = {
     "pages/howto_health.py",
+    "pages/howto_metrics.py",
     "pages/howto_stdio_sandbox.py",
     "pages/howto_testing_actors.py",
     "pages/howto_testing_scripted.py",

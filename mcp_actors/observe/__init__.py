@@ -1,7 +1,7 @@
 """Count, show and probe the servers of a program.
 
 This file defines nothing. It publishes `Metrics`, and `health_app` with the functions behind it. Programs import them
-from here; of the package, nothing else does. `CallObserver`, on which `Metrics` stands, is in ``servers``. The folder
+from here; of the package, nothing else does. `CallObserver`, the base of `Metrics`, is in ``servers``. The folder
 uses ``config``, ``servers`` and ``_exports``. OpenTelemetry is used by a meter that the program gives, and the text for
 Prometheus needs no library.
 """

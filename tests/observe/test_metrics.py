@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from mcp_actors import Backoff, RestartPolicy, ServerConfig, ServerError, open_s
 from mcp_actors.observe import Metrics
 from mcp_actors.testing import Fail, ScriptedServer
 
+from ..source import ROOT
 from .test_storm import exported
 
 
@@ -168,3 +170,25 @@ async def test_opentelemetry_gets_the_names_and_attributes_of_its_conventions(
 def test_a_negative_number_of_tools_is_refused() -> None:
     with pytest.raises(ValueError, match="max_tools must be 0 or more, not -1"):
         Metrics(max_tools=-1)
+
+
+async def test_the_queries_of_the_page_name_metrics_and_labels_that_are_scraped(
+    tmp_path: Path, server: ScriptedServer
+) -> None:
+    page = (ROOT / "docs" / "howto" / "metrics.md").read_text()
+    queries = re.findall(r"^\| [^|]+ \| `(.+)` \|$", page.partition("## Queries")[2], re.MULTILINE)
+    assert len(queries) == 8
+    file, metrics = tmp_path / "mcp.json", Metrics()
+    stdio = server.stdio()
+    file.write_text(json.dumps({"mcpServers": {"x": {"command": stdio.command, "args": [*stdio.args]}}}))
+    async with open_servers(str(file), observers=[metrics]) as servers:
+        await servers["x"].call_tool("echo", {"text": "a"})
+        text = metrics.text(servers)
+    found = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    names = {sample.name for sample in found}
+    labels = {label for sample in found for label in sample.labels}
+    for query in queries:
+        assert set(re.findall(r"mcp_\w+", query)) <= names, query
+        grouped = re.findall(r"(?:by|on) \(([\w, ]+)\)", query)
+        used = {label for each in grouped for label in each.split(", ")} | set(re.findall(r'(\w+)(?:!=|=~|=)"', query))
+        assert used <= labels, query
