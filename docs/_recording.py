@@ -207,7 +207,8 @@ def watching(folder: Path, columns: int) -> Iterator[Watching]:
     environment = {**os.environ, "TERM": "xterm-256color", "XDG_STATE_HOME": str(folder), "LC_ALL": "C.UTF-8"}
     environment["PATH"] = f"{SCRIPTS}{os.pathsep}{environment.get('PATH', os.defpath)}"
     environment["PYTHONPATH"] = str(ROOT)
-    environment.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "COLUMNS", "LINES"):
+        environment.pop(name, None)
     master, slave = pty.openpty()
     try:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))

@@ -46,7 +46,7 @@ from mcp.types import (
     RequestId,
 )
 from opentelemetry import context, propagate, trace
-from pydantic_core import ValidationError, to_json
+from pydantic_core import ValidationError, to_json, to_jsonable_python
 
 from .._foreign import Log
 from .._tasks import open_background
@@ -221,7 +221,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         """Log a message, masked and cut, if that was wanted when the connection was opened."""
         if self.traffic is None:
             return
-        text = to_json(content, fallback=repr, inf_nan_mode="strings").decode()[: 2 * MAX_TRAFFIC]
+        plain = to_jsonable_python(content, fallback=repr, inf_nan_mode="strings")
+        masked = self._link.masker.data(plain)  # before JSON escapes a part of a credential
+        text = to_json(masked).decode()[: 2 * MAX_TRAFFIC]
         text = plain_text(self._link.masker(text), limit=MAX_TRAFFIC)
         facts = {"server": self._server, "direction": direction, "method": method, "request_id": request_id}
         extra = {f"mcp_{name}": fact for name, fact in facts.items()}

@@ -105,14 +105,6 @@ def test_the_page_has_the_table_of_transitions() -> None:
     assert written == TRANSITIONS
 
 
-def test_the_drawing_has_the_states_and_no_other_transition() -> None:
-    page = (DOCS / "design" / "index.md").read_text()
-    drawing = page.partition("## The states of a server")[2].split("```")[1]
-    assert {*re.findall(r"[a-z_]+", drawing)} == {*STATES} - {"unhealthy"}
-    for before, after in re.findall(r"([a-z_]+) ─*► (?=([a-z_]+))", drawing):
-        assert after in TRANSITIONS[before]
-
-
 def test_the_table_of_views_has_every_state() -> None:
     named = {word for line in rows("howto/states.md", "`connected`") for word in line}
     assert named >= {*STATES}

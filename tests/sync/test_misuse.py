@@ -29,11 +29,11 @@ def test_a_block_under_an_event_loop_is_refused(said: Said) -> None:
     async def enter() -> None:
         with pytest.raises(RuntimeError) as caught:
             open_servers(server("a")).__enter__()
-        said(f"block under {running}", str(caught.value))
+        said(row, str(caught.value))
 
-    running = "asyncio"
+    row = "block under asyncio"
     asyncio.run(enter())
-    running = "Trio"
+    row = "block under Trio"
     trio.run(enter)
 
 
