@@ -63,14 +63,21 @@ Screen: TypeAlias = list[Row]
 
 
 class Emulator:
-    """The screen of a terminal that knows the few sequences that ``watch`` writes, and refuses others."""
+    """The screen of a terminal that knows the few sequences that the command line writes, and refuses others.
+
+    It has endless height, so its rows are also those that have scrolled away.
+
+    Args:
+        columns: the width, at which text continues in the next row; None for no limit.
+    """
 
     _STYLES: Final = {1: "bold", 2: "dim", 31: "red", 32: "green", 33: "yellow"}
     _TOKEN: Final = re.compile(
         r"\x1b\[(?P<numbers>[?\d;]*)(?P<letter>[A-Za-z])|(?P<other>[\x00-\x1f])|(?P<text>[^\x00-\x1f]+)"
     )
 
-    def __init__(self) -> None:
+    def __init__(self, columns: int | None = None) -> None:
+        self._columns = columns
         self._rows: list[list[tuple[str, str]]] = [[]]
         self._row = self._column = 0
         self._style: tuple[str, ...] = ()
@@ -117,17 +124,25 @@ class Emulator:
         if control == "\r":
             self._column = 0
         elif control == "\n":
-            self._row += 1
-            if self._row == len(self._rows):
-                self._rows.append([])
+            self._down()
         else:
             raise ValueError(f"the terminal does not know {control!r}; add it to Emulator")
 
+    def _down(self) -> None:
+        self._row += 1
+        if self._row == len(self._rows):
+            self._rows.append([])
+
     def _write(self, text: str) -> None:
-        row = self._rows[self._row]
-        row += [(" ", "")] * (self._column - len(row))
-        row[self._column : self._column + len(text)] = [(character, " ".join(self._style)) for character in text]
-        self._column += len(text)
+        style = " ".join(self._style)
+        for character in text:
+            if self._column == self._columns:
+                self._column = 0
+                self._down()
+            row = self._rows[self._row]
+            row += [(" ", "")] * (self._column - len(row))
+            row[self._column : self._column + 1] = [(character, style)]
+            self._column += 1
 
 
 def _runs(cells: list[tuple[str, str]]) -> Row:

@@ -26,7 +26,7 @@ SEARCHES: Final[dict[str, list[str]]] = tomllib.loads((Path(__file__).parent / "
 """Page → whole searches."""
 
 SCRIPTS: Final = ["searchtools.js", "language_data.js"]
-"""What a page of the site loads to search, in ``_static``. The second one includes ``_search.js``."""
+"""The scripts in ``_static`` that a page of the site loads to search. The second one includes ``_search.js``."""
 
 BROWSER: Final = """
 const window = globalThis;

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 ROOT: Final = Path(__file__).parent.parent
@@ -23,6 +26,18 @@ PAGES: Final = [
 
 FENCE: Final = re.compile(r"^```(.*)\n((?:.*\n)*?)```$", re.MULTILINE)
 """A block of a page, with its language and its text."""
+
+
+def docs_module(name: str) -> ModuleType:
+    """Import a module of the documentation, which is not a package."""
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 class Block(NamedTuple):

@@ -5,13 +5,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final, NamedTuple
 from xml.etree import ElementTree
 
@@ -19,7 +16,7 @@ import pytest
 
 from mcp_actors.servers.record._states import TRANSITIONS
 
-from .source import PAGES, ROOT
+from .source import PAGES, ROOT, docs_module
 
 README: Final = ROOT / "README.md"
 DRAWN: Final = sorted((ROOT / "docs" / "pictures").glob("*.svg"))
@@ -27,21 +24,9 @@ IN_EM: Final = {"plain": 0.62, "bold": 0.68}
 """The mean width of a character in the widest fonts for text, such as DejaVu Sans, Verdana and Courier."""
 
 
-def load(name: str) -> ModuleType:
-    """Import a module of the documentation, which is not a package."""
-    if name in sys.modules:
-        return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-pictures: Final = load("_pictures")
-drawing: Final = load("_drawing")
-recording: Final = load("_recording")
+pictures: Final = docs_module("_pictures")
+drawing: Final = docs_module("_drawing")
+recording: Final = docs_module("_recording")
 
 
 class Rectangle(NamedTuple):

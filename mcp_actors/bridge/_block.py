@@ -567,11 +567,11 @@ class Door(Block[V_co], Generic[T, V_co]):
             # The thing may have opened and failed at once, before this task ran again: then `on_failing` has cancelled
             # a block that never began, and the failure is raised in place of that cancellation.
             if self._is_ours(exc):
-                self._raise(error)
+                reraise(error)
             raise
         if not self._opened.done():
             error, _ = await self._wait_ended()
-            self._raise(error)
+            reraise(error)
         return self._view(self._bridge, self._opened.result())
 
     def _start(self) -> None:
@@ -607,7 +607,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
-            self._raise(error)
+            reraise(error)
         return False
 
     def _abandon(self) -> None:
@@ -649,14 +649,6 @@ class Door(Block[V_co], Generic[T, V_co]):
         del self._ended  # it would keep the exception, and with that the frames of the program
         return ended.result(), interruption
 
-    @staticmethod
-    def _raise(error: BaseException | None) -> NoReturn:
-        assert error is not None, "without an error the block would have begun"
-        try:
-            raise error from error.__cause__
-        finally:
-            del error  # whose traceback refers to this frame
-
     # --- steps that Trio's side posts -------------------------------------------------------------------------------
 
     def on_opened(self, thing: T) -> None:
@@ -677,6 +669,15 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._ended.set_result(error)
         if self._abandoned:
             self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
+
+
+def reraise(error: BaseException | None) -> NoReturn:
+    """Raise the error that ended a Trio run, with its own cause."""
+    assert error is not None, "without an error the block would have begun"
+    try:
+        raise error from error.__cause__
+    finally:
+        del error  # whose traceback refers to this frame
 
 
 def _current_task() -> asyncio.Task[Any]:

@@ -29,7 +29,7 @@ from .._misuse import check_flavor, explained
 from ..catalog._names import DEFAULT_NAMING
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
-from ..servers._sources import anchored
+from ..servers._sources import anchored_all
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from ._block import Door
 from ._bridge import Bridge, run_now
@@ -122,10 +122,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         Exception: see `mcp_actors.open_servers`.
         RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
-    # Relative paths here, because Trio starts later, and the program may have entered another directory by then.
-    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)
-    if isinstance(catalog_store, (str, os.PathLike)) and catalog_store:
-        catalog_store = os.path.abspath(catalog_store)
+    configs, env_file, catalog_store = anchored_all(configs, env_file, catalog_store)
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         return servers.open_servers(

@@ -25,7 +25,7 @@ import shlex
 import stat
 import sys
 import termios
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -102,17 +102,29 @@ def load_tool(
 
 def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the servers that a word may name, and the tool, if it names one."""
-    if name_here(word) not in known:
-        for place in (place for place in range(len(word) - 1, 0, -1) if word[place] == "/"):
-            if name_here(word[:place]) in known:
-                return [word[:place]], [word[place + 1 :]]
-        # A name is ambiguous if a server is called `a` and another one `a__b`.
-        prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
-        if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
-            return named, [word]
-        if not nearest(name_here(word), known):
-            word = word.partition("/")[0]  # for the error about a server that is unknown
+    if (split := split_tool(word, known)) is not None:
+        server, tool = split
+        return [server], [] if tool is None else [tool]
+    # A name is ambiguous if a server is called `a` and another one `a__b`.
+    prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
+    if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
+        return named, [word]
+    if not nearest(name_here(word), known):
+        word = word.partition("/")[0]  # for the error about a server that is unknown
     return [word], []
+
+
+def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
+    """Return the server and the tool in a word like ``SERVER`` or ``SERVER/TOOL``; None if no known server is named.
+
+    Names of servers in a file, and names of tools, may have a slash in them. The longest name of a server counts.
+    """
+    if name_here(word) in known:
+        return word, None
+    for place in (place for place in range(len(word) - 1, 0, -1) if word[place] == "/"):
+        if name_here(word[:place]) in known:
+            return word[:place], word[place + 1 :]
+    return None
 
 
 def _load_named(file: str, content: Content | None, names: Sequence[str]) -> LoadedConfig:
@@ -123,12 +135,12 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
     return attrs.evolve(loaded, servers=(*loaded.servers, *typed_ones))
 
 
-def survey(file: str | None, names: Sequence[str] = ()) -> LoadedConfig:
+def survey(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
     """Load a configuration only to look at it: ask for nothing, not even trust. Do not start what it configures.
 
-    The arguments and errors are those of `load`.
+    The arguments and errors are those of `load`; `content` is that of the file, if it was read already.
     """
-    return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", None)
+    return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", content)
 
 
 def followed(

@@ -4,9 +4,8 @@
 for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops on
 SIGTERM and SIGHUP, and with ``strict`` raises the first error. `open_one` loads one server and opens it so
 (`open_loaded` opens one that is loaded); `asked` awaits an answer, and `answered` makes the error for one that a server
-has answered. ``watch`` opens its group itself. `connecting` and `describe` return
-words about servers and transports. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the
-ref does not show.
+has answered. ``watch`` opens its group itself. `connecting` and `describe` return words about servers and transports.
+`masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the ref does not show.
 
 ``_call``, ``_read`` and ``_check`` use it. It uses ``_configuration``, imports the servers, the configuration and the
 transports, and with them the SDK, and writes through the `Output` that it is given.
@@ -35,7 +34,7 @@ from ._output import Failure, Output, until_signalled
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
-"""What is done for a server that is connected or has failed."""
+"""A function that is called for a server once that is connected or has failed."""
 
 _ONCE: Final = RestartPolicy(max_restarts=0)
 

@@ -25,7 +25,7 @@ from ..catalog import Pins, PinVerdict, judge, pins_of
 from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory
 from ..config import LoadedConfig, ServerConfig
 from ..servers._admission import fingerprint
-from ._configuration import name_here, survey
+from ._configuration import name_here, split_tool, survey
 from ._output import Failure, Output, unknown
 
 _PARTS: Final = ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
@@ -148,11 +148,10 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
     known = {server.name: server for server in loaded.servers}
     named: dict[str, list[str]] = {}
     for word in words:
-        splits = (word, *(word[:place] for place, character in enumerate(word) if character == "/"))
-        server = next((each for each in splits if name_here(each) in known), None)
-        if server is None:
+        if (split := split_tool(word, known)) is None:
             raise unknown(f"{loaded.source}: there is no server {word!r}", word.partition("/")[0], known, "servers")
-        named.setdefault(name_here(server), []).append(word[len(server) + 1 :])
+        server, tool = split
+        named.setdefault(name_here(server), []).append(tool or "")
     return [(known[name], () if "" in tools else tuple(dict.fromkeys(tools))) for name, tools in named.items()]
 
 

@@ -268,7 +268,7 @@ class Session:
 
     @property
     def is_logged(self) -> bool:
-        """Whether all messages are logged. Then all requests have a task, because lines past it would not be."""
+        """Whether all messages are logged. Then each request has a task, because one that is only a line is not."""
         return self._dispatcher.traffic is not None
 
     async def ask(

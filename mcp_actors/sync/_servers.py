@@ -28,12 +28,12 @@ import trio
 
 from .. import servers
 from .._misuse import Unopened, explained, explained_methods, refuse_positional
-from ..bridge._block import BlockProxy, ThreadRun
+from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
 from ..bridge._views import AsyncioServerGroup, AsyncioServerRef, GroupView, ServerView, View
 from ..catalog import result_value
 from ..catalog._names import DEFAULT_NAMING
-from ..servers._sources import anchored
+from ..servers._sources import anchored, anchored_all
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from ._wait import PATIENCE, Answer, ThreadBridge, completed, in_caller, in_thread
 
@@ -268,7 +268,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
             raise
         if group is None:
             error, interruption = self._wait_ended(run, run.abort)
-            self._raise(interruption or error)
+            reraise(interruption or error)
         return SyncServerGroup(bridge, group)
 
     def __exit__(
@@ -285,7 +285,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         if interruption is not None and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
-            self._raise(error)
+            reraise(error)
 
     async def __aenter__(self) -> NoReturn:
         raise TypeError(
@@ -314,14 +314,6 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
                 return error, interruption
             except BaseException as exc:
                 interruption, end = exc, run.abort
-
-    @staticmethod
-    def _raise(error: BaseException | None) -> NoReturn:
-        assert error is not None, "without an error the block would have begun"
-        try:
-            raise error from error.__cause__
-        finally:
-            del error  # whose traceback refers to this frame
 
 
 @explained
@@ -365,10 +357,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         RuntimeError: an event loop runs in this thread.
         TimeoutError: the servers were not connected within `fail_after`.
     """
-    # Relative paths here, because Trio starts later, and the program may have entered another directory by then.
-    configs, env_file = tuple(map(anchored, configs)), anchored(env_file)
-    if isinstance(catalog_store, (str, os.PathLike)) and catalog_store:
-        catalog_store = os.path.abspath(catalog_store)
+    configs, env_file, catalog_store = anchored_all(configs, env_file, catalog_store)
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         return servers.open_servers(

@@ -22,6 +22,7 @@ from typing import Any, Final
 from ..forkserver import Program, interpreter, run_python, start_python
 from ..servers.processes import processes
 from ..servers.scripted_server import command
+from ..source import docs_module
 
 COMMAND: Final = ("-m", "mcp_actors")
 PATIENCE: Final = 90.0
@@ -31,9 +32,6 @@ NAMED: Final = "using .mcp.json\n"
 """What stderr begins with where the configuration was found. It has tests of its own, and is left out for others."""
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-
-_PIECE: Final = re.compile(r"\x1b\[(\d+)A|\x1b\[(2)K|(\r|\n)|\x1b\[[0-9;?]*[A-Za-z]|([^\x1b\r\n]+)")
-"""What a terminal is sent: up, erase the line, a control, another sequence (a colour, the cursor), or text."""
 
 
 def program() -> tuple[str, ...]:
@@ -113,29 +111,6 @@ def is_running(pid: int) -> bool:
     return True
 
 
-def drawn(output: str, columns: int) -> list[str]:
-    """Draw what was written to a terminal: it moves up, erases lines and wraps them, and the rest is text."""
-    lines, row, column = [""], 0, 0
-    for move, erases, control, text in _PIECE.findall(output):
-        if move:
-            row = max(0, row - int(move))
-        elif erases:
-            lines[row] = ""
-        elif control == "\r":
-            column = 0
-        elif control == "\n":
-            row += 1
-        for character in text:
-            if column == columns:
-                row, column = row + 1, 0
-            lines += [""] * (row + 1 - len(lines))
-            line = lines[row].ljust(column)
-            lines[row] = f"{line[:column]}{character}{line[column + 1 :]}"
-            column += 1
-        lines += [""] * (row + 1 - len(lines))
-    return [line.rstrip() for line in lines]
-
-
 class Terminal:
     """A command in a terminal. `text` is what it has shown, without colours."""
 
@@ -151,8 +126,12 @@ class Terminal:
 
     @property
     def screen(self) -> list[str]:
-        """The lines that its user sees, as a terminal of endless height draws them; those that scrolled away too."""
-        return drawn(self.raw.decode(errors="replace"), self._columns)
+        """The lines that its user sees, and those that have scrolled away."""
+        recording = docs_module("_recording")
+        emulator = recording.Emulator(self._columns)
+        emulator.feed(self.raw.decode(errors="replace"))
+        lines: list[str] = recording.plain(emulator.screen())
+        return lines
 
     def type(self, keys: str) -> None:
         """Type some keys, of which the one of code 3 is Ctrl-C."""
@@ -215,7 +194,8 @@ def terminal(
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
+    for name in ("NO_COLOR", "COLUMNS", "LINES"):
+        environment.pop(name, None)
     environment |= variables
     with ExitStack() as stack:
         stack.callback(os.close, master)

@@ -93,7 +93,7 @@ class CallTool(PlainRequest[CallToolResult]):
     def suggestion(self, record: ServerRecord) -> str | None:
         """Return the listed names that are nearest to that of a tool which the server does not list."""
         shown = [each.name for each in record.catalog.tools]
-        if not shown or any(each.name == self.name for each in record.catalog.listed):
+        if not shown or record.catalog.lists(self.name):
             return None
         near = _nearest(self.name, shown)
         hint = f"did you mean {near}?" if near else f"its other tools: {len(shown)}"
