@@ -21,14 +21,14 @@ import attrs
 from .._errors import ConfigError
 from .._text import plain_text
 from .._user_files import replace_file
-from ..config import LoadedConfig, ServerConfig, dump_config, mask_url
+from ..config import LoadedConfig, dump_config, mask_url
 from ..config._values import Part, Reference, mask_args, parse, references
 from ..config.formats import decode, name_of, read_bytes
 from ..config.formats._dump import has_literal
 from ..config.formats._entry import Nameable
 from ..config.formats._file import parse as parse_file
 from ..config.formats._load import CONNECT_TIMEOUT, Override, find_sections, fitting
-from ._configuration import survey
+from ._configuration import find_file, survey
 from ._output import Failure, Output
 
 _OURS: Final = "mcp_actors"
@@ -39,15 +39,18 @@ _ANY_NAME: Final = Nameable({})
 
 async def show_config(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the values of the servers, and where each is from; return the exit code."""
-    loaded = survey(config, names)
-    written, shown = _written(loaded.source), []
+    file = config or str(find_file())
+    content = read_bytes(file)
+    loaded = survey(file, names, content)
+    written, shown = _written(loaded.source, content[0]), []
     for server in loaded.servers:
         place, entry = written[server.name]
+        dumped = dump_config([server], literals=True)["mcpServers"][server.name]
         values = [
             {"key": key, "value": _masked(key, value), "from": _origin(server.name, place, entry, key)}
-            for key, value in _flat(_entry(server))
+            for key, value in _flat(dumped)
         ]
-        variables = {name: name in os.environ for name in sorted(_variables(_entry(server)))}
+        variables = {name: name in os.environ for name in sorted(_variables(dumped))}
         output.line((server.name, "bold"), (f"  {loaded.source}", "dim"))
         for each in values:
             value = json.dumps(each["value"], ensure_ascii=False)
@@ -57,11 +60,6 @@ async def show_config(names: Sequence[str], config: str | None, output: Output) 
         shown.append({"name": server.name, "source": loaded.source, "values": values, "variables": variables})
     output.json(shown)
     return output.errors(loaded.errors)
-
-
-def _entry(server: ServerConfig) -> dict[str, Any]:
-    entry: dict[str, Any] = dump_config([server], literals=True)["mcpServers"][server.name]
-    return entry
 
 
 def _flat(value: Mapping[str, Any], begin: str = "") -> Iterator[tuple[str, Any]]:
@@ -84,7 +82,7 @@ def _masked(key: str, value: Any) -> Any:
 
 
 def _variables(value: object) -> set[str]:
-    """Return the environment variables in a value, also in those that it has no default for."""
+    """Return the names of the environment variables in a value."""
     if isinstance(value, str):
         parts = parse(value, where="", variables=_ANY_NAME)
         return {each.name for each in references(parts) if not each.text.startswith("input:")}
@@ -92,9 +90,9 @@ def _variables(value: object) -> set[str]:
     return set().union(*map(_variables, items))
 
 
-def _written(source: str) -> dict[str, tuple[str, Any]]:
-    """Return the place and the entry of each server in a file, by its name here."""
-    document = parse_file(source, str(decode(source, read_bytes(source)[0])))
+def _written(source: str, data: bytes) -> dict[str, tuple[str, Any]]:
+    """Return the place and the entry of each server in the content of a file, by its name here."""
+    document = parse_file(source, str(decode(source, data)))
     found: dict[str, tuple[str, Any]] = {}
     for section, entries in find_sections(source, document) if not isinstance(document, ConfigError) else ():
         for key, entry in entries.items():

@@ -7,12 +7,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..servers.record import ACTIVE
 
 if TYPE_CHECKING:
+    from ..servers import ServerStatus, SourceStatus
     from ._metrics import Metrics, Observable
 
 
@@ -30,12 +31,16 @@ def missing(servers: Observable) -> dict[str, dict[str, Any]]:
     A changed configuration that is refused is missing too, under the name of its source: the usual reason is a required
     server that cannot be loaded, so that no view of the group has it.
     """
+    return _missing(servers.status(), servers.sources)
+
+
+def _missing(statuses: Mapping[str, ServerStatus], sources: Iterable[SourceStatus]) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {
         each.name: {"state": each.state, "since": each.changed_at.isoformat(), "reason": each.reason}
-        for each in servers.status().values()
+        for each in statuses.values()
         if each.required and each.state not in ACTIVE
     }
-    for source in servers.sources:
+    for source in sources:
         if source.refused:
             found[source.name] = {
                 "state": "refused",
@@ -47,11 +52,13 @@ def missing(servers: Observable) -> dict[str, dict[str, Any]]:
 
 def status(servers: Observable) -> dict[str, Any]:
     """Return everything about the servers and their sources as values that `json.dumps` takes."""
+    statuses, sources = servers.status(), servers.sources  # once, so that the parts agree
+    lacking = _missing(statuses, sources)
     return {
-        "ready": not (lacking := missing(servers)),
+        "ready": not lacking,
         "missing": lacking,
-        "servers": {name: each.to_json() for name, each in servers.status().items()},
-        "sources": [each.to_json() for each in servers.sources],
+        "servers": {name: each.to_json() for name, each in statuses.items()},
+        "sources": [each.to_json() for each in sources],
     }
 
 

@@ -101,6 +101,7 @@ class Series:
         served: the durations with the server, for all results of the tool.
         queued: the durations in the queue, for all requests to the server.
         common: the attributes of OpenTelemetry's conventions, without those of an error.
+        labeled: the labels as attributes.
         count: the number of attempts.
     """
 
@@ -108,6 +109,7 @@ class Series:
     served: Histogram
     queued: Histogram
     common: dict[str, str]
+    labeled: dict[str, str]
     count: int = field(default=0, init=False)
 
 
@@ -168,7 +170,9 @@ class Metrics(CallObserver):
         if series is None:
             served = self._served.setdefault(of_tool, Histogram())
             queued = self._queued.setdefault(of_tool[:1], Histogram())
-            series = self._shared[labels] = Series(labels, served, queued, self._attributes(attempt, tool))
+            series = self._shared[labels] = Series(
+                labels, served, queued, self._attributes(attempt, tool), dict(labels)
+            )
         if tool == (attempt.target or ""):
             self._series[key] = series
         return series
@@ -198,7 +202,7 @@ class Metrics(CallObserver):
         return {"mcp.method.name": attempt.kind, **common, **(named if attempt.kind == "tools/call" else {})}
 
     def _record(self, series: Series, attempt: Attempt) -> None:
-        self._attempts.add(1, dict(series.labels))
+        self._attempts.add(1, series.labeled)
         if attempt.outcome == "not_sent":
             return
         attributes, error = series.common, attempt.error
@@ -298,7 +302,7 @@ def _labels(**labels: str) -> Labels:
 
 
 def _processes(server: ServerStatus) -> Iterator[tuple[str, tuple[int, float]]]:
-    """Yield the memory and the processor time of each process, where the system tells (Linux)."""
+    """Yield the memory and the processor time of each process, if the system reports them (Linux)."""
     for replica in server.replicas.each:
         with suppress(OSError, ValueError, IndexError):
             if replica.pid is not None:
