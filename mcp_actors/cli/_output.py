@@ -96,6 +96,7 @@ class Output:
         self.results = Console(highlight=False)
         self.messages = Console(stderr=True, highlight=False)
         self._waits: Live | None = None
+        self._awaited = ""
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
@@ -108,6 +109,7 @@ class Output:
 
     def wait_for(self, text: str) -> None:
         """Replace the text at the end of the terminal by another, or remove it if that is empty."""
+        self._awaited = text
         if self._waits is not None:
             self._waits.stop()
             self._waits = None
@@ -122,10 +124,10 @@ class Output:
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
             pieces = [(_on_one_line(text), style) for text, style in styled]
-            text = "" if self._waits is None else str(self._waits.renderable)
+            awaited = self._awaited
             self.wait_for("")  # both streams may be the same terminal
             self.results.print(Text.assemble(*pieces), soft_wrap=True)
-            self.wait_for(text)
+            self.wait_for(awaited)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:
         """Print a thing that a server offers, and the first line of its description."""

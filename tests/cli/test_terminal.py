@@ -196,9 +196,12 @@ def test_check_shows_each_result_above_the_names_of_the_servers_that_it_waits_fo
     write(tmp_path, {"quick": scripted(), **many})
     with terminal(tmp_path, "check", columns=40) as shown:
         shown.wait_for(r"quick   ready [^$]*connecting to slow-0, slow-1, slow-2,\s+slow-3 …")
-        assert any(line.startswith("quick   ready     scripted 1.0, 2025-11-") for line in shown.screen)
+        quick, *_, first, second = shown.screen
+        assert quick.startswith("quick   ready     scripted 1.0, 2025-11-")
+        assert (first, second) == ("connecting to slow-0, slow-1, slow-2,", "slow-3 …")
         go.touch()
         assert shown.wait() == 0
         begins = [line.split()[0] for line in shown.screen if " ready " in line]
         assert (begins[0], sorted(begins[1:])) == ("quick", sorted(many))
         assert "connecting" not in "".join(shown.screen)
+        assert "rich." not in shown.text
