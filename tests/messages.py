@@ -38,7 +38,7 @@ def check(table: Path, row: str, text: str, /, **facts: object) -> None:
         rows[row] = text
         table.write_text(dumped(rows))
         return
-    assert text == rows.get(row), f"row {row!r} of {table}"
+    assert text == rows.get(row), f"row {row!r} of {table}: {text}"
 
 
 @cache

@@ -427,9 +427,11 @@ class StartGate:
 def _undecided(record: ServerRecord) -> bool:
     """Return True while the first connect of a server has neither succeeded, failed nor taken too long.
 
-    The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error.
+    The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error. It is
+    `connecting`, too, until its supervisor has decided about its failure; the block must not begin before that.
     """
-    return record.life.state in FIRST_CONNECT and record.life.last_error is None and record.life.overdue is None
+    life = record.life
+    return life.state in FIRST_CONNECT and life.overdue is None and (life.last_error is None or life.verdict_due)
 
 
 # --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------

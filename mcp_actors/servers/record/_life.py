@@ -67,7 +67,8 @@ class ServerLife:
     What is wanted of a replica is what is wanted of its server.
 
     Attributes:
-        state: the fold of the events of its actor (`follow`, which also writes the next eight, `began` and `broke`).
+        state: the fold of the events of its actor (`follow`, which also writes the next eight, and from `began` to
+            `verdict_due`).
         since: `trio.current_time` at the last change of the state.
         changed_at: the wall-clock time of that change.
         parked: True from being parked until it serves or is started explicitly, also while it is retried. Also written
@@ -83,6 +84,7 @@ class ServerLife:
             is started explicitly. Zero once the person has refused.
         began: the number of the wish (see `Wanted`) that was valid when its last incarnation began; -1 before that.
         broke: the number of the last wish for which a connect or a connection has failed; -1 before that.
+        verdict_due: True from a failure until its supervisor has decided what follows, which is some steps later.
         ignored: True if the last incarnation has nothing to run, so its events are not shown (`ServerRecord.ignores`).
         old: True while its connection is to be replaced because of its age, until the next one begins. Written by the
             lifecycle actor.
@@ -121,6 +123,7 @@ class ServerLife:
     asks_left: int = field(default=ASKS, init=False)
     began: int = field(default=-1, init=False)
     broke: int = field(default=-1, init=False)
+    verdict_due: bool = field(default=False, init=False)
     ignored: bool = field(default=False, init=False)
     old: bool = field(default=False, init=False)
     draining: bool = field(default=False, init=False)
@@ -221,6 +224,7 @@ class ServerLife:
     def follow(self, event: Event) -> StateChanged | None:
         """Take an event of the server's actor into account. Return the event to emit if the state has changed."""
         self.incarnation = event.incarnation
+        self.verdict_due = isinstance(event, Crashed | StartFailed)
         if isinstance(event, Draining | Stopping | Crashed):
             self.draining = isinstance(event, Draining)
         if isinstance(event, Restarting | GaveUp):

@@ -19,6 +19,9 @@ from mcp_actors import (
     ToolNotFound,
     open_servers,
 )
+from mcp_actors.kernel import EventHub, GaveUp, StartFailed, Starting
+from mcp_actors.servers.group._open import StartGate
+from mcp_actors.servers.group._tree import GroupLimits, Roster
 
 from ...messages import Said
 from ..fleet import Outcome
@@ -74,6 +77,25 @@ async def test_a_start_in_which_all_are_quick_does_not_wait_for_the_gate(tmp_pat
     with trio.fail_after(BOUND):
         async with open_servers(a.config(), b.config(), catalog_store=a.store, start_gate=3600) as group:
             assert (state(group, "a"), state(group, "b")) == ("ready", "ready")
+
+
+async def test_the_block_begins_only_when_it_is_decided_what_follows_a_failed_connect() -> None:
+    """Between a failed connect and the decision of the supervisor, the server is still shown as connecting."""
+    roster = Roster(EventHub(()), strict=False, callbacks=None, limits=GroupLimits())
+    [record] = roster.enter(server("b", restarts=NEVER))
+    gate, opened = StartGate([record], None), Outcome()
+    common: dict[str, Any] = {"actor": "b", "incarnation": 1, "time": trio.current_time()}
+    error = ConnectFailed("server 'b': its process exited", server="b", phase="negotiate")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(opened.of, gate.wait)
+        record.follow(Starting(**common))
+        record.follow(StartFailed(**common, error=error))
+        record.life.note_change()
+        await wait_all_tasks_blocked()
+        assert (record.life.state, opened.over) == ("connecting", False)
+        record.follow(GaveUp(**common, error=error, retry_in=None))
+        await wait_all_tasks_blocked()
+        assert (record.life.state, opened.over) == ("failed", True)
 
 
 @pytest.mark.parametrize("why", ["nothing is remembered", "it is required", "all are required"])
