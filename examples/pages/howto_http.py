@@ -7,6 +7,8 @@ Prints::
     Http('https://example.com/mcp', auth=…)
     Sse('https://example.com/sse', headers={'X-Api-Key': …})
     fog in Oslo
+    for anna: fog in Oslo
+    for ben: fog in Oslo
 """
 
 from __future__ import annotations
@@ -14,14 +16,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 import httpx2
 import trio
 
-from mcp_actors import Http, ServerConfig, Sse, open_servers, result_value
+from mcp_actors import (
+    Http,
+    ServerConfig,
+    ServerGroup,
+    Sse,
+    open_servers,
+    result_value,
+)
 
 docs = ServerConfig("docs", Http("https://example.com/mcp", auth="${DOCS_TOKEN}"))
 older = ServerConfig(
@@ -44,6 +54,30 @@ async def ask(url: str) -> None:
         )
 
 
+USER: ContextVar[str] = ContextVar("USER", default="guest")
+
+
+class ForUser(httpx2.Auth):
+    def auth_flow(
+        self, request: httpx2.Request
+    ) -> Generator[httpx2.Request, httpx2.Response]:
+        request.headers["X-User-ID"] = USER.get()
+        yield request
+
+
+async def ask_for(user: str, servers: ServerGroup) -> None:
+    USER.set(user)
+    forecast = await servers["weather"].call("forecast", city="Oslo")
+    print(f"for {user}: {forecast}")
+
+
+async def two_users(url: str) -> None:
+    weather = ServerConfig("weather", Http(url, auth=ForUser()), required=True)
+    async with open_servers(weather) as servers:
+        await ask_for("anna", servers)
+        await ask_for("ben", servers)
+
+
 @contextmanager
 def weather_server() -> Iterator[str]:
     """Run the server, which ends when its standard input does; give its URL."""
@@ -63,3 +97,4 @@ def weather_server() -> Iterator[str]:
 print(docs.transport, older.transport, sep="\n")
 with weather_server() as url:
     trio.run(ask, url)
+    trio.run(two_users, url)

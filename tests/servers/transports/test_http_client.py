@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import ssl
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -129,6 +130,36 @@ async def test_an_auth_flow_is_used_for_every_request_and_outlives_the_connectio
         await servers["web"].restart()
         await servers["web"].call_tool("sleep")
     assert sent(server, "x-count") == [str(number) for number in range(1, len(server.requests) + 1)]
+
+
+VISITOR: ContextVar[str] = ContextVar("VISITOR", default="guest")
+
+
+class ForVisitor(httpx2.Auth):
+    """Sends the visitor of the task that makes the call."""
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
+        request.headers["X-Visitor"] = VISITOR.get()
+        yield request
+
+
+@pytest.mark.parametrize("protocol", ["legacy", "auto"])
+async def test_an_auth_flow_sees_the_context_variables_of_each_of_several_callers(
+    server: FaultyServer, protocol: Any
+) -> None:
+    async def visit(visitor: str) -> None:
+        VISITOR.set(visitor)
+        await servers["web"].call_tool("sleep")
+
+    async with open_servers(evolve(http(server, auth=ForVisitor()), protocol=protocol)) as servers:
+        connecting = len(server.requests)
+        async with trio.open_nursery() as nursery:
+            for visitor in ("anna", "ben", "cleo"):
+                nursery.start_soon(visit, visitor)
+    visitors = [str(visitor) for visitor in sent(server, "x-visitor")]
+    assert set(visitors[:connecting]) == {"guest"}
+    # A legacy server has a stream of notifications too, which no caller asks for.
+    assert sorted(visitor for visitor in visitors if visitor != "guest") == ["anna", "ben", "cleo"]
 
 
 async def test_a_reachability_probe_does_not_begin_an_auth_flow(server: FaultyServer) -> None:
