@@ -6,6 +6,7 @@ Prints::
     ready
     time clock
     time
+    ready
     serving: time
     not reloaded: ...servers.json: ...
     added: clock; removed: nothing
@@ -56,6 +57,20 @@ async def change(servers: ServerGroup) -> None:
     print(*servers)
 
 
+async def hold(stop: trio.Event, *, task_status: trio.TaskStatus[ServerGroup]) -> None:
+    async with open_servers(ServerConfig("time", Stdio("mcp-server-time"))) as servers:
+        task_status.started(servers)
+        await stop.wait()
+
+
+async def use() -> None:
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        servers = await nursery.start(hold, stop)
+        print(servers["time"].state)
+        stop.set()  # from any task: calls are finished, then the servers are stopped
+
+
 async def reload_on_hangup(servers: ServerGroup, report: Callable[[str], None]) -> None:
     with trio.open_signal_receiver(signal.SIGHUP) as hangups:
         async for _ in hangups:
@@ -87,6 +102,7 @@ async def main() -> None:
     async with open_servers({"mcpServers": {"time": TIME}}) as servers:
         await pause(servers)
         await change(servers)
+    await use()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "servers.json")
         await trio.Path(file).write_text(json.dumps({"mcpServers": {"time": TIME}}))
