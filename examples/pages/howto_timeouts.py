@@ -8,13 +8,16 @@ Prints::
     2 of 3 read
     3 of 3 read
     built
+    files/delete {'path': 'notes.txt'}: False ... s
     notes.txt is deleted for acme
+    files/delete {'path': 'thesis.txt'}: True ... s
     refused by the user
     found at attempt 2
 """
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -98,6 +101,14 @@ async def watch(servers: ServerGroup) -> None:
     print(result_value(result))
 
 
+async def log_call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+    began = perf_counter()
+    result = await call_next(request)
+    seconds, tool = perf_counter() - began, f"{request.server}/{request.name}"
+    print(f"{tool} {dict(request.arguments or {})}: {result.is_error} {seconds:.3f} s")
+    return result
+
+
 async def tag(request: ToolRequest, call_next: CallNext) -> CallToolResult:
     return await call_next(attrs.evolve(request, meta={"tenant": "acme"}))
 
@@ -133,7 +144,7 @@ slow = ServerConfig(
     "indexer", InProcess(indexer), request_timeout=600, progress_timeout=30
 )
 guarded = ServerConfig(
-    "files", InProcess(files), middleware=[tag, approve], request_timeout=None
+    "files", InProcess(files), middleware=[log_call, tag, approve], request_timeout=None
 )
 flaky = ServerConfig(
     "finder",
