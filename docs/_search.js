@@ -2,7 +2,8 @@
  *
  * Sphinx appends this file to its own script (`html_search_scorer`). By itself it shows only pages that have every word
  * of a query, and gives all of them the same score. Here a page needs half of the words, and counts more if it has the
- * rare ones, and if it has them in its title, in the words of search.toml or in a heading.
+ * rare ones, and if it has them in its title, in the words of search.toml or in a heading. The result leads to the
+ * section whose heading has most of the query, if that is half of it.
  */
 const WORTH = { title: 4, keyword: 4, heading: 2.5, text: 1 };
 
@@ -20,7 +21,7 @@ Scorer.score = ([page, , , , score, , kind]) => {
 };
 
 Search.performTermsSearch = (words) => {
-  const { docnames, filenames, titles, terms, titleterms } = Search._index;
+  const { docnames, filenames, titles, alltitles, terms, titleterms } = Search._index;
   const stem = (text) => splitQuery(text.toLowerCase()).map((word) => new Stemmer().stemWord(word));
   const lists = [
     [WORTH.text, terms],
@@ -35,6 +36,7 @@ Search.performTermsSearch = (words) => {
 
   const scores = new Map();
   const found = new Map();
+  const rarities = new Map();
   let all = 0;
   for (const word of words) {
     const worth = new Map();
@@ -45,15 +47,28 @@ Search.performTermsSearch = (words) => {
       for (const [term, pages] of Object.entries(terms))
         if (term.includes(word)) [pages].flat().forEach((page) => worth.set(page, WORTH.text / 2));
     const rarity = Math.log(1 + docnames.length / Math.max(1, worth.size));
+    rarities.set(word, rarity);
     all += rarity;
     for (const [page, value] of worth) {
       scores.set(page, (scores.get(page) ?? 0) + rarity * value);
       found.set(page, (found.get(page) ?? 0) + 1);
     }
   }
+
+  const sections = new Map();
+  for (const [heading, places] of Object.entries(alltitles)) {
+    const shared = [...new Set(stem(heading))].filter((word) => words.has(word));
+    if (!shared.length || shared.length < words.size / 2) continue;
+    const worth = shared.reduce((sum, word) => sum + rarities.get(word), 0);
+    for (const [page, id] of places)
+      if (worth > (sections.get(page)?.worth ?? 0)) sections.set(page, { worth, id, heading });
+  }
   return [...scores]
     .filter(([page]) => found.get(page) >= words.size / 2)
-    .map(([page, score]) => [
-      docnames[page], titles[page], "", null, (BEST * score) / (WORTH.title * all), filenames[page], SearchResultKind.text,
-    ]);
+    .map(([page, score]) => {
+      const { id, heading } = sections.get(page) ?? {};
+      const [title, anchor] = id ? [`${titles[page]} > ${heading}`, `#${id}`] : [titles[page], ""];
+      const worth = (BEST * score) / (WORTH.title * all);
+      return [docnames[page], title, anchor, null, worth, filenames[page], SearchResultKind.text];
+    });
 };
