@@ -137,7 +137,7 @@ def async_view(
 
 def request_view(
     method: Callable[Concatenate[T, P], Awaitable[R]],
-    send: Callable[Concatenate[T, P], PendingRequest[R]],
+    send: Callable[..., PendingRequest[Any]],
     *,
     callbacks: tuple[str, ...] = (),
 ) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
@@ -447,11 +447,11 @@ class AsyncioServerRef(ServerView):
     approve_tools: Final = async_view(ServerRef.approve_tools)
     list_resources: Final = async_view(ServerRef.list_resources)
     list_resource_templates: Final = async_view(ServerRef.list_resource_templates)
-    read_resource: Final = request_view(ServerRef.read_resource, ServerRef.send_read_resource)
+    read_resource: Final = request_view(ServerRef.read_resource, ServerRef.send_read_resource, callbacks=("progress",))
     subscribe: Final = stream_view(ServerRef.subscribe)
     list_prompts: Final = async_view(ServerRef.list_prompts)
-    get_prompt: Final = request_view(ServerRef.get_prompt, ServerRef.send_get_prompt)
-    complete: Final = async_view(ServerRef.complete)
+    get_prompt: Final = request_view(ServerRef.get_prompt, ServerRef.send_get_prompt, callbacks=("progress",))
+    complete: Final = request_view(ServerRef.complete, ServerRef.send_complete, callbacks=("progress",))
     set_log_level: Final = async_view(ServerRef.set_log_level)
     check_health: Final = async_view(ServerRef.check_health)
     send_roots_list_changed: Final = async_view(ServerRef.send_roots_list_changed)

@@ -272,7 +272,13 @@ class Session:
         return self._dispatcher.traffic is not None
 
     async def ask(
-        self, method: str, params: Json, *, meta: Mapping[str, Any] | None = None, report: Report | None = None
+        self,
+        method: str,
+        params: Json,
+        *,
+        meta: Mapping[str, Any] | None = None,
+        report: Report | None = None,
+        capabilities: Json | None = None,
     ) -> Json:
         """Send a request, and return the ``result`` of its answer, as it was parsed.
 
@@ -283,6 +289,7 @@ class Session:
             params: its params, without ``_meta``. They are completed in place.
             meta: the caller's ``_meta``.
             report: takes reports of progress.
+            capabilities: see `ModernStamp.stamp`.
 
         Raises:
             mcp.MCPError: the server answered with an error, or the connection was lost; or the request failed, and the
@@ -290,7 +297,7 @@ class Session:
         """
         if meta:
             params["_meta"] = dict(meta)
-        headers = self.stamp.stamp(method, params)
+        headers = self.stamp.stamp(method, params, capabilities)
         return await self._dispatcher.exchange(Exchange(method, params, headers, report))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
@@ -480,8 +487,8 @@ class LegacyStamp:
     members: bytes | None = None
     """The ``_meta`` of every request as a member of JSON text; None if it has none."""
 
-    def stamp(self, method: str, params: Json) -> dict[str, str]:
-        """Complete the params of a request, and return its headers."""
+    def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
+        """Complete the params of a request, and return its headers. The handshake has named the capabilities."""
         return {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def note_tools(self, tools: Sequence[Tool]) -> None:
@@ -502,9 +509,17 @@ class ModernStamp:
     def __attrs_post_init__(self) -> None:
         self.members = to_json({"_meta": self._meta})[1:-1]
 
-    def stamp(self, method: str, params: Json) -> dict[str, str]:
-        """Complete the params of a request, and return its headers."""
+    def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
+        """Complete the params of a request, and return its headers.
+
+        Args:
+            method: the protocol's method.
+            params: the params.
+            capabilities: the capabilities that it names, of another client; None for those of this one.
+        """
         params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
+        if capabilities is not None:
+            params["_meta"][CLIENT_CAPABILITIES_META_KEY] = capabilities
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version, MCP_METHOD_HEADER: method}
         name: Any = params.get(NAME_BEARING_METHODS.get(method, ""))
         if isinstance(name, str):

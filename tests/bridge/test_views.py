@@ -29,7 +29,7 @@ PAIRS: list[tuple[type, type]] = [
     (ServerGroup, AsyncioServerGroup),
 ]
 
-NOT_NEEDED = {"send_get_prompt", "send_read_resource", "send_request", "send_tool_call"}
+NOT_NEEDED = {"send_complete", "send_get_prompt", "send_read_resource", "send_request", "send_tool_call"}
 """asyncio has `asyncio.create_task` for that."""
 
 METHODS = [

@@ -115,12 +115,30 @@ class Server:
                 self.reply(request, {"tools": [*TOOLS, TASK], "ttlMs": 0, "cacheScope": "private"})
             case "tools/call":
                 self.call(request, params)
+            case "prompts/get" | "resources/read" | "completion/complete" as method:
+                self.tell(method, request, params)
             case "ping":
                 self.reply(request, {})
             case None if request in self.asked:
                 self.reply(self.asked.pop(request), text(json.dumps(message.get("result"))))
             case _ if request is not None:
                 self.send({"id": request, "error": {"code": -32601, "message": "not found"}})
+
+    def tell(self, method: str, request: object, params: Json) -> None:
+        """Report progress if that is wanted, and answer with the params; if it names "ask", ask for the roots first."""
+        token, named = (params.get("_meta") or {}).get("progressToken"), params.get("name") or params.get("uri")
+        if token is not None:
+            self.send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1}})
+        said = json.dumps(params)
+        if self.modern and named == "ask" and "inputResponses" not in params:
+            self.require_roots(request)
+        elif method == "prompts/get":
+            self.reply(request, {"messages": [{"role": "user", "content": {"type": "text", "text": said}}]})
+        elif method == "resources/read":
+            page = {"ttlMs": 0, "cacheScope": "private"}
+            self.reply(request, {"contents": [{"uri": named, "text": said}], **page})
+        else:
+            self.reply(request, {"completion": {"values": [said]}})
 
     def call(self, request: object, params: Json) -> None:
         """Call a tool."""

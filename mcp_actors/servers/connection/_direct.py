@@ -117,8 +117,8 @@ class DirectRequests:
         request.check(self.session, self.record)
         if (text := request.members or request.written()) is None:
             return False
-        sent = SentRequest(self, request, later)
         extras = request.extras(self.session, self.record)
+        sent = SentRequest(self, request, later)
         more = self._members if extras is None and not is_traced() else sent.complete(extras or NO_EXTRAS)
         sent.line = _line_of(request.method) % (sent.id, text, more)
         try:
@@ -209,7 +209,7 @@ class SentRequest:
             self._span = RequestSpan(request.method, request.target, self.id, facts)
             self._span.inject(meta)
         params = {"_meta": meta} if meta else {}
-        direct.session.stamp.stamp(request.method, params)
+        direct.session.stamp.stamp(request.method, params, extras.capabilities)
         return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
 
     def forget(self) -> None:
@@ -249,7 +249,7 @@ class SentRequest:
             return
         if self._span is not None:
             self._span.end()
-        if type(value) is not request.model:
+        if type(value) is not request.model and not request.is_result(value):
             direct.carry_on(self._settling(), value, self._extras)
         else:
             try:

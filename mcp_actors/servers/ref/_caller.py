@@ -23,7 +23,7 @@ from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 import outcome
 import trio
@@ -53,9 +53,9 @@ from ..record import ACTIVE, PARKED, server_of, used, verdict_of_ready
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from ...config import ServerConfig
+    from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
     from .._attempts import Observed
     from .._deadlines import Deadline
@@ -470,7 +470,7 @@ class PendingRequest(Generic[T]):
         self._deadline.end()
 
     async def finish(self) -> T:
-        """Retry or translate the failure of the first attempt, and return the result.
+        """Retry or translate the failure of the first attempt, or make that if it was not; return the result.
 
         **Cancellation**: leaves at once and ends the retries.
 
@@ -489,6 +489,16 @@ class PendingRequest(Generic[T]):
 
 
 # --- The base of `ServerRef`: send one request ------------------------------------------------------------------------
+
+
+class RequestOptions(TypedDict, total=False):
+    """Options of a request, for type checkers; see `ServerRef.call_tool`."""
+
+    progress: ProgressCallback | None
+    meta: Mapping[str, Any] | None
+    input_responses: Mapping[str, Any] | None
+    request_state: str | None
+    client_capabilities: Mapping[str, Any] | None
 
 
 class ServerRequests:

@@ -13,7 +13,7 @@ The file starts no task, logs nothing, and caches no answer.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack, overload
 
 from attrs import define
 from mcp.types import (
@@ -32,16 +32,31 @@ from ...catalog._schemas import kind_of
 from ...config import mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
-from ..requests import PROMPTS, RESOURCES, TEMPLATES, ListAll, PlainRequest, given_text, given_texts, refused
+from ..requests import (
+    PROMPTS,
+    RESOURCES,
+    TEMPLATES,
+    ListAll,
+    PlainRequest,
+    given_meta,
+    given_passing,
+    given_text,
+    given_texts,
+    refused,
+)
 from ._caller import ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
 
+    from mcp.types import InputRequiredResult
+
+    from ...config import ProgressCallback
     from ...transports import Json
     from .._session import Session
     from ..record import ServerRecord
-    from ._caller import PendingRequest
+    from ..requests import InputRequired
+    from ._caller import PendingRequest, RequestOptions
 
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
@@ -152,7 +167,20 @@ class PromptFunctions(ServerRequests):
         """
         return await self._ask(ListAll(PROMPTS))
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> GetPromptResult:
+    @overload
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
+    ) -> GetPromptResult: ...
+    @overload
+    async def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> GetPromptResult | InputRequiredResult: ...
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Get a prompt, filled in with arguments.
 
         **Cancellation**: leaves at once.
@@ -160,6 +188,7 @@ class PromptFunctions(ServerRequests):
         Args:
             name: the prompt's name as the server lists it.
             arguments: strings by parameter name.
+            options: those of `call_tool`, apart from ``idempotent``.
 
         Returns:
             The SDK's result, with the prompt's ``messages``.
@@ -171,27 +200,41 @@ class PromptFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(self._get(name, arguments))
+        return await self.send_get_prompt(name, arguments, **options).finish()
 
-    def send_get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PendingRequest[GetPromptResult]:
+    def send_get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+        input_required: InputRequired = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
+    ) -> PendingRequest[Any]:
         """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             InvalidArguments: as for `get_prompt`.
         """
-        return self._prepare(self._get(name, arguments))
-
-    def _get(self, name: str, arguments: Mapping[str, str] | None) -> GetPrompt:
         server, method = self.name, "prompts/get"
         given_text(server, method, "name", name)
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
-        return GetPrompt(name, texts)
+        passed = (input_required, input_responses, request_state, client_capabilities)
+        passing = given_passing(server, method, *passed)
+        meta = given_meta(server, method, meta)
+        return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress, passing=passing))
 
     async def complete(
         self,
         ref: PromptReference | ResourceTemplateReference,
         argument: Mapping[str, str],
         context_arguments: Mapping[str, str] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
     ) -> CompleteResult:
         """Request completions for an argument of a prompt or of a resource template.
 
@@ -202,6 +245,8 @@ class PromptFunctions(ServerRequests):
                 ``mcp.types.ResourceTemplateReference(uri="…")``.
             argument: the argument's name and the text typed so far: ``{"name": "language", "value": "py"}``.
             context_arguments: the values of the other arguments, by name.
+            progress: as for `call_tool`.
+            meta: the request's ``_meta``.
 
         Returns:
             The SDK's result, with its ``completion``: at most 100 ``values``, their ``total`` and ``has_more``.
@@ -212,6 +257,22 @@ class PromptFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
+        return await self.send_complete(ref, argument, context_arguments, progress=progress, meta=meta).finish()
+
+    def send_complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: Mapping[str, str],
+        context_arguments: Mapping[str, str] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> PendingRequest[CompleteResult]:
+        """Prepare a `complete` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+
+        Raises:
+            InvalidArguments: as for `complete`.
+        """
         server, method = self.name, "completion/complete"
         _check_ref(server, method, ref)
         asked = given_texts(server, method, "argument", argument)
@@ -221,7 +282,8 @@ class PromptFunctions(ServerRequests):
         known = None
         if context_arguments is not None:
             known = given_texts(server, method, "context_arguments", context_arguments)
-        return await self._ask(Complete(ref, asked, known))
+        meta = given_meta(server, method, meta)
+        return self._prepare(Complete(ref, asked, known, meta=meta, progress=progress))
 
 
 def _check_ref(server: str, method: str, ref: Any) -> None:
@@ -311,13 +373,20 @@ class ResourceFunctions(ServerRequests):
         """
         return await self._ask(ListAll(TEMPLATES))
 
-    async def read_resource(self, uri: str) -> ReadResourceResult:
+    @overload
+    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
+    @overload
+    async def read_resource(
+        self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]
+    ) -> ReadResourceResult | InputRequiredResult: ...
+    async def read_resource(self, uri: str, **options: Any) -> Any:
         """Read a resource from the server; results are not cached.
 
         **Cancellation**: leaves at once.
 
         Args:
             uri: the resource's URI, as listed or made from a template.
+            options: those of `call_tool`, apart from ``idempotent``.
 
         Returns:
             The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
@@ -329,18 +398,30 @@ class ResourceFunctions(ServerRequests):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        return await self._ask(self._read(uri))
+        return await self.send_read_resource(uri, **options).finish()
 
-    def send_read_resource(self, uri: str) -> PendingRequest[ReadResourceResult]:
+    def send_read_resource(
+        self,
+        uri: str,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+        input_required: InputRequired = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
+    ) -> PendingRequest[Any]:
         """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             InvalidArguments: as for `read_resource`.
         """
-        return self._prepare(self._read(uri))
-
-    def _read(self, uri: str) -> ReadResource:
-        return ReadResource(given_text(self.name, "resources/read", "uri", uri))
+        server, method = self.name, "resources/read"
+        given_text(server, method, "uri", uri)
+        passed = (input_required, input_responses, request_state, client_capabilities)
+        passing = given_passing(server, method, *passed)
+        meta = given_meta(server, method, meta)
+        return self._prepare(ReadResource(uri, meta=meta, progress=progress, passing=passing))
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:

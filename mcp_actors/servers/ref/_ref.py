@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 import trio
 
@@ -29,12 +29,14 @@ from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
+    NOT_PASSED,
     CallTool,
     ListTools,
     SetLogLevel,
     TellRootsChanged,
     check_health,
     given_level,
+    given_passing,
     members_of_call,
 )
 from ._caller import PendingRequest
@@ -44,7 +46,7 @@ from ._prompts import PromptFunctions, ResourceFunctions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mcp.types import CallToolResult, LoggingLevel, Tool
+    from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
 
     from ...config import ProgressCallback, ServerConfig, SignInCallback
     from ...kernel import ActorRef, ActorStatistics
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
     from .._deadlines import Deadline
     from .._rules import Health
     from ..record import ServerInfo, ServerRecord, ServerState
+    from ..requests import InputRequired, Passed
+    from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
 
 
@@ -177,6 +181,27 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         refuse_positional(tool, positional)
         return result_value(await self.call_tool(tool, arguments))
 
+    @overload
+    async def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> CallToolResult: ...
+    @overload
+    async def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> CallToolResult | InputRequiredResult: ...
     async def call_tool(
         self,
         /,
@@ -186,8 +211,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        input_required: InputRequired = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
         **unknown: Never,
-    ) -> CallToolResult:
+    ) -> CallToolResult | InputRequiredResult:
         """Call a tool of this server.
 
         The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
@@ -203,6 +232,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             meta: the request's ``_meta``.
             idempotent: whether this call may be carried out more than once. None (default) uses the tool's
                 annotations, if the server is trusted (``trust_annotations``).
+            input_required: ``"answer"`` (default) lets the callbacks answer the questions of a server. With
+                ``"return"``, a server since 2026-07-28 that asks is not answered, and the result is its
+                ``InputRequiredResult``, also for middleware. Older servers ask by requests, which the callbacks answer.
+            input_responses: the answers to an ``InputRequiredResult``, as JSON by the keys of its ``input_requests``.
+            request_state: its ``request_state``, unchanged.
+            client_capabilities: the capabilities of the client that answers, as JSON, if the result is returned. None
+                (default) uses those of this program. Older servers have learned these when they were connected.
             unknown: any other argument is refused.
 
         Returns:
@@ -212,8 +248,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             ToolNotFound: the tool is hidden by the server's ``tool_filter``, or by ``on_tool_change`` until it is
                 approved; or it was ``deferred``, and the connected server does not list it. Nothing was sent.
-            InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``); nothing was
-                sent.
+            InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``), or another
+                argument cannot be sent; nothing was sent.
             RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection was lost after the request had been sent.
             ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
@@ -223,13 +259,15 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 for example from a callback of a server with ``max_in_flight=1``.
             HttpStatusError: an HTTP server answered with an error status.
             InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
-            NotSupported: the tool must be run as a task; or it asks for input that was not offered.
+            NotSupported: the tool must be run as a task; or it asks for input that was not offered; or
+                ``input_responses`` or ``request_state`` are for a server before 2026-07-28, and nothing was sent.
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
         if unknown:
             raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
-        request, deadline = self._tool_call(name, arguments, progress, meta, idempotent)
+        passed = (input_required, input_responses, request_state, client_capabilities)
+        request, deadline = self._tool_call(name, arguments, progress, meta, idempotent, passed)
         with deadline:
             return await self._caller.ask(request, deadline)
 
@@ -242,8 +280,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
+        input_required: InputRequired = "answer",
+        input_responses: Mapping[str, Any] | None = None,
+        request_state: str | None = None,
+        client_capabilities: Mapping[str, Any] | None = None,
         **unknown: Never,
-    ) -> PendingRequest[CallToolResult]:
+    ) -> PendingRequest[Any]:
         """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
@@ -251,7 +293,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         if unknown:
             raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
-        return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent))
+        passed = (input_required, input_responses, request_state, client_capabilities)
+        return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent, passed))
 
     def _tool_call(
         self,
@@ -260,17 +303,20 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
         idempotent: bool | None,
+        passed: Passed,
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
         record = self._record
         record.catalog.checks.check_request(name, meta)
+        passing = None if passed == NOT_PASSED else given_passing(self.name, CallTool.method, *passed)
         checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
         members = None
         try:
             record.catalog.admission.check_call(name)
             if checks is not None:
                 arguments, text = checks.written(name, arguments)
-                members = members_of_call(name, arguments, text)
+                if passing is None:  # else they are written when it is sent, with what it answers
+                    members = members_of_call(name, arguments, text)
         except ServerError as exc:
             if record.calls.observed is not None:
                 Attempt(self.name, CallTool.method, name, trio.current_time(), record.calls.observed).failed(exc)
@@ -278,7 +324,16 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
         request = CallTool(
-            name, arguments, meta, progress, idempotent, checks, deferred, deadline=deadline, members=members
+            name,
+            arguments,
+            idempotent,
+            checks,
+            deferred,
+            meta=meta,
+            progress=progress,
+            passing=passing,
+            deadline=deadline,
+            members=members,
         )
         return request, deadline
 

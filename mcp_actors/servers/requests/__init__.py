@@ -23,12 +23,17 @@ from ._lists import (
 )
 from ._request import (
     NO_EXTRAS as NO_EXTRAS,
+    NOT_PASSED as NOT_PASSED,
     Answered as Answered,
     Extras as Extras,
+    InputRequired as InputRequired,
+    Passed as Passed,
     PlainRequest as PlainRequest,
     Reports as Reports,
     Request as Request,
     first_problem as first_problem,
+    given_meta as given_meta,
+    given_passing as given_passing,
     given_text as given_text,
     given_texts as given_texts,
     members_of as members_of,

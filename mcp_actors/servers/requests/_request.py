@@ -21,21 +21,21 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import trio
 from attrs import define, field, frozen
 from mcp import MCPError
-from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, Result
+from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, InputRequiredResult, Result
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..._errors import InvalidArguments
+from ..._errors import InvalidArguments, NotSupported
 from ..._foreign import Log, answer_of
 from ..._text import plain_text
 from ...catalog._schemas import dotted, kind_of
-from ...config import Middleware
+from ...config import Middleware, ProgressCallback
 from ...kernel import Call
-from ...transports import current_trace
+from ...transports import Json, current_trace
 from .._eras import bounded, parse_result, without_later_fields
 from .._session import carry_on
 
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 
     from pydantic_core import ValidationError
 
-    from ...config import ProgressCallback
     from ...kernel import ActorRef, Later
-    from ...transports import Json
     from .._deadlines import Deadline
     from .._session import Session
     from ..record import ServerRecord
@@ -183,6 +181,26 @@ def given_texts(server: str, method: str, root: str, values: object) -> dict[str
         given_text(server, method, root, name)
         texts[name] = given_text(server, method, root, value, name)
     return texts
+
+
+def given_object(server: str, method: str, root: str, values: object) -> Json:
+    """Return a copy of a JSON object that can be sent.
+
+    Raises:
+        InvalidArguments: it is not a mapping, or cannot be written as JSON.
+    """
+    if not isinstance(values, Mapping):
+        raise refused(server, method, root, (), f"is {kind_of(values)}; expected an object")
+    if (text := members_of(dict(values))) is not None:
+        with suppress(ValueError):  # nested too deeply, or a number is too long
+            copied: Json = from_json(b"{%b}" % text)
+            return copied
+    raise refused(server, method, root, (), "cannot be written as JSON")
+
+
+def given_meta(server: str, method: str, meta: Mapping[str, Any] | None) -> Json | None:
+    """Return the ``_meta`` of a request; see `given_object`."""
+    return None if meta is None else given_object(server, method, "meta", meta)
 
 
 def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
@@ -360,7 +378,62 @@ PROBLEM: Final = 400
 
 INPUT_REQUIRED: Final = "input_required"
 
+ANSWERS: Final = frozenset({"inputResponses", "requestState"})
+"""The params that answer a request for input."""
+
 ResultT = TypeVar("ResultT", bound=Result)
+
+InputRequired: TypeAlias = Literal["answer", "return"]
+
+Passed: TypeAlias = tuple[InputRequired, Mapping[str, Any] | None, str | None, Mapping[str, Any] | None]
+"""The arguments ``input_required, input_responses, request_state, client_capabilities`` of a request."""
+
+
+@frozen
+class Passing:
+    """The parts of a request that is passed on for another client, which answers the questions of the server.
+
+    Attributes:
+        returns: whether a request for input is its result.
+        answers: those of `ANSWERS` that are sent with it.
+        capabilities: the capabilities of that client; None for those of the session.
+    """
+
+    returns: bool
+    answers: Json
+    capabilities: Json | None
+
+
+NOT_PASSED: Final[Passed] = ("answer", None, None, None)
+"""Those of a request of this program."""
+
+
+def given_passing(
+    server: str,
+    method: str,
+    input_required: InputRequired,
+    input_responses: Mapping[str, Any] | None,
+    request_state: str | None,
+    client_capabilities: Mapping[str, Any] | None,
+) -> Passing | None:
+    """Return what is given for a request that is passed on; None if it is one of this program.
+
+    Raises:
+        InvalidArguments: an argument has the wrong type, or does not fit another one.
+    """
+    if input_required not in ("answer", "return"):
+        problem = f"is {input_required!r:.{_SHOWN}}; expected 'answer' or 'return'"
+        raise refused(server, method, "input_required", (), problem)
+    returns, answers, capabilities = input_required == "return", Json(), None
+    if input_responses is not None:
+        answers["inputResponses"] = given_object(server, method, "input_responses", input_responses)
+    if request_state is not None:
+        answers["requestState"] = given_text(server, method, "request_state", request_state)
+    if client_capabilities is not None:
+        if not returns:
+            raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
+        capabilities = given_object(server, method, "client_capabilities", client_capabilities)
+    return Passing(returns, answers, capabilities) if returns or answers else None
 
 
 @frozen
@@ -370,10 +443,12 @@ class Extras:
     Attributes:
         meta: its ``_meta``, apart from what the protocol version adds; None without one.
         reports: takes the server's reports of progress; None without a callback or a limit.
+        capabilities: the capabilities that it names, in place of those of the session; None for those.
     """
 
     meta: Mapping[str, Any] | None
     reports: Reports | None
+    capabilities: Json | None = None
 
 
 NO_EXTRAS: Final = Extras(None, None)
@@ -386,12 +461,18 @@ class PlainRequest(Request[ResultT]):
     Attributes:
         method: the protocol's method.
         model: the class of its result.
+        meta: the caller's ``_meta``.
+        progress: called at each progress notification.
+        passing: its further parts if it is passed on for another client.
         members: its params as the members of a JSON object; None if they were not written yet.
     """
 
     method: ClassVar[str]
     model: ClassVar[type[Result]]
 
+    meta: Mapping[str, Any] | None = None
+    progress: ProgressCallback | None = None
+    passing: Passing | None = field(default=None, repr=False)
     members: bytes | None = field(default=None, repr=False)
 
     @property
@@ -423,21 +504,46 @@ class PlainRequest(Request[ResultT]):
     def written(self) -> bytes | None:
         """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""
         if self.members is None:
-            self.members = members_of(self.given())
+            self.members = members_of(self._all_given())
         return self.members
 
-    def params(self) -> Json:
-        """Return its params, made anew: a server in this process may change what it is given."""
+    def _all_given(self) -> Json:
+        return self.given() if self.passing is None else self.given() | self.passing.answers
+
+    def params(self, answers: Json | None = None) -> Json:
+        """Return its params, made anew: a server in this process may change what it is given.
+
+        Args:
+            answers: the params that answer the last request for input, in place of those that were given.
+        """
+        params = self._all_given()
         if (text := self.written()) is not None:
             with suppress(ValueError):  # nested too deeply to be parsed, or a number is too long
-                params: Json = from_json(b"{%b}" % text)
-                return params
-        return self.given()
+                params = from_json(b"{%b}" % text)
+        if answers is None:
+            return params
+        return {name: value for name, value in params.items() if name not in ANSWERS} | answers
 
     def extras(self, session: Session, record: ServerRecord) -> Extras | None:
-        """Return what not every request has; None if there is nothing of that, as nearly always."""
-        meta = meta_for(session, record)
-        return None if meta is None else Extras(meta, None)
+        """Return what not every request has; None if there is nothing of that, as nearly always.
+
+        That is the caller's ``_meta``, the log level, what renews the deadline and runs the caller's callback, and the
+        capabilities of another client.
+
+        Raises:
+            NotSupported: it answers a request for input, which a legacy server cannot have made.
+        """
+        config, capabilities = record.config, None
+        if (passing := self.passing) is not None:
+            if passing.answers and not session.modern:
+                raise _no_questions(config.name, self.operation, session.version)
+            capabilities = passing.capabilities
+        if self.progress is None and config.progress_timeout is None:
+            if self.meta is None and capabilities is None and record.opening.log_level is None:
+                return None
+            return Extras(meta_for(session, record, self.meta), None, capabilities)
+        reports = Reports(config.name, self.progress, self.deadline)
+        return Extras(meta_for(session, record, self.meta), reports, capabilities)
 
     async def send(self, session: Session, record: ServerRecord) -> ResultT:
         """Send it, and go on with it while the server asks back. See `Request.send`.
@@ -448,10 +554,10 @@ class PlainRequest(Request[ResultT]):
         extras = self.extras(session, record) or NO_EXTRAS
         reports = extras.reports
         if reports is None:
-            return await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+            return await self.go_on(session, record, await self.send_once(session, record, None, extras), extras)
         reports.starts(session.start_soon, copy_context())
         try:
-            value = await self.go_on(session, record, await self.send_once(session, record, {}, extras), extras)
+            value = await self.go_on(session, record, await self.send_once(session, record, None, extras), extras)
         except BaseException:
             reports.cancel()
             raise
@@ -460,24 +566,36 @@ class PlainRequest(Request[ResultT]):
 
     async def go_on(self, session: Session, record: ServerRecord, value: Any, extras: Extras) -> ResultT:
         """Return the result of a request from that of its first message: answer the questions of the server."""
-        if type(value) is not self.model:
+        if not self.is_result(value):
 
-            async def resend(more: Json) -> Any:
-                return await self.send_once(session, record, more, extras)
+            async def resend(answers: Json) -> Any:
+                return await self.send_once(session, record, answers, extras)
 
             value = await carry_on(session, self.target if self.is_tool_call else None, value, resend)
         return self.finish(value, record)
 
-    async def send_once(self, session: Session, record: ServerRecord, more: Json, extras: Extras) -> Any:
-        """Send one message, with further params, and return its result as `read` does."""
-        ask = partial(session.ask, self.method, meta=extras.meta, report=extras.reports)
+    def is_result(self, value: Any) -> bool:
+        """Return False for a request for input that is to be answered, and for what an extension claims."""
+        if type(value) is self.model:
+            return True
+        return self.passing is not None and self.passing.returns and isinstance(value, InputRequiredResult)
+
+    async def send_once(self, session: Session, record: ServerRecord, answers: Json | None, extras: Extras) -> Any:
+        """Send one message, and return its result as `read` does. See `params` for the answers."""
+        ask = partial(
+            session.ask,
+            self.method,
+            meta=extras.meta,
+            report=extras.reports,
+            capabilities=extras.capabilities,
+        )
         try:
             try:
-                answer = await ask(self.params() | more)
+                answer = await ask(self.params(answers))
             except MCPError as exc:
                 if exc.code != HEADER_MISMATCH or not await self.learn_headers(session, record, exc):
                     raise
-                answer = await ask(self.params() | more)
+                answer = await ask(self.params(answers))
         except MCPError as exc:
             explained = self.explain(exc, record)
             raise explained from explained.__cause__
@@ -536,6 +654,15 @@ class PlainRequest(Request[ResultT]):
             and "inputRequests" not in result
             and "requestState" not in result
         )
+
+
+def _no_questions(server: str, operation: str, version: str) -> NotSupported:
+    return NotSupported(
+        f"server {server!r}: {operation} not sent: input_responses and request_state answer a request for input, which "
+        f"a server with protocol version {version} cannot make; send the request without them",
+        server=server,
+        capability="input_required",
+    )
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:

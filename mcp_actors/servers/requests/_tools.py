@@ -29,12 +29,12 @@ from ..._foreign import Log
 from ..._misuse import nearest
 from ..._tasks import TimeSlice
 from ..._text import plain_text
-from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
+from ...config import Middleware, ToolRequest, wrapped
 from ...kernel import NotSent
 from .._admission import known_tools
 from .._rules import is_repeatable_call
 from ._lists import Kind, all_pages
-from ._request import Extras, PlainRequest, Reports, Request, members_of, meta_for
+from ._request import PlainRequest, Request, members_of
 
 if TYPE_CHECKING:
     from ...catalog import ToolChecks
@@ -57,8 +57,6 @@ class CallTool(PlainRequest[CallToolResult]):
     Attributes:
         name: the tool's name.
         arguments: its arguments.
-        meta: the request's ``_meta``.
-        progress: called at each progress notification.
         idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
         checked_by: the checks that its arguments passed; None if they were not checked yet.
         deferred: whether the tool was only remembered when it was called. Then the server must still list it.
@@ -70,8 +68,6 @@ class CallTool(PlainRequest[CallToolResult]):
 
     name: str
     arguments: Mapping[str, Any] | None
-    meta: Mapping[str, Any] | None
-    progress: ProgressCallback | None
     idempotent: bool | None
     checked_by: ToolChecks | None = field(repr=False)
     deferred: bool
@@ -146,15 +142,6 @@ class CallTool(PlainRequest[CallToolResult]):
         """Return the name and the arguments."""
         return {"name": self.name} if self.arguments is None else {"name": self.name, "arguments": self.arguments}
 
-    def extras(self, session: Session, record: ServerRecord) -> Extras | None:
-        """Return the caller's ``_meta``, the log level, and what renews the deadline and runs the caller's callback."""
-        config, meta = record.config, self.meta
-        if self.progress is None and config.progress_timeout is None:
-            if meta is None and record.opening.log_level is None:
-                return None
-            return Extras(meta_for(session, record, meta), None)
-        return Extras(meta_for(session, record, meta), Reports(config.name, self.progress, self.deadline))
-
     def explain(self, error: MCPError, record: ServerRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
         if error.code != METHOD_NOT_FOUND or (listed := self._listed(record)) is None:
@@ -176,13 +163,13 @@ class CallTool(PlainRequest[CallToolResult]):
         return content
 
     def finish(self, value: CallToolResult, record: ServerRecord) -> CallToolResult:
-        """Check the result against the schema of the tool.
+        """Check the result against the schema of the tool. A request for input has none.
 
         Raises:
             InvalidResult: it does not match.
         """
         checks = record.catalog.checks
-        if checks.checks_result_of(self.name):
+        if checks.checks_result_of(self.name) and isinstance(value, CallToolResult):
             checks.check_result(self.name, value)
         return value
 
