@@ -25,21 +25,26 @@ from mcp.types import (
 )
 
 from mcp_actors import (
+    Backoff,
     Callbacks,
     Http,
     InProcess,
     InvalidArguments,
     LimitExceeded,
+    RetryPolicy,
     ServerConfig,
     ServerRef,
     open_servers,
 )
+from mcp_actors.config import CallNext, Middleware, ToolRequest
 from mcp_actors.servers import NotSupported, PendingRequest
 from tests.messages import Said
 
 from . import wire_server
 from .answers import BY_SESSION
+from .fleet import kill
 from .groups import BOUND
+from .processes import eventually
 from .test_direct import config, messages
 from .test_dispatch import PROTOCOLS
 
@@ -391,3 +396,123 @@ async def test_a_meta_that_cannot_be_sent_is_refused(method: str, tmp_path: Path
             await a.ask(method, *ARGUMENTS[method], meta=[1])
         with pytest.raises(TypeError, match=r"^\w+\(\): unknown argument 'mete'; did you mean meta\?$"):
             await a.ask(method, *ARGUMENTS[method], mete={})
+
+
+# --- the result as it was sent ----------------------------------------------------------------------------------------
+
+
+RAW: Final[Json] = {
+    "content": [{"type": "text", "text": "hi", "odd": None, "annotations": None}],
+    "structuredContent": {"a": None, "b": [1.50, {"c": 2**60}]},
+    "isError": False,
+    "_meta": {"k": None},
+    "unknown": {"deep": [None]},
+    "resultType": "complete",
+}
+
+QUESTION: Final[Json] = {
+    "resultType": "input_required",
+    "inputRequests": {"roots": {"method": "roots/list", "odd": None}},
+    "requestState": "halfway",
+    "unknown": [None],
+}
+
+
+def lines(*results: Json) -> Json:
+    """Return the arguments of a call that is answered with a result."""
+    return {
+        "lines": [json.dumps({"jsonrpc": "2.0", "id": "$", "result": each}).replace('"$"', "$id") for each in results]
+    }
+
+
+@each_way
+@pytest.mark.parametrize("result", [RAW, QUESTION], ids=["result", "question"])
+async def test_a_result_is_passed_on_as_the_server_has_sent_it(way: str, result: Json, tmp_path: Path) -> None:
+    async with peer(way, "modern", tmp_path) as a:
+        call = a.send("tools/call", "say", lines(result), input_required="return")
+        call.pending.keep_raw()
+        value = await call.result()
+        if way != "in process":  # the SDK's server drops what it does not know
+            assert call.pending.result_of(value) == result
+        raw = call.pending.result_of(value)
+        assert CallToolResult.model_validate(raw) == value if result is RAW else raw["requestState"] == "halfway"
+
+
+@pytest.mark.parametrize("way", ["direct", "exchanged", "http"])
+async def test_fields_of_later_versions_stay_removed(way: str, tmp_path: Path) -> None:
+    async with peer(way, "legacy", tmp_path) as a:
+        call = a.send("tools/call", "say", lines(RAW))
+        call.pending.keep_raw()
+        expected = {name: value for name, value in RAW.items() if name != "resultType"}
+        assert call.pending.result_of(await call.result()) == expected
+
+
+@each_kind
+async def test_the_answer_counts_that_followed_a_question(method: str, tmp_path: Path) -> None:
+    async with peer("direct", "modern", tmp_path, callbacks=Callbacks(roots=roots)) as a:
+        call = a.send(method, "ask")
+        call.pending.keep_raw()
+        value = await call.result()
+        assert call.pending.result_of(value)["resultType"] == "complete"
+        assert call.pending.result_of(value).keys() & {"content", "messages", "contents"}
+
+
+async def test_without_a_wish_for_it_the_value_is_written(tmp_path: Path) -> None:
+    async with peer("direct", "modern", tmp_path) as a:
+        call = a.send("tools/call", "say", lines(RAW))
+        assert call.pending.result_of(await call.result()) == {
+            **{name: RAW[name] for name in ("structuredContent", "isError", "_meta", "resultType")},
+            "content": [{"type": "text", "text": "hi"}],
+        }
+
+
+async def test_the_last_answer_counts_after_a_retry(tmp_path: Path) -> None:
+    async with peer("direct", "modern", tmp_path, retry=RetryPolicy(backoff=Backoff())) as a:
+        call = a.send("tools/call", "mute", idempotent=True)
+        call.pending.keep_raw()
+
+        async def answer_the_second() -> None:
+            await eventually(lambda: len(a.sent("tools/call")) == 1)
+            kill(a.ref)
+            await eventually(lambda: len(a.sent("tools/call")) == 2)
+            number = messages(tmp_path / "log", "tools/call")[1]["id"]
+            answer = lines(RAW)["lines"][0].replace("$id", str(number))
+            await a.ref.call_tool("say", {"lines": [answer, *lines({"content": []})["lines"]]})
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_the_second)
+            value = await call.result()
+        assert call.pending.result_of(value) == RAW
+
+
+def change(kind: str) -> Middleware:
+    """Return a middleware that does something with the result."""
+
+    async def middleware(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        result = await call_next(request)
+        match kind:
+            case "replaces":
+                return result.model_copy(update={"is_error": True})
+            case "changes":
+                result.is_error = True
+            case "changes inside":
+                assert isinstance(result.structured_content, dict)
+                result.structured_content["b"][1]["c"] = "changed"
+            case "removes":
+                result.content.clear()
+            case "calls twice":
+                await call_next(request)
+        return result
+
+    return middleware
+
+
+@pytest.mark.parametrize("kind", ["reads", "replaces", "changes", "changes inside", "removes", "calls twice"])
+async def test_a_result_that_middleware_has_changed_is_passed_on_as_it_is_now(kind: str, tmp_path: Path) -> None:
+    async with peer("exchanged", "modern", tmp_path, middleware=(change(kind),)) as a:
+        call = a.send("tools/call", "say", lines(RAW))
+        call.pending.keep_raw()
+        value = await call.result()
+        raw = call.pending.result_of(value)
+        assert CallToolResult.model_validate(raw) == value
+        assert (raw == RAW) == (kind == "reads")

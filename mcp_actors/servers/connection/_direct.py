@@ -247,6 +247,8 @@ class SentRequest:
         except Exception as exc:  # a defect of ours too: in this step it would end the connection
             self._fail(exc)
             return
+        if request.kept is not None:
+            request.kept.keep(result, value)
         if self._span is not None:
             self._span.end()
         if type(value) is not request.model and not request.is_result(value):

@@ -50,6 +50,7 @@ from .._failures import mailbox_full, request_lost, stopped_under, unavailable, 
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, PARKED, server_of, used, verdict_of_ready
+from ..requests import Kept
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from .._deadlines import Deadline
     from .._rules import Ticket
     from ..record import ServerRecord
-    from ..requests import Request
+    from ..requests import PlainRequest, Request
     from ._lifecycle import ServerEntry
 
 
@@ -424,11 +425,28 @@ class PendingRequest(Generic[T]):
 
     __slots__ = ("_caller", "_deadline", "_failure", "_request")
 
-    def __init__(self, caller: Caller, request: Request[T], deadline: Deadline) -> None:
+    def __init__(self, caller: Caller, request: PlainRequest[Any], deadline: Deadline) -> None:
         self._caller = caller
         self._request = request
         self._deadline = deadline
         self._failure: Exception | None = None
+
+    def keep_raw(self) -> None:
+        """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent."""
+        self._request.kept = Kept()
+
+    def result_of(self, value: T) -> dict[str, Any]:
+        """Return a result of this request as JSON, to pass it on. Do not change it.
+
+        With `keep_raw` that is the ``result`` of the answer as it was parsed, with members that the SDK does not know
+        and with nulls; without those of later protocol versions, and with the default ``resultType`` since 2026-07-28.
+        If middleware has made or changed the value, or without `keep_raw`, the value itself is written.
+        """
+        kept = self._request.kept
+        if kept is not None and (raw := kept.has(value)) is not None:
+            return raw
+        dumped: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)  # type: ignore[attr-defined]
+        return dumped
 
     def send(self, on_answer: Callable[[outcome.Value[T] | None], object]) -> None:
         """Send the request in the current context; `on_answer` is called once, with the result or None.
@@ -546,7 +564,7 @@ class ServerRequests:
         if failures:
             raise failures[0]
 
-    def _prepare(self, request: Request[T]) -> PendingRequest[T]:
+    def _prepare(self, request: PlainRequest[Any]) -> PendingRequest[Any]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
         request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
         return PendingRequest(self._caller, request, deadline)

@@ -27,6 +27,7 @@ from ._request import (
     Answered as Answered,
     Extras as Extras,
     InputRequired as InputRequired,
+    Kept as Kept,
     Passed as Passed,
     PlainRequest as PlainRequest,
     Reports as Reports,

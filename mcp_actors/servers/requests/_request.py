@@ -436,6 +436,31 @@ def given_passing(
     return Passing(returns, answers, capabilities) if returns or answers else None
 
 
+@define(eq=False)
+class Kept:
+    """The last answer to a request, as it was parsed from JSON.
+
+    Attributes:
+        exposed: whether middleware has the value that was read from it, and may change that.
+    """
+
+    exposed: bool = False
+    _raw: Json = field(factory=dict, init=False, repr=False)
+    _value: Any = field(default=None, init=False, repr=False)
+
+    def keep(self, raw: Json, value: Any) -> None:
+        """Keep an answer, and the value that was read from it."""
+        self._raw, self._value = raw, value
+
+    def has(self, value: Any) -> Json | None:
+        """Return the answer that a value was read from; None if it was not, or was changed since."""
+        if value is not self._value:
+            return None
+        model: Any = type(value)
+        same = not self.exposed or bounded(model).validate_python(self._raw, by_name=False) == value
+        return self._raw if same else None
+
+
 @frozen
 class Extras:
     """The rare parts of a request.
@@ -465,6 +490,7 @@ class PlainRequest(Request[ResultT]):
         progress: called at each progress notification.
         passing: its further parts if it is passed on for another client.
         members: its params as the members of a JSON object; None if they were not written yet.
+        kept: keeps its answer; None if it is not wanted as it was parsed.
     """
 
     method: ClassVar[str]
@@ -474,6 +500,7 @@ class PlainRequest(Request[ResultT]):
     progress: ProgressCallback | None = None
     passing: Passing | None = field(default=None, repr=False)
     members: bytes | None = field(default=None, repr=False)
+    kept: Kept | None = field(default=None, repr=False)
 
     @property
     def target(self) -> str | None:
@@ -599,7 +626,10 @@ class PlainRequest(Request[ResultT]):
         except MCPError as exc:
             explained = self.explain(exc, record)
             raise explained from explained.__cause__
-        return self.read(session, answer)
+        value = self.read(session, answer)
+        if self.kept is not None:
+            self.kept.keep(answer, value)
+        return value
 
     async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
         """Learn which arguments are headers from the server that has refused them; return True if that may help."""

@@ -113,6 +113,8 @@ class CallTool(PlainRequest[CallToolResult]):
             changed = evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred, members=None)
             return await send(changed)
 
+        if self.kept is not None:
+            self.kept.exposed = True
         request = ToolRequest(server=server, name=self.name, arguments=self.arguments, meta=self.meta)
         return await wrapped(call, middleware)(request)
 
