@@ -3,7 +3,7 @@
 Three parts: the `Era` that a connect begins with, and what is remembered after it; whether both sides have a protocol
 version in common (`NoCommonVersion`); and the validation of a server's messages at a bounded cost. The negotiation uses
 the first two, the session and its dispatcher the last two, the requests the last. The errors take a remedy from here
-(`incompatibility`), and the memory of a group restores an `Era`.
+(`incompatibility`) and what is wrong with a result (`first_problem`), and the memory of a group restores an `Era`.
 
 Functions on the configuration, on errors and on messages. `first_era` reads the environment, `without_later_fields`
 changes the result that it is given, and the validators are cached for the process. The file runs no task, reads no
@@ -35,7 +35,7 @@ from .._text import plain_text
 from ..config import speaks_sse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mcp.types import Implementation
 
@@ -168,6 +168,9 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
 FEW: Final = 256
 """Values in a message that the SDK may validate in its own way: their errors are built in a few milliseconds."""
 
+PROBLEM: Final = 400
+"""Characters that are shown of a place in a result, and of what is wrong there."""
+
 COLLECTIONS: Final = frozenset({"list", "tuple", "set", "frozenset", "dict"})
 """The schemas with any number of items."""
 
@@ -292,3 +295,17 @@ def _fields(models: Any) -> frozenset[str]:
     """Return the names of the fields of a model, or of a union of models, as JSON has them."""
     members = getattr(models, "__args__", (models,))
     return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())
+
+
+def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
+    """Return the first place at which a result violates the protocol, and how, without quoting its data.
+
+    Args:
+        exc: the error.
+        mask: masks the credentials of the connection.
+        skip: the number of steps of the place that are not shown.
+    """
+    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
+    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
+    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more

@@ -36,9 +36,8 @@ from .._errors import (
 from .._text import indented, own_shortage, plain_text, problem_of
 from ..auth import SignInRequired
 from ..transports import MAY_HAVE_ACTED, ConnectionOver, Masker, Obituary, is_unreadable
-from ._eras import incompatibility
+from ._eras import first_problem, incompatibility
 from ._session import MAX_ROUNDS
-from .requests import first_problem
 
 if TYPE_CHECKING:
     from ..config import ServerConfig

@@ -435,7 +435,7 @@ class PendingRequest(Generic[T]):
         """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent."""
         self._request.kept = Kept()
 
-    def result_of(self, value: T) -> dict[str, Any]:
+    def result_of(self, value: Any) -> dict[str, Any]:
         """Return a result of this request as JSON, to pass it on. Do not change it.
 
         With `keep_raw` that is the ``result`` of the answer as it was parsed, with members that the SDK does not know
@@ -445,7 +445,7 @@ class PendingRequest(Generic[T]):
         kept = self._request.kept
         if kept is not None and (raw := kept.has(value)) is not None:
             return raw
-        dumped: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)  # type: ignore[attr-defined]
+        dumped: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
         return dumped
 
     def send(self, on_answer: Callable[[outcome.Value[T] | None], object]) -> None:

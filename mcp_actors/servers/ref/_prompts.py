@@ -38,7 +38,7 @@ from ..requests import (
     TEMPLATES,
     ListAll,
     PlainRequest,
-    given_meta,
+    given_object,
     given_passing,
     given_text,
     given_texts,
@@ -222,9 +222,8 @@ class PromptFunctions(ServerRequests):
         server, method = self.name, "prompts/get"
         given_text(server, method, "name", name)
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
-        passed = (input_required, input_responses, request_state, client_capabilities)
-        passing = given_passing(server, method, *passed)
-        meta = given_meta(server, method, meta)
+        passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
+        meta = given_object(server, method, "meta", meta)
         return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress, passing=passing))
 
     async def complete(
@@ -282,7 +281,7 @@ class PromptFunctions(ServerRequests):
         known = None
         if context_arguments is not None:
             known = given_texts(server, method, "context_arguments", context_arguments)
-        meta = given_meta(server, method, meta)
+        meta = given_object(server, method, "meta", meta)
         return self._prepare(Complete(ref, asked, known, meta=meta, progress=progress))
 
 
@@ -418,9 +417,8 @@ class ResourceFunctions(ServerRequests):
         """
         server, method = self.name, "resources/read"
         given_text(server, method, "uri", uri)
-        passed = (input_required, input_responses, request_state, client_capabilities)
-        passing = given_passing(server, method, *passed)
-        meta = given_meta(server, method, meta)
+        passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
+        meta = given_object(server, method, "meta", meta)
         return self._prepare(ReadResource(uri, meta=meta, progress=progress, passing=passing))
 
     @asynccontextmanager

@@ -5,10 +5,10 @@ has the messages that list resources and prompts, ``_tools`` calls and lists of 
 ``_upkeep`` health checks, log level and roots. Other messages are in ``connection`` (subscriptions) and in ``ref`` (get
 a prompt, read a resource, complete).
 
-Refs and the tasks of a connection send them, and the connection executes them on its session. ``_failures`` uses one
-function. The room uses the record, ``_session``, ``_eras``, ``_rules``, ``_admission``, the type of a deadline, and the
-trace of a request. It writes the lists of the record, its health, its log level and its deadlines. It calls the
-program's middleware and progress callbacks, and logs. It imports neither refs nor the connection.
+Refs and the tasks of a connection send them, and the connection executes them on its session. The room uses the record,
+``_session``, ``_eras``, ``_rules``, ``_admission``, the type of a deadline, and the trace of a request. It writes the
+lists of the record, its health, its log level and its deadlines. It calls the program's middleware and progress
+callbacks, and logs. It imports neither refs nor the connection.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from ._request import (
     PlainRequest as PlainRequest,
     Reports as Reports,
     Request as Request,
-    first_problem as first_problem,
-    given_meta as given_meta,
+    given_object as given_object,
     given_passing as given_passing,
     given_text as given_text,
     given_texts as given_texts,

@@ -34,8 +34,8 @@ from ..._json import ItemReader, UnparsedText, UnreadableItem, bytes_in, measure
 from ..._tasks import TimeSlice
 from ..._text import plain_text
 from ...config import Limits
-from .._eras import parse_result, without_later_fields
-from ._request import Request, first_problem, meta_for
+from .._eras import first_problem, parse_result, without_later_fields
+from ._request import Request, meta_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

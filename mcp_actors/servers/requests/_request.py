@@ -2,8 +2,8 @@
 
 `Request` is the base class; `PlainRequest`, the last part, is that of requests that are one message and one answer. In
 between: `request_internally`, by which a connection sends requests of its own; the validation of arguments
-(`given_text`, `given_texts`); and the reports of progress (`Reports`, and `Answered` for a connection). The functions
-at the end write params as JSON, and describe an invalid result.
+(`given_text` and others; `given_passing` for a request that is passed on for another client); and the reports of
+progress (`Reports`, and `Answered` for a connection). `members_of` writes params as JSON.
 
 A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
 parts. It uses the session and ``_eras``, notes the reports in the trace of the running request, reads the record, and
@@ -31,7 +31,6 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..._errors import InvalidArguments, NotSupported
 from ..._foreign import Log, answer_of
-from ..._text import plain_text
 from ...catalog._schemas import dotted, kind_of
 from ...config import Middleware, ProgressCallback
 from ...kernel import Call
@@ -42,8 +41,6 @@ from .._session import carry_on
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextvars import Context
-
-    from pydantic_core import ValidationError
 
     from ...kernel import ActorRef, Later
     from .._deadlines import Deadline
@@ -183,12 +180,14 @@ def given_texts(server: str, method: str, root: str, values: object) -> dict[str
     return texts
 
 
-def given_object(server: str, method: str, root: str, values: object) -> Json:
-    """Return a copy of a JSON object that can be sent.
+def given_object(server: str, method: str, root: str, values: object) -> Json | None:
+    """Return a copy of a JSON object that can be sent; None for None.
 
     Raises:
-        InvalidArguments: it is not a mapping, or cannot be written as JSON.
+        InvalidArguments: the values are not a mapping, or cannot be written as JSON.
     """
+    if values is None:
+        return None
     if not isinstance(values, Mapping):
         raise refused(server, method, root, (), f"is {kind_of(values)}; expected an object")
     if (text := members_of(dict(values))) is not None:
@@ -196,11 +195,6 @@ def given_object(server: str, method: str, root: str, values: object) -> Json:
             copied: Json = from_json(b"{%b}" % text)
             return copied
     raise refused(server, method, root, (), "cannot be written as JSON")
-
-
-def given_meta(server: str, method: str, meta: Mapping[str, Any] | None) -> Json | None:
-    """Return the ``_meta`` of a request; see `given_object`."""
-    return None if meta is None else given_object(server, method, "meta", meta)
 
 
 def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
@@ -373,9 +367,6 @@ class Answered:
 # answer.
 
 
-PROBLEM: Final = 400
-"""Characters that are shown of a place in a result, and of what is wrong there."""
-
 INPUT_REQUIRED: Final = "input_required"
 
 ANSWERS: Final = frozenset({"inputResponses", "requestState"})
@@ -424,15 +415,14 @@ def given_passing(
     if input_required not in ("answer", "return"):
         problem = f"is {input_required!r:.{_SHOWN}}; expected 'answer' or 'return'"
         raise refused(server, method, "input_required", (), problem)
-    returns, answers, capabilities = input_required == "return", Json(), None
-    if input_responses is not None:
-        answers["inputResponses"] = given_object(server, method, "input_responses", input_responses)
-    if request_state is not None:
-        answers["requestState"] = given_text(server, method, "request_state", request_state)
-    if client_capabilities is not None:
-        if not returns:
-            raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
-        capabilities = given_object(server, method, "client_capabilities", client_capabilities)
+    returns = input_required == "return"
+    if client_capabilities is not None and not returns:
+        raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
+    state = None if request_state is None else given_text(server, method, "request_state", request_state)
+    responses = given_object(server, method, "input_responses", input_responses)
+    given = {"inputResponses": responses, "requestState": state}
+    answers = {name: value for name, value in given.items() if value is not None}
+    capabilities = given_object(server, method, "client_capabilities", client_capabilities)
     return Passing(returns, answers, capabilities) if returns or answers else None
 
 
@@ -701,17 +691,3 @@ def members_of(params: Mapping[str, Any]) -> bytes | None:
         return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
     except (PydanticSerializationError, ValueError):
         return None
-
-
-def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
-    """Return the first place at which a result violates the protocol, and how, without quoting its data.
-
-    Args:
-        exc: the error.
-        mask: masks the credentials of the connection.
-        skip: the number of steps of the place that are not shown.
-    """
-    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
-    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
-    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more
