@@ -9,15 +9,18 @@ import pickle
 import re
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp.types import InputRequiredResult, PromptReference
 
-from mcp_actors import ConfigError, ServerGroup, ServerRef, bridge, kernel, open_servers
+from mcp_actors import ConfigError, ServerConfig, ServerGroup, ServerRef, Stdio, bridge, kernel, open_servers
 from mcp_actors.adapters import McpClient
 from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.bridge._views import view_of
 from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, Pool, SupervisorRef
+from tests.servers import wire_server
 from tests.servers.groups import server
 
 from .actors import Echo, Worker
@@ -230,5 +233,29 @@ def test_a_health_check_is_awaited_from_asyncio() -> None:
             assert health.latency is not None
             assert 0 < health.latency < 5
             assert servers.status()["a"].health.last_check == health
+
+    asyncio.run(main())
+
+
+def test_requests_are_passed_on_and_report_progress_on_the_event_loop(tmp_path: Path) -> None:
+    program, arguments = wire_server.command("modern", str(tmp_path / "log"))
+
+    async def main() -> None:
+        reports: list[object] = []
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            reports.append((done, asyncio.get_running_loop()))
+
+        async with bridge.open_servers(ServerConfig("a", Stdio(program, arguments))) as servers:
+            a: Any = servers["a"]  # mypy sees the first overload of a method only
+            for ask in (a.call_tool, a.get_prompt, a.read_resource):
+                asked = await ask("ask", input_required="return", client_capabilities={"roots": {}})
+                assert type(asked) is InputRequiredResult
+                answered = await ask("ask", input_responses={"roots": {}}, request_state=asked.request_state)
+                assert type(answered) is not InputRequiredResult
+            await a.get_prompt("p", progress=progress)
+            await a.read_resource("r", progress=progress)
+            await a.complete(PromptReference(name="p"), {"name": "a", "value": "v"}, progress=progress, meta={"k": 1})
+            assert reports == [(1, asyncio.get_running_loop())] * 3
 
     asyncio.run(main())

@@ -18,11 +18,16 @@ from mcp.server import Server
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
     CallToolResult,
+    CompleteResult,
+    Completion,
+    GetPromptResult,
     InputRequiredResult,
     ListRootsResult,
     PromptReference,
+    ReadResourceResult,
     Root,
 )
+from trio.testing import MockClock
 
 from mcp_actors import (
     Backoff,
@@ -31,6 +36,7 @@ from mcp_actors import (
     InProcess,
     InvalidArguments,
     LimitExceeded,
+    RequestTimedOut,
     RetryPolicy,
     ServerConfig,
     ServerRef,
@@ -44,6 +50,7 @@ from . import wire_server
 from .answers import BY_SESSION
 from .fleet import kill
 from .groups import BOUND
+from .library import Library
 from .processes import eventually
 from .test_direct import config, messages
 from .test_dispatch import PROTOCOLS
@@ -516,3 +523,58 @@ async def test_a_result_that_middleware_has_changed_is_passed_on_as_it_is_now(ki
         raw = call.pending.result_of(value)
         assert CallToolResult.model_validate(raw) == value
         assert (raw == RAW) == (kind == "reads")
+
+
+async def test_middleware_is_given_a_question_that_is_returned(tmp_path: Path) -> None:
+    seen = list[object]()
+
+    async def middleware(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        seen.append(result := await call_next(request))
+        return result
+
+    async with peer("exchanged", "modern", tmp_path, middleware=(middleware,)) as a:
+        options: Json = {"input_required": "return", "input_responses": ANSWERS}
+        asked = await a.ask("tools/call", "ask", input_required="return")
+        answered = await a.ask("tools/call", "ask", request_state="given", **options)
+        assert seen == [asked, answered]
+        assert text_in(answered) == ["given", ANSWERS]
+    assert type(asked) is InputRequiredResult
+
+
+# --- the time without progress ----------------------------------------------------------------------------------------
+
+
+OTHERS: Final[dict[str, Callable[[ServerRef], Any]]] = {
+    "prompts/get": lambda ref: ref.get_prompt("prompt_1"),
+    "resources/read": lambda ref: ref.read_resource("file:///a"),
+    "completion/complete": lambda ref: ref.complete(PromptReference(name="p"), {"name": "a", "value": "v"}),
+}
+
+
+@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("method", OTHERS)
+@pytest.mark.parametrize("reports", [True, False])
+async def test_progress_renews_the_time_without_it_of_every_request(
+    reports: bool, method: str, era: str, autojump_clock: MockClock
+) -> None:
+    results = {
+        "prompts/get": GetPromptResult(messages=[]),
+        "resources/read": ReadResourceResult(contents=[]),
+        "completion/complete": CompleteResult(completion=Completion(values=[])),
+    }
+
+    async def slowly(ctx: Any, params: Any) -> Any:
+        for step in range(4):
+            await trio.sleep(0.8)
+            if reports:
+                await ctx.session.report_progress(step)
+        return results[method]
+
+    library = Library(on_get_prompt=slowly, on_read_resource=slowly, on_completion=slowly)
+    async with open_servers(library.config("a", protocol=PROTOCOLS[era], progress_timeout=1)) as servers:
+        if reports:
+            await OTHERS[method](servers["a"])
+            assert trio.current_time() == pytest.approx(3.2)
+        else:
+            with pytest.raises(RequestTimedOut, match="after 1 s without progress"):
+                await OTHERS[method](servers["a"])

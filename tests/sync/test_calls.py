@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import trio
 from mcp.server.mcpserver import MCPServer
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, InputRequiredResult, PromptReference
 
 from mcp_actors import (
     Callbacks,
@@ -34,7 +34,7 @@ from mcp_actors import (
 from mcp_actors.bridge import AsyncioServerGroup, AsyncioServerRef
 from mcp_actors.sync import SyncServerGroup, SyncServerRef, fail_after, open_servers
 from tests.bridge.test_views import parameters, shown
-from tests.servers import scripted_server
+from tests.servers import scripted_server, wire_server
 from tests.servers.asking import asking
 from tests.servers.groups import BOUND, LATER, server
 from tests.servers.plain_functions import ALL, LOG, QUESTIONS, Heard
@@ -368,3 +368,20 @@ def test_an_observer_that_calls_a_server_is_refused_and_does_not_hang() -> None:
         opened.append(servers)
         servers["a"].restart()
     assert re.match(r"server 'a': would block Trio", refusals[0])
+
+
+def test_requests_are_passed_on_from_a_thread(tmp_path: Path) -> None:
+    program, arguments = wire_server.command("modern", str(tmp_path / "log"))
+    reports: list[float] = []
+
+    def progress(done: float, total: float | None, message: str | None) -> None:
+        reports.append(done)
+
+    with open_servers(ServerConfig("a", Stdio(program, arguments))) as servers:
+        a: Any = servers["a"]  # mypy sees the first overload of a method only
+        for ask in (a.call_tool, a.get_prompt, a.read_resource):
+            asked = ask("ask", input_required="return", client_capabilities={"roots": {}})
+            assert type(asked) is InputRequiredResult
+            ask("ask", input_responses={"roots": {}}, request_state=asked.request_state)
+        a.complete(PromptReference(name="p"), {"name": "a", "value": "v"}, progress=progress)
+        assert reports == [1]
