@@ -2,7 +2,7 @@
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
 #   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
-#   L4  testing   observe                     tools for tests; metrics and health
+#   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
 #   L3  servers                               one MCP server = one actor; groups of them
 #   L2  transports                            the ways to a server: pipes, HTTP, in this process
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to

@@ -155,6 +155,7 @@ class RequestTimedOut(ServerError, TimeoutError):
         seconds: the limit that has expired.
         limit: which limit: ``"request_timeout"``, from the call to its answer, or ``"progress_timeout"``, without any
             progress since it was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
+        outcome: ``"not_sent"``: it waited in the queue all the time; ``"unknown"``: the server may have acted on it.
     """
 
     def __init__(
@@ -165,8 +166,10 @@ class RequestTimedOut(ServerError, TimeoutError):
         operation: str,
         seconds: float,
         limit: Literal["request_timeout", "progress_timeout", "health_timeout"],
+        outcome: Literal["not_sent", "unknown"] = "unknown",
     ) -> None:
         super().__init__(message, server=server)
+        self.outcome: Literal["not_sent", "unknown"] = outcome
         self.operation = operation
         self.seconds = seconds
         self.limit: Literal["request_timeout", "progress_timeout", "health_timeout"] = limit
@@ -278,7 +281,14 @@ class LimitExceeded(ServerError):
     a request of a server with ``max_in_flight=1`` would wait for itself, when a list has no end, and when an answer
     is too long. As the ``__cause__`` of a lost connection it says that the server sent too much: another message that
     was too long, or too many requests of its own.
+
+    Attributes:
+        outcome: ``"not_sent"``: the request was not accepted; ``"unknown"``: the server may have acted on it.
     """
+
+    def __init__(self, message: str, *, server: str, outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
+        super().__init__(message, server=server)
+        self.outcome: Literal["not_sent", "unknown"] = outcome
 
 
 class ToolFailed(McpActorsError):

@@ -85,7 +85,7 @@ def test_only_public_folders_list_their_names() -> None:
     assert {str(path.relative_to(PACKAGE)) for path in listing} == {
         "__init__.py",
         *(f"{name}/__init__.py" for name in ("adapters", "auth", "bridge", "catalog", "cli", "config", "kernel")),
-        *(f"{name}/__init__.py" for name in ("observe", "servers", "sync", "testing")),
+        *(f"{name}/__init__.py" for name in ("gateway", "observe", "servers", "sync", "testing")),
     }
 
 

@@ -418,6 +418,32 @@ async def pins_reject(
     return await decide((tool, *tools), config, store, Output(as_json=json), approve=False)
 
 
+async def serve(
+    *,
+    config: Annotated[str, Parameter(name=["--config", "-c"], completer=files_for)],
+    stdio: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    socket: str | None = None,
+    control: str | None = None,
+    idle: Annotated[float | None, Parameter(name="--idle")] = None,
+) -> int:
+    """Serve all servers of a file as one MCP server, each as one process for all clients.
+
+    Args:
+        config: The file, or FILE#SERVER for one server of it under its own names. It is not searched for.
+        stdio: Serve one client over stdin and stdout.
+        socket: Serve any number of clients over a unix socket at this path.
+        control: Also listen for the commands status, restart, stop and so on, at this path.
+        idle: Seconds without a client after which it ends. Default: never.
+
+    Returns:
+        0, or 1 if no server can be loaded.
+    """
+    with exit_on_interrupt():
+        from ._gateway import serve_file
+
+    return await serve_file(config, stdio=stdio, socket=socket, control=control, idle=idle)
+
+
 async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print a script that completes commands, options and the names of servers in a shell.
 
@@ -454,6 +480,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     pins_show: "mcp-actors pins show",
     pins_approve: "mcp-actors pins approve mail/send",
     pins_reject: "mcp-actors pins reject mail/send",
+    serve: "mcp-actors serve --config ~/.cursor/mcp.json --stdio",
     completion: 'eval "$(mcp-actors completion bash)"',
 }
 """Every command, and an example of it for the help."""

@@ -382,6 +382,7 @@ class Deadlines:
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,
+            outcome="unknown" if deadline.sent or deadline.again else "not_sent",
         )
         failure.__cause__ = cause
         return failure

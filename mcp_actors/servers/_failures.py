@@ -309,6 +309,7 @@ def mailbox_full(config: ServerConfig) -> LimitExceeded:
         f"server {config.name!r}: mailbox full: {config.mailbox_size} requests are queued already (mailbox_size); "
         "send fewer at a time, raise mailbox_size, or use overflow='wait'",
         server=config.name,
+        outcome="not_sent",
     )
 
 
@@ -319,6 +320,7 @@ def would_deadlock(config: ServerConfig) -> LimitExceeded:
         "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
         "call the server from there",
         server=config.name,
+        outcome="not_sent",
     )
 
 

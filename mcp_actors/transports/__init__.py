@@ -4,10 +4,10 @@
 requests and their answers, for the end of a connection and what a server left behind, for traces and masking, for the
 capacity and the certificates of a group, and for servers in this process.
 
-`servers` connects through it; `bridge` and `testing` use the parts for servers in this process, and `cli` uses `Masker`
-and `open_exchange`. They import only these names. The files here use `config`, `auth` and single files of layer 0, and
-import neither the kernel nor the catalogue. `stdio` and `http` use the shared files here and do not know each other;
-``_open``, above them, imports both.
+`servers` connects through it; `bridge` and `testing` use the parts for servers in this process, `cli` uses `Masker` and
+`open_exchange`, and `gateway` splits the lines of its clients with it. They import only these names. The files here use
+`config`, `auth` and single files of layer 0, and import neither the kernel nor the catalogue. `stdio` and `http` use
+the shared files here and do not know each other; ``_open``, above them, imports both.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ from ._link import (
 )
 from ._messages import (
     INITIALIZED as INITIALIZED,
+    LineSplitter as LineSplitter,
+    LongLine as LongLine,
     is_unreadable as is_unreadable,
     refuse_unreadable as refuse_unreadable,
 )

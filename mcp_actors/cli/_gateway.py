@@ -1,0 +1,131 @@
+"""Serve the servers of a file as one server: the command ``serve``.
+
+`serve_file` loads the file that is named, and nothing else; it neither searches nor asks. It connects the servers in
+the background, each as often as it takes, and serves clients meanwhile. If no server can be loaded, one sentence says
+why, on stderr and to the client over stdin.
+
+It uses the files of ``gateway``, and opens the group itself. With a socket it writes ``ready`` to stdout, for
+``attach``, which waits for that line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import trio
+
+from .._errors import ConfigError
+from .._foreign import Log
+from ..config import Callbacks, ServerConfig
+from ..config.formats import load_servers
+from ..gateway._front import Front
+from ..gateway._serve import gateway_of, serve_front
+from ..servers import open_servers
+from ._connect import MAX_SERVERS
+from ._output import Failure, Misuse, until_signalled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..gateway._session import Gateway
+    from ..servers import ServerRef
+
+logger = Log("mcp_actors.gateway")
+
+NAMING: Final = "{server}_{tool}"
+"""The public names outside. Hosts put a prefix of their own before them, and have limits."""
+
+ONE: Final = "{tool}"
+"""The public names of a server that is served alone."""
+
+
+async def serve_file(config: str, *, stdio: bool, socket: str | None, control: str | None, idle: float | None) -> int:
+    """Serve the servers of a file until the client over stdin has left, or no client has been there for a while.
+
+    Raises:
+        Misuse: neither stdin nor a socket is to be served, or both are.
+        Failure: no server can be loaded, or the socket cannot be made.
+    """
+    if stdio == (socket is not None):
+        raise Misuse("say where the clients are: --stdio for one over stdin and stdout, or --socket PATH for many")
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+    gateway = gateway_of(None)
+    serving = partial(serve_front, gateway, path=socket, idle_timeout=idle)
+    try:
+        servers, naming = _load(config)
+    except (ConfigError, Failure) as exc:
+        gateway.refusal = str(exc)
+        if stdio:
+            sys.stderr.write(f"error: {exc}\n")
+            await serving()
+            return 1
+        raise Failure(str(exc)) from None
+    async with until_signalled():
+        callbacks = Callbacks(logging=lambda context, params: _relay(gateway, context.server, params))
+        async with open_servers(
+            *map(_in_background, servers), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS
+        ) as group:
+            gateway.front = Front(group, naming)
+            async with trio.open_nursery() as nursery:
+                for config_of in servers:
+                    if config_of.connect == "eager":
+                        nursery.start_soon(_start, group[config_of.name])
+                try:
+                    await _serve(serving, ready=socket is not None)
+                except OSError as exc:
+                    raise Failure(f"cannot serve at {socket}: {exc.strerror}") from None
+                nursery.cancel_scope.cancel("no client is left")
+    return 0
+
+
+async def _serve(serving: Any, *, ready: bool) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serving)
+        if ready:
+            sys.stdout.write("ready\n")
+            sys.stdout.flush()
+            os.dup2(2, 1)  # the end of stdout tells that no other line follows
+
+
+def _load(config: str) -> tuple[Sequence[ServerConfig], str]:
+    """Load the enabled servers of a file, or the one that is named after ``#``.
+
+    Raises:
+        ConfigError, Failure: it cannot be read, or has no such server.
+    """
+    path, _, only = config.partition("#") if not os.path.exists(config) else (config, "", "")
+    loaded = load_servers(path, None)
+    servers = [server for server in loaded.servers if server.enabled and only in ("", server.name)]
+    if servers:
+        for error in loaded.errors:
+            logger.warning("%s", error)
+        return servers, ONE if only else NAMING
+    for error in loaded.errors:
+        if not only:
+            raise error
+    names = ", ".join(server.name for server in loaded.servers) or "none"
+    raise Failure(
+        f"{path} has no server {only!r} that is enabled; its servers: {names}"
+        if only
+        else f"{path} has no enabled server"
+    )
+
+
+def _in_background(server: ServerConfig) -> ServerConfig:
+    """Return a server that is connected while clients are served already, and that may fail alone."""
+    return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
+
+
+async def _start(ref: ServerRef) -> None:
+    await ref.start()
+
+
+def _relay(gateway: Gateway, server: str, params: Any) -> None:
+    gateway.log(server, params.level, params.logger, params.data)

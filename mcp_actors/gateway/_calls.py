@@ -1,0 +1,221 @@
+"""Pass a request of a client on to a server, or refuse it.
+
+A `Call` prepares its request to a server, sends it without a task, and gives the session the result as the server has
+sent it. A task finishes it if its first attempt has failed, or if a legacy client must be asked what a modern server
+wants to know: each `Question` waits for the answer of the client. `error_of` makes the error for a client from an
+exception; `Refused` is one of a request that is answered before anything is sent.
+
+`Session` makes the calls, writes the answers and runs the tasks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+
+import trio
+from mcp import MCPError
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
+
+from .._errors import InvalidArguments, McpActorsError, ToolNotFound
+from .._foreign import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..servers import PendingRequest
+
+Json: TypeAlias = dict[str, Any]
+Id: TypeAlias = str | int
+
+logger = Log("mcp_actors.gateway")
+
+OURS: Final = "mcp_actors"
+"""The member of an error's ``data`` that says what has become of a request. Only this gateway may set it."""
+
+OF_A_HOP: Final = "io.modelcontextprotocol/"
+"""How the keys of a ``_meta`` begin that belong to one hop."""
+
+SERVER_ERROR: Final = -32000
+
+
+class Refused(Exception):
+    """A request that this gateway answers with an error, before anything is sent."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.error: Json = {"code": code, "message": message} | ({} if data is None else {"data": data})
+
+
+class Unknown(Refused):
+    """The request names a prompt or resource that no server lists."""
+
+
+def error_of(exc: Exception) -> Json:
+    """Return the error of a client's request for an exception of ours or of a server.
+
+    An error of ours says in its ``data`` what has become of the request. One of a server passes as it is; without that
+    member of its ``data``, which would make the client send a request again that was carried out.
+    """
+    if isinstance(exc, Refused):
+        return exc.error
+    if isinstance(exc, MCPError):
+        error: Json = {"code": exc.code, "message": exc.message}
+        if exc.data is not None:
+            error["data"] = exc.data
+            if isinstance(exc.data, dict) and OURS in exc.data:
+                error["data"] = {key: value for key, value in exc.data.items() if key != OURS}
+        return error
+    invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
+    outcome = getattr(exc, "outcome", "not_sent" if invalid else "unknown")
+    return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, str(exc), outcome, type(exc).__name__)
+
+
+def our_error(code: int, message: str, outcome: str, error: str) -> Json:
+    """Return an error of this gateway."""
+    return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error}}}
+
+
+class Client(Protocol):
+    """The session of a client, as its calls see it."""
+
+    calls: dict[Id, Any]
+    modern: bool | None
+    start: Callable[..., object]
+
+    def answer(self, request_id: Id, method: str, result: Json) -> None: ...
+
+    def write_result(self, request_id: Id, result: Json) -> None: ...
+
+    def fail(self, request_id: Id, exc: Exception) -> None: ...
+
+    async def ask(self, method: str, params: Json) -> Json: ...
+
+
+class Call:
+    """A request of a client that a server answers.
+
+    Args:
+        session: the session of the client.
+        request_id: the id of the request there.
+        method: its method.
+        prepare: prepares the request to the server, again for each round of questions.
+    """
+
+    __slots__ = ("_pending", "_prepare", "_scope", "_session", "id", "level", "method")
+
+    def __init__(
+        self, session: Client, request_id: Id, method: str, prepare: Callable[..., PendingRequest[Any]]
+    ) -> None:
+        self._session = session
+        self.id = request_id
+        self.method = method
+        self.level: Any = None
+        self._prepare = prepare
+        self._pending: PendingRequest[Any] = prepare()
+        self._scope: trio.CancelScope | None = None
+
+    def begin(self) -> None:
+        """Send the request."""
+        self._pending.keep_raw()
+        self._pending.send(self._settle)
+
+    def _settle(self, answer: Any) -> None:
+        """Take the answer, or let a task finish the request."""
+        if answer is not None and not self._is_question(answer.value):
+            self._succeed(answer.value)
+            return
+        self._scope = trio.CancelScope()
+        self._session.start(partial(self._finish, None if answer is None else answer.value))
+
+    async def _finish(self, value: Any) -> None:
+        assert self._scope is not None
+        with self._scope:
+            try:
+                value = await self._pending.finish() if value is None else value
+                while self._is_question(value):
+                    value = await self._ask_client(value)
+            except Exception as exc:
+                self._end()
+                self._session.fail(self.id, exc)
+                if not isinstance(exc, (McpActorsError, MCPError)):
+                    logger.exception("a request of a client failed: %s", self.method)
+            else:
+                self._succeed(value)
+
+    def _is_question(self, value: Any) -> bool:
+        """Return True if the server asks something that this client does not understand as an answer."""
+        return not self._session.modern and isinstance(value, InputRequiredResult)
+
+    async def _ask_client(self, value: InputRequiredResult) -> Any:
+        """Ask a legacy client what a modern server wants to know, and send the request again with the answers."""
+        answers = {}
+        for key, request in (value.input_requests or {}).items():
+            params = (
+                {}
+                if request.params is None
+                else request.params.model_dump(by_alias=True, mode="json", exclude_none=True)
+            )
+            answers[key] = await self._session.ask(request.method, params)
+        self._pending = self._prepare(input_responses=answers or None, request_state=value.request_state)
+        done = trio.Event()
+        taken: list[Any] = []
+
+        def take(answer: Any) -> None:
+            taken.append(answer)
+            done.set()
+
+        self._pending.keep_raw()
+        self._pending.send(take)
+        await done.wait()
+        return await self._pending.finish() if taken[0] is None else taken[0].value
+
+    def _succeed(self, value: Any) -> None:
+        self._end()
+        session, result = self._session, self._pending.result_of(value)
+        if "_meta" in result:
+            meta = result.pop("_meta") or {}
+            if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
+                result["_meta"] = kept
+        if session.modern:
+            session.answer(self.id, self.method, result)
+            return
+        for member in ("resultType", "ttlMs", "cacheScope"):
+            result.pop(member, None)
+        session.write_result(self.id, result)
+
+    def _end(self) -> None:
+        if self._session.calls.get(self.id) is self:
+            del self._session.calls[self.id]
+
+    def withdraw(self) -> None:
+        """Withdraw the request from the server."""
+        self._pending.withdraw()
+        if self._scope is not None:
+            self._scope.cancel("the client has cancelled the request")
+
+
+class Question:
+    """A question to a client, and the place for its answer."""
+
+    def __init__(self) -> None:
+        self._answered = trio.Event()
+        self._message: Json = {}
+
+    def answer(self, message: Json) -> None:
+        """Take the answer."""
+        self._message = message
+        self._answered.set()
+
+    async def wait(self) -> Json:
+        """Wait for the answer, and return its result.
+
+        Raises:
+            MCPError: it is an error.
+        """
+        await self._answered.wait()
+        if type(result := self._message.get("result")) is dict:
+            return result
+        error = self._message.get("error")
+        error = error if type(error) is dict else {}
+        raise MCPError(error.get("code", INTERNAL_ERROR), str(error.get("message", "the client's answer is not valid")))

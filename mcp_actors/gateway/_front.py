@@ -1,0 +1,313 @@
+"""Make the lists that clients see; find who answers a name.
+
+`Front` makes the lists of tools, prompts, resources and templates from those of the servers, with the public names of
+the group, and finds the server behind a name or URI. It keeps the lists of prompts and resources of each server, and
+requests them again when they may have changed (`Front.follow`, a task of the gateway, with one more for each server
+that is being asked). Of tools it keeps nothing: the group has them. `Changed` says which lists have changed.
+
+A resource belongs to the first server, in configured order, that lists its URI; one that no server lists to the first
+with a template that matches. ``_session`` asks it, ``_serve`` runs it. It uses `ServerGroup`, and reads the tools as
+the servers list them from the records, because the catalogue of the group keeps no icons.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
+
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+
+from .._errors import McpActorsError
+from .._foreign import Log
+from ..servers import (
+    PromptsChanged,
+    ResourcesChanged,
+    ServerAdded,
+    ServerRemoved,
+    StateChanged,
+    ToolsChanged,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from ..kernel import Event
+    from ..servers import ServerGroup, ServerRef
+
+Json: TypeAlias = dict[str, Any]
+
+Changed: TypeAlias = Literal["tools", "prompts", "resources"]
+"""A kind of list that has changed."""
+
+logger = Log("mcp_actors.gateway")
+
+FIRST_LIST: Final = 5.0
+"""Seconds for which the first list waits for servers that are being connected. Those that come later are a change."""
+
+LEGACY_ONLY: Final = ("execution",)
+"""Members of a tool that are about tasks, which a gateway does not pass on."""
+
+
+@define(eq=False)
+class Kept:
+    """The prompts and resources of one server, as the server lists them, in JSON.
+
+    Attributes:
+        prompts, resources, templates: the lists; empty for a server without them.
+        asked: whether the server was asked since it was last connected.
+        outdated: the kinds that have changed since they were requested.
+        asking: whether a task requests them now.
+    """
+
+    prompts: tuple[Json, ...] = ()
+    resources: tuple[Json, ...] = ()
+    templates: tuple[Json, ...] = ()
+    asked: bool = False
+    outdated: set[str] = field(factory=set)
+    asking: bool = False
+
+
+class Front:
+    """The lists of a group, for its clients.
+
+    Args:
+        group: the servers.
+        naming: the template of the public names of tools and prompts.
+    """
+
+    wants_requests: ClassVar[bool] = False
+
+    def __init__(self, group: ServerGroup, naming: str) -> None:
+        self._group = group
+        self._naming = naming
+        self._kept: dict[str, Kept] = {}
+        self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
+        self._found: dict[str, tuple[ServerRef, str]] = {}
+        self._collisions: set[tuple[str, str]] = set()
+        self._on_change: Callable[[Changed], None] = lambda _: None
+        self._nursery: trio.Nursery | None = None
+        self._news: trio.Event = trio.Event()
+        self._settled: trio.Event = trio.Event()
+
+    # --- tools ------------------------------------------------------------------------------------------------------
+
+    def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
+        """Return the server of a tool, and its name there.
+
+        Raises:
+            ToolNotFound: no tool has that name now.
+        """
+        if (found := self._found.get(public_name)) is None:
+            tool = self._group.find_tool(public_name)
+            self._found[public_name] = found = self._group[tool.server], tool.name
+        return found
+
+    def tools(self) -> tuple[Json, ...]:
+        """Return all tools under their public names; the same object while nothing has changed."""
+        snapshot = self._group.tools
+        listed = {
+            (ref.name, each.name): each.tool for ref in self._group.configured for each in ref._record.catalog.tools
+        }
+        shown = [(tool, listed.get((tool.server, tool.name))) for tool in snapshot]
+        key = tuple((tool.public_name, id(given)) for tool, given in shown)
+        if key != self._tools[0]:
+            tools = tuple(_tool(given, tool.public_name) for tool, given in shown if given is not None)
+            self._tools = key, tools
+        return self._tools[1]
+
+    # --- prompts and resources --------------------------------------------------------------------------------------
+
+    def prompts(self) -> tuple[Json, ...]:
+        """Return all prompts under their public names."""
+        return tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
+
+    def _named_prompts(self) -> Mapping[str, tuple[str, Json]]:
+        named: dict[str, tuple[str, Json]] = {}
+        for server, kept in self._all():
+            for prompt in kept.prompts:
+                self._enter(named, self._naming.format(server=server, tool=prompt["name"]), server, prompt)
+        return named
+
+    def find_prompt(self, public_name: str) -> tuple[ServerRef, str] | None:
+        """Return the server of a prompt, and its name there; None if no server lists it."""
+        found = self._named_prompts().get(public_name)
+        return None if found is None else (self._group[found[0]], found[1]["name"])
+
+    def resources(self) -> tuple[Json, ...]:
+        """Return all resources, each once."""
+        return tuple(resource for _, resource in self._owned("resources", "uri").values())
+
+    def templates(self) -> tuple[Json, ...]:
+        """Return all templates of resources, each once."""
+        return tuple(template for _, template in self._owned("templates", "uriTemplate").values())
+
+    def _owned(self, kind: str, key: str) -> Mapping[str, tuple[str, Json]]:
+        owned: dict[str, tuple[str, Json]] = {}
+        for server, kept in self._all():
+            for item in getattr(kept, kind):
+                self._enter(owned, item[key], server, item)
+        return owned
+
+    def _enter(self, owned: dict[str, tuple[str, Json]], name: str, server: str, item: Json) -> None:
+        owner = owned.setdefault(name, (server, item))[0]
+        if owner != server and (name, server) not in self._collisions:
+            self._collisions.add((name, server))
+            logger.warning("server %r: %.200r is hidden, because server %r lists it, too", server, name, owner)
+
+    def find_resource(self, uri: str) -> ServerRef | None:
+        """Return the server of a resource; None if no server lists it, and no template matches."""
+        if (found := self._owned("resources", "uri").get(uri)) is not None:
+            return self._group[found[0]]
+        for text, (server, _) in self._owned("templates", "uriTemplate").items():
+            if _matches(text, uri):
+                return self._group[server]
+        return None
+
+    def find_template(self, text: str) -> ServerRef | None:
+        """Return the server that lists a template; None if none does."""
+        found = self._owned("templates", "uriTemplate").get(text)
+        return self.find_resource(text) if found is None else self._group[found[0]]
+
+    def _all(self) -> Iterable[tuple[str, Kept]]:
+        """Return what is kept of each server that is shown, in configured order."""
+        return [(ref.name, self._kept[ref.name]) for ref in self._group.configured if ref.name in self._kept]
+
+    # --- the servers as a whole -------------------------------------------------------------------------------------
+
+    def servers(self) -> tuple[ServerRef, ...]:
+        """Return all servers."""
+        return self._group.configured
+
+    def instructions(self) -> str | None:
+        """Return the instructions of the connected servers, each under its name if there are several."""
+        given = [(ref.name, ref.info.instructions) for ref in self._group.connected if ref.info.instructions]
+        if len(self._group) == 1:
+            return given[0][1] if given else None
+        return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
+
+    @property
+    def listed(self) -> bool:
+        """True once `wait_listed` would not wait."""
+        return self._settled.is_set()
+
+    async def wait_listed(self) -> None:
+        """Wait until each server has its lists or has failed, for `FIRST_LIST` seconds at most since the start."""
+        await self._settled.wait()
+
+    # --- follow the changes -----------------------------------------------------------------------------------------
+
+    async def follow(self, on_change: Callable[[Changed], None]) -> None:
+        """Keep the lists up to date, and call a function for each that has changed. Does not return.
+
+        **Cancellation**: ends it.
+        """
+        self._on_change = on_change
+        self._group._hub.add(self)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._settle)
+                for ref in self._group.connected:
+                    self._look_again(ref.name, "prompts", "resources")
+                before = self.tools()
+                while True:
+                    await self._news.wait()
+                    tools = self.tools()
+                    if tools is not before and tools != before:
+                        self._note_change("tools")
+                    before = tools
+        finally:
+            self._group._hub.remove(self)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event of the group, as an observer."""
+        match event:
+            case StateChanged(new="ready" | "degraded"):
+                self._look_again(event.server, "prompts", "resources")
+            case PromptsChanged():
+                self._look_again(event.server, "prompts")
+            case ResourcesChanged():
+                self._look_again(event.server, "resources")
+            case ServerRemoved():
+                if self._kept.pop(event.server, None) is not None:
+                    self._note_change("prompts")
+                    self._note_change("resources")
+            case StateChanged() | ToolsChanged() | ServerAdded():
+                pass
+            case _:
+                return
+        self._found.clear()
+        self._note_news()
+
+    async def _settle(self) -> None:
+        """Let lists be answered once every server is connected and listed, or has failed, or the time is over."""
+        with trio.move_on_after(FIRST_LIST):
+            while any(map(self._is_awaited, self._group.configured)):
+                await self._news.wait()
+        self._settled.set()
+
+    def _note_change(self, kind: Changed) -> None:
+        if self.listed:  # before that, no client has seen a list
+            self._on_change(kind)
+
+    def _note_news(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+
+    def _is_awaited(self, ref: ServerRef) -> bool:
+        life = ref._record.life
+        if life.state in ("ready", "degraded"):
+            return not self._kept.get(ref.name, Kept()).asked
+        return life.state in ("pending", "connecting") and life.wanted.mode == "run" and life.last_error is None
+
+    def _look_again(self, server: str, *kinds: str) -> None:
+        kept = self._kept.setdefault(server, Kept())
+        kept.outdated.update(kinds)
+        if not kept.asking and self._nursery is not None:
+            kept.asking = True
+            self._nursery.start_soon(self._ask, server, kept)
+
+    async def _ask(self, server: str, kept: Kept) -> None:
+        """Request what is outdated, until nothing is."""
+        try:
+            while kept.outdated:
+                kind = kept.outdated.pop()
+                with suppress(McpActorsError, MCPError, KeyError):  # the next connection asks again
+                    await self._request(self._group[server], kind, kept)
+        finally:
+            kept.asking = False
+        kept.asked = True
+        self._note_news()
+
+    async def _request(self, ref: ServerRef, kind: str, kept: Kept) -> None:
+        if kind == "prompts":
+            before, kept.prompts = kept.prompts, tuple(map(_json, await ref.list_prompts()))
+            changed = kept.prompts != before
+        else:
+            before = kept.resources + kept.templates
+            resources = tuple(map(_json, await ref.list_resources()))
+            kept.templates = tuple(map(_json, await ref.list_resource_templates()))
+            kept.resources = resources
+            changed = kept.resources + kept.templates != before
+        if changed:
+            self._note_change("prompts" if kind == "prompts" else "resources")
+
+
+def _json(model: Any) -> Json:
+    dumped: Json = model.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dumped
+
+
+def _tool(tool: Any, public_name: str) -> Json:
+    shown = _json(tool)
+    for member in LEGACY_ONLY:
+        shown.pop(member, None)
+    return {**shown, "name": public_name}
+
+
+def _matches(template: str, uri: str) -> bool:
+    with suppress(InvalidUriTemplate):
+        return UriTemplate.parse(template).match(uri) is not None
+    return False

@@ -1,0 +1,564 @@
+"""Serve a group over stdin and stdout, or over a unix socket.
+
+`serve` accepts clients. A `Connection` has the bytes of one: one task reads and parses, one writes what the client did
+not take at once, and the session has a nursery of its own. A connection reads until nothing more is there, or
+`READ_BYTES`, before it begins anything of that, so a request whose cancellation has arrived is never begun.
+
+After a gap (`Heart`: this process was frozen, or one step took too long) the requests that are read may be given up
+already, with the cancellations still on their way. So they are held until a fence is passed: a ``ping`` whose answer
+comes behind the cancellations. A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing
+was sent.
+
+A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
+A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import select
+import socket
+import stat
+import struct
+import sys
+from collections import deque
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from attrs import define, field
+from pydantic_core import from_json
+
+from .._foreign import Log
+from .._tasks import TimeSlice
+from ..transports import LineSplitter, LongLine
+from ._front import Front
+from ._session import Gateway, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..servers import ServerGroup
+
+logger = Log("mcp_actors.gateway")
+
+READ_BYTES: Final = 1024 * 1024
+"""Bytes that are read from a client before anything of them is begun."""
+
+CHUNK: Final = 64 * 1024
+
+MAX_MESSAGE: Final = 16 * 1024 * 1024
+"""Bytes of one message of a client. A longer one ends its connection."""
+
+MAX_VALUES: Final = 1_000_000
+"""JSON values in one message of a client, likewise."""
+
+BACKLOG: Final = 1024 * 1024
+"""Bytes that wait for a client before it is no longer read from."""
+
+MAX_BACKLOG: Final = 64 * 1024 * 1024
+"""Bytes that wait for a client before it is disconnected."""
+
+MAX_SESSIONS: Final = 1000
+"""Clients at a time. One more is disconnected at once."""
+
+LINGER: Final = 5.0
+"""Seconds in which a client that has closed its side gets the answers to what it has asked."""
+
+BEAT: Final = 0.25
+"""Seconds between two looks at the clock."""
+
+GAP: Final = 0.5
+"""Seconds that such a look may be late. A later one is a gap."""
+
+FENCE_TIMEOUT: Final = 5.0
+"""Seconds in which a client has to pass a fence."""
+
+BACKLOG_OF_CLIENTS: Final = 1024
+"""Connections that may wait to be accepted: two hundred programs may start at once."""
+
+
+class Heart:
+    """Notices that the event loop did not run for a while.
+
+    Attributes:
+        gap: the time at which the last gap was noticed; minus infinity before the first.
+    """
+
+    def __init__(self) -> None:
+        self._last = trio.current_time()
+        self.gap: float = -math.inf
+
+    def look(self) -> bool:
+        """Look at the clock; return True if this turn of the loop is the first one after a gap."""
+        now = trio.current_time()
+        if now - self._last > BEAT + GAP:
+            self.gap = now
+        self._last = now
+        return now - self.gap < BEAT
+
+    async def beat(self) -> None:
+        """Look again and again."""
+        while True:
+            self.look()
+            await trio.sleep(BEAT)
+
+
+class Connection:
+    """The bytes of one client.
+
+    Args:
+        gateway: what all sessions share.
+        heart: notices gaps.
+        reads: the descriptor to read from; it does not block.
+        writes: the descriptor to write to, likewise.
+        client: what log lines call the client.
+    """
+
+    def __init__(self, gateway: Gateway, heart: Heart, reads: int, writes: int, client: str) -> None:
+        self._gateway = gateway
+        self._heart = heart
+        self._reads = reads
+        self._writes = writes
+        self._client = client
+        self._lines = LineSplitter(MAX_MESSAGE, MAX_VALUES)
+        self._out: deque[bytes] = deque()
+        self._waiting = 0
+        self._writer: trio.lowlevel.Task | None = None
+        self._drained = trio.Event()
+        self._scope = trio.CancelScope()
+        self._nursery: trio.Nursery | None = None
+        self._fences = 0
+        self._fence = ""
+        self._fence_due = math.inf
+        self._held: dict[object, Any] = {}
+        self.session: Session = Session(gateway, self.write, self._start)
+
+    def _start(self, fn: Callable[..., Any]) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(fn)
+
+    async def run(self) -> None:
+        """Serve the client until it has left.
+
+        **Cancellation**: withdraws its requests.
+        """
+        self._gateway.sessions.add(self.session)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    self._nursery.start_soon(self._write_rest)
+                    await self._read()
+                    await self._linger()
+                    self._nursery.cancel_scope.cancel("the client has left")
+        finally:
+            self._gateway.sessions.discard(self.session)
+            self.session.close()
+
+    # --- read -------------------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        ended = False
+        while not ended:
+            await self._wait_readable()
+            gap = self._heart.look()
+            ended = self._read_all()
+            messages = self._parse(ended)
+            if messages is None:
+                return
+            if gap and messages and not self._fence:
+                self._raise_fence()
+            for message in messages:
+                self._hold(message)
+            if ended or trio.current_time() >= self._fence_due:
+                self._give_up_held()
+            elif not self._fence:
+                await self._begin()
+            while self._waiting > BACKLOG:
+                self._drained = trio.Event()
+                await self._drained.wait()
+
+    async def _wait_readable(self) -> None:
+        """Wait for data, for the end of the stream, or until the time for a fence is over."""
+        try:
+            if not self._fence:
+                await trio.lowlevel.wait_readable(self._reads)
+                return
+            with trio.move_on_at(self._fence_due):
+                await trio.lowlevel.wait_readable(self._reads)
+        except PermissionError:  # a regular file, which is always readable
+            await trio.lowlevel.checkpoint()
+
+    def _read_all(self) -> bool:
+        """Read until nothing more is there, or `READ_BYTES`; return True at the end of the stream."""
+        size = 0
+        while size < READ_BYTES:
+            try:
+                data = os.read(self._reads, CHUNK)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            if not data:
+                return True
+            self._lines.feed(data)
+            size += len(data)
+            if len(data) < CHUNK:
+                return False  # whatever has come since makes the descriptor readable again
+        return False
+
+    def _parse(self, ended: bool) -> list[Any] | None:
+        """Return the messages that have arrived; None if one is over a limit."""
+        messages: list[Any] = []
+        while (line := self._lines.pop()) is not None:
+            if isinstance(line, LongLine):
+                break
+            _parse_line(line, messages)
+        if line is not None or self._lines.partial.skipped is not None:
+            limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
+            logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
+            return None
+        if ended:
+            _parse_line(self._lines.take_rest(), messages)
+        return messages
+
+    def _hold(self, message: Any) -> None:
+        """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
+        key: object = object()
+        if type(message) is dict:
+            given, method = message.get("id"), message.get("method")
+            if method is None and given == self._fence and self._fence:
+                self._fence, self._fence_due = "", math.inf
+                return
+            if method == "notifications/cancelled" and type(params := message.get("params")) is dict:
+                if _is_id(given := params.get("requestId")) and self._held.pop((type(given), given), None) is not None:
+                    return
+            elif method is not None and _is_id(given) and (type(given), given) not in self._held:
+                key = type(given), given
+        self._held[key] = message
+
+    async def _begin(self) -> None:
+        """Begin what is held, in several steps if that is much."""
+        held, self._held = self._held, {}
+        time_slice = TimeSlice()
+        for message in held.values():
+            self.session.take(message)
+            await time_slice.checkpoint()
+
+    def _raise_fence(self) -> None:
+        self._fences += 1
+        self._fence = f"mcp-actors:fence:{self._fences}"
+        self._fence_due = trio.current_time() + FENCE_TIMEOUT
+        self.write(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}\n' % self._fence.encode())
+
+    def _give_up_held(self) -> None:
+        """Take what is held. Refuse the requests of it if the client has not passed the fence in time."""
+        held, self._held = self._held, {}
+        refused, self._fence, self._fence_due = self._fence, "", math.inf
+        for message in held.values():
+            if refused and type(message) is dict and "method" in message and _is_id(message.get("id")):
+                reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
+                self.session.refuse_unsent(message["id"], reason)
+            else:
+                self.session.take(message)
+
+    async def _linger(self) -> None:
+        """Wait until the client has its answers, or has left altogether."""
+        with trio.move_on_after(LINGER):
+            while (self.session.calls or self._waiting) and not _is_gone(self._writes):  # noqa: ASYNC110 - no event for it
+                await trio.sleep(0.01)
+
+    # --- write ------------------------------------------------------------------------------------------------------
+
+    def write(self, line: bytes) -> None:
+        """Write a line: at once if nothing waits and nothing else is in flight, else with others in the next turn."""
+        if self._waiting > MAX_BACKLOG:
+            return
+        if not self._waiting and len(self.session.calls) < 2:
+            try:
+                sent = os.write(self._writes, line)
+            except BlockingIOError:
+                sent = 0
+            except OSError:
+                self._scope.cancel("the client has left")
+                return
+            if sent == len(line):
+                return
+            line = line[sent:]
+        self._out.append(line)
+        self._waiting += len(line)
+        if self._waiting > MAX_BACKLOG:
+            logger.warning("%s is disconnected: it does not read, while %d bytes wait", self._client, self._waiting)
+            self._scope.cancel("the client does not read")
+        if self._writer is not None:
+            trio.lowlevel.reschedule(self._writer)
+            self._writer = None
+
+    async def _write_rest(self) -> None:
+        """Write the lines that were not written at once."""
+        while True:
+            if not self._out:
+                self._writer = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._leave)
+            data = memoryview(b"".join(self._out))
+            self._out.clear()
+            while data:
+                try:
+                    sent = os.write(self._writes, data)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._writes)
+                except OSError:
+                    self._scope.cancel("the client has left")
+                    await trio.sleep_forever()
+                else:
+                    data = data[sent:]
+                    self._waiting -= sent
+                    if self._waiting <= BACKLOG:
+                        self._drained.set()
+
+    def _leave(self, _: object) -> trio.lowlevel.Abort:
+        self._writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is str or type(value) is int
+
+
+def _parse_line(line: bytes, messages: list[Any]) -> None:
+    """Add the message in a line, or None if it is not JSON; nothing for a blank line."""
+    if line and not line.isspace():
+        try:
+            messages.append(from_json(line))
+        except ValueError:
+            messages.append(None)
+
+
+def _is_gone(descriptor: int) -> bool:
+    """Return True if nothing reads what is written to a descriptor."""
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(flags & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, flags in poll.poll(0))
+
+
+# --- The door ---------------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Clients:
+    """The clients that are connected, and how long there has been none."""
+
+    count: int = 0
+    _changed: trio.Event = field(factory=trio.Event)
+
+    def note(self, change: int) -> None:
+        """Count a client that comes or leaves."""
+        self.count += change
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_idle(self, seconds: float) -> None:
+        """Wait until there has been no client for so many seconds."""
+        while True:
+            changed = self._changed
+            if self.count:
+                await changed.wait()
+                continue
+            with trio.move_on_after(seconds) as waiting:
+                await changed.wait()
+            if waiting.cancelled_caught:
+                return
+
+
+async def serve(
+    group: ServerGroup,
+    *,
+    stdio: bool = False,
+    path: str | os.PathLike[str] | None = None,
+    idle_timeout: float | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a group as one MCP server, to one client over stdin and stdout, or to any number over a unix socket.
+
+    Returns when the client over stdin has left, or when no client has been there for `idle_timeout` seconds.
+
+    **Cancellation**: withdraws the requests of all clients, and closes their connections.
+
+    Args:
+        group: the servers. Their public names are the names outside.
+        stdio: serve the client over this process's stdin and stdout. Nothing else may use them.
+        path: the path of the socket. Only this user may connect.
+        idle_timeout: seconds without a client after which it returns; None (default) waits for ever.
+        task_status: started once clients can connect.
+
+    Raises:
+        OSError: the socket cannot be made, or another process serves there.
+        ValueError: neither `stdio` nor `path` is given, or both are.
+    """
+    if stdio == (path is not None):
+        raise ValueError("serve() needs stdio=True or path=…, and not both")
+    front = Front(group, group._roster.naming)
+    await serve_front(
+        gateway_of(front),
+        path=None if path is None else os.fspath(path),
+        idle_timeout=idle_timeout,
+        task_status=task_status,
+    )
+
+
+async def serve_front(
+    gateway: Gateway,
+    *,
+    path: str | None,
+    idle_timeout: float | None = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Do as `serve` does, also without servers: then each request is refused with the reason."""
+    with nullcontext() if path is None else listening(path) as listener:
+        async with trio.open_nursery() as nursery:
+            heart = Heart()
+            nursery.start_soon(heart.beat)
+            if gateway.front is not None:
+                nursery.start_soon(gateway.front.follow, gateway.changed)
+            task_status.started()
+            if listener is not None:
+                await _accept(listener, gateway, heart, idle_timeout)
+            else:
+                reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
+                with _unblocked(reads, writes):
+                    await Connection(gateway, heart, reads, writes, "the client").run()
+            nursery.cancel_scope.cancel("no client is left")
+
+
+def gateway_of(front: Front | None) -> Gateway:
+    """Return a gateway without clients."""
+    return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set())
+
+
+@contextmanager
+def _unblocked(*descriptors: int) -> Iterator[None]:
+    """Make descriptors non-blocking during a block. Other processes may share them, so they are restored."""
+    before = [os.get_blocking(each) for each in descriptors]
+    try:
+        for each in descriptors:
+            os.set_blocking(each, False)
+        yield
+    finally:
+        for each, blocking in zip(descriptors, before, strict=True):
+            os.set_blocking(each, blocking)
+
+
+# --- A unix socket ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def listening(path: str) -> Iterator[socket.socket]:
+    """Listen on a unix socket that only this user may use, and remove it after the block.
+
+    A socket that nothing listens on is replaced.
+
+    Raises:
+        OSError: another process listens there, the place is not a socket of this user, or the path is too long.
+    """
+    check_socket(path)
+    if _answers(path):
+        raise FileExistsError(errno.EADDRINUSE, "another process serves there", path)
+    made = f"{path}.{os.getpid()}"  # no client can connect before it has its permissions
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        with suppress(FileNotFoundError):
+            os.unlink(made)
+        listener.bind(made)
+        os.chmod(made, 0o600)
+        listener.listen(BACKLOG_OF_CLIENTS)
+        os.rename(made, path)
+        mine = os.lstat(path)
+        yield listener
+    finally:
+        listener.close()
+        for each in (made, path):
+            with suppress(FileNotFoundError, UnboundLocalError):
+                now = os.lstat(each)
+                if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
+                    os.unlink(each)
+
+
+def check_socket(path: str) -> None:
+    """Check that a path is free, or a socket of this user.
+
+    Raises:
+        OSError: it is something else.
+    """
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
+        raise PermissionError(errno.EPERM, "there is something else than a socket of this user", path)
+
+
+def _answers(path: str) -> bool:
+    """Return True if a process listens on a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        try:
+            client.connect(path)
+        except BlockingIOError:
+            return True  # many are waiting
+        except OSError:
+            return False
+        return True
+
+
+def peer_uid(client: socket.socket) -> int:
+    """Return the uid of the process at the other end of a unix socket."""
+    linux = getattr(socket, "SO_PEERCRED", None)
+    if linux is not None:
+        size = struct.calcsize("3i")
+        return int(struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, linux, size))[1])
+    local_peercred = 1  # of macOS: a struct xucred, whose second member is the uid
+    size = struct.calcsize("2I")
+    return int(struct.unpack("2I", client.getsockopt(0, local_peercred, size)[:size])[1])
+
+
+async def _accept(listener: socket.socket, gateway: Gateway, heart: Heart, idle_timeout: float | None) -> None:
+    """Serve each client in a task, until none has been there for `idle_timeout` seconds."""
+    clients = Clients()
+
+    async def run(client: socket.socket, name: str) -> None:
+        try:
+            with client:
+                await Connection(gateway, heart, client.fileno(), client.fileno(), name).run()
+        finally:
+            clients.note(-1)
+
+    async with trio.open_nursery() as nursery:
+
+        async def accept() -> None:
+            number = 0
+            while True:
+                await trio.lowlevel.wait_readable(listener)
+                try:
+                    client, _ = listener.accept()
+                except BlockingIOError:
+                    continue
+                except OSError as exc:
+                    logger.warning("a client could not be accepted: %s", exc)
+                    await trio.sleep(0.1)  # descriptors may be used up
+                    continue
+                number += 1
+                client.setblocking(False)
+                if peer_uid(client) != os.getuid() or clients.count >= MAX_SESSIONS:
+                    logger.warning("client %d is refused: another user, or more than %d clients", number, MAX_SESSIONS)
+                    client.close()
+                    continue
+                clients.note(+1)
+                nursery.start_soon(run, client, f"client {number}")
+
+        nursery.start_soon(accept)
+        await clients.wait_idle(math.inf if idle_timeout is None else idle_timeout)
+        nursery.cancel_scope.cancel("no client is left")

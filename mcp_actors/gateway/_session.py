@@ -1,0 +1,576 @@
+"""Take the messages of one client, and answer them.
+
+`Session` takes the parsed messages of one client, each in the step that has read it, and gives its answers to a
+function. A call of a tool is passed on without a task: the `Call` sends it as a `PendingRequest`, and writes the answer
+as the server has sent it. A task of the session finishes a call that failed at first, asks a legacy client what a
+modern server wants to know, makes lists that have to wait, and keeps a subscription.
+
+What belongs to a hop and is not passed on: ids, progress tokens, the ``_meta`` of ``io.modelcontextprotocol``, the type
+of a result, and how long it may be cached. Errors of servers pass as they are, without the member of their ``data`` by
+which the errors of this package say what has become of a request (`error_of`).
+
+``_serve`` has the bytes: it reads, writes and limits them. This file uses `Front`, and the refs behind it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import trio
+from attrs import define
+from mcp import MCPError
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp.types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    INVALID_PARAMS,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    PromptReference,
+    ResourceTemplateReference,
+)
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
+
+from .._errors import McpActorsError, ToolNotFound
+from .._foreign import Log
+from ._calls import OF_A_HOP, OURS, SERVER_ERROR, Call, Question, Refused, Unknown, error_of, our_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ..servers import PendingRequest, ServerRef
+    from ._calls import Id, Json
+    from ._front import Changed, Front
+
+logger = Log("mcp_actors.gateway")
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+
+MAX_CALLS: Final = 1000
+"""Requests of a session in flight. One more is refused: nothing of it was sent."""
+
+LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
+
+CAPABILITIES: Final[Json] = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+"""What a gateway can do: whatever its servers can. ``initialize`` is answered before they are known."""
+
+QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""The questions that a server may ask a client, each with the capability of the client for it."""
+
+LISTS: Final = {
+    "tools/list": ("tools", "tools"),
+    "prompts/list": ("prompts", "prompts"),
+    "resources/list": ("resources", "resources"),
+    "resources/templates/list": ("templates", "resourceTemplates"),
+}
+"""The methods that list, each with the list of `Front` and its name in the answer."""
+
+CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
+
+CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
+    kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
+}
+"""The notice that a list has changed, and the name of a client's wish for it."""
+
+
+@define(eq=False)
+class Gateway:
+    """The part that all sessions of a gateway share.
+
+    Attributes:
+        front: the servers; None if there are none, because they could not be loaded.
+        info: how the gateway introduces itself.
+        sessions: all sessions.
+        refusal: why there are no servers.
+    """
+
+    front: Front | None
+    info: Json
+    sessions: set[Session]
+    refusal: str = ""
+
+    def changed(self, kind: Changed) -> None:
+        """Tell all clients that a list has changed."""
+        for session in tuple(self.sessions):
+            session.note_changed(kind)
+
+    def log(self, server: str, level: str, name: str | None, data: Any) -> None:
+        """Pass on a log message of a server, to the clients that want those of its level."""
+        for session in tuple(self.sessions):
+            if session.wants_log(level):
+                params = {"level": level, "logger": server if name is None else f"{server}/{name}", "data": data}
+                session.notify("notifications/message", params)
+
+
+class Session:
+    """The session of one client.
+
+    Args:
+        gateway: what all sessions share.
+        write: takes a line for the client. It never waits.
+
+    Attributes:
+        start: starts a task of the session.
+        calls: the requests of the client that have no answer yet, by id.
+        modern: whether it is of the era since 2026-07-28; None before its first request.
+    """
+
+    def __init__(self, gateway: Gateway, write: Callable[[bytes], None], start: Callable[..., object]) -> None:
+        self._gateway = gateway
+        self._write = write
+        self.start = start
+        self.calls: dict[Id, Call | trio.CancelScope] = {}
+        self.modern: bool | None = None
+        self._capabilities: Json = {}
+        self._initialized = False
+        self._level: str | None = None
+        self._watched: dict[str, trio.CancelScope] = {}
+        self._streams: dict[Id, Json] = {}
+        self._asked: dict[str, Question] = {}
+        self._questions = 0
+
+    # --- messages of the client -------------------------------------------------------------------------------------
+
+    def take(self, message: Any) -> None:
+        """Take a message. Never raises, and never waits."""
+        if type(message) is not dict or message.get("jsonrpc") != "2.0":
+            self.refuse(None, INVALID_REQUEST, "the message is not a JSON-RPC 2.0 object; batches are not supported")
+            return
+        method, request_id = message.get("method"), message.get("id")
+        params = message.get("params")
+        if type(method) is not str:
+            self._take_answer(request_id, message)
+        elif "id" not in message:
+            self._take_notification(method, params if type(params) is dict else {})
+        elif type(request_id) is not str and type(request_id) is not int:
+            self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
+        elif request_id in self.calls:
+            self.refuse(None, INVALID_REQUEST, f"a request with the id {request_id!r:.80} is in flight already")
+        elif params is not None and type(params) is not dict:
+            self.refuse(request_id, INVALID_PARAMS, "params is not an object")
+        else:
+            try:
+                self._take_request(request_id, method, params or {})
+            except Exception as exc:
+                if not isinstance(exc, (Refused, McpActorsError, MCPError)):
+                    logger.exception("a request of a client failed: %.200s", method)
+                self.calls.pop(request_id, None)
+                self.fail(request_id, exc)
+
+    def _take_notification(self, method: str, params: Json) -> None:
+        if method == "notifications/cancelled":
+            request_id = params.get("requestId")
+            if isinstance(request_id, (str, int)):
+                self.cancel(request_id)
+        elif method == "notifications/initialized":
+            self._initialized = True
+
+    def _take_answer(self, request_id: Any, message: Json) -> None:
+        question = self._asked.pop(request_id, None) if isinstance(request_id, str) else None
+        if question is not None:
+            question.answer(message)
+
+    def _take_request(self, request_id: Id, method: str, params: Json) -> None:
+        meta = params.get("_meta")
+        meta = meta if type(meta) is dict else {}
+        if self.modern is None and method != "ping":
+            self.modern = method != "initialize" and PROTOCOL_VERSION_META_KEY in meta
+        if method == "ping":
+            self.answer(request_id, method, {})
+            return
+        if self._gateway.front is None:
+            raise Refused(SERVER_ERROR, self._gateway.refusal, {OURS: {"outcome": "not_sent", "error": "ConfigError"}})
+        if self.modern:
+            self._check_envelope(method, params)
+            self._capabilities = meta[CLIENT_CAPABILITIES_META_KEY] or {}
+        elif method == "initialize":
+            self._initialize(request_id, params)
+            return
+        if len(self.calls) >= MAX_CALLS:
+            reason = f"too many requests in flight ({MAX_CALLS}); nothing was sent"
+            raise Refused(**our_error(SERVER_ERROR, reason, "not_sent", "LimitExceeded"))
+        self._dispatch(self._gateway.front, request_id, method, params)
+
+    def _check_envelope(self, method: str, params: Json) -> None:
+        if method == "initialize":
+            supported = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": params.get("protocolVersion")}
+            raise Refused(UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported)
+        route = classify_inbound_request({"method": method, "params": params})
+        if isinstance(route, InboundLadderRejection):
+            raise Refused(route.code, route.message, getattr(route, "data", None))
+
+    def _initialize(self, request_id: Id, params: Json) -> None:
+        version, capabilities = params.get("protocolVersion"), params.get("capabilities")
+        if type(version) is not str or type(capabilities) is not dict:
+            raise Refused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
+        self._capabilities = capabilities
+        agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
+        self.answer(request_id, "initialize", {"protocolVersion": agreed, **self._introduction()})
+
+    def _introduction(self) -> Json:
+        front = self._gateway.front
+        instructions = None if front is None else front.instructions()
+        introduction = {"capabilities": CAPABILITIES, "serverInfo": self._gateway.info}
+        return introduction if instructions is None else {**introduction, "instructions": instructions}
+
+    def _dispatch(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        """Take a request. At the start it waits for the lists if nothing that it names is known yet."""
+        try:
+            self._take_known(front, request_id, method, params)
+        except (Unknown, ToolNotFound):
+            if front.listed:
+                raise
+            self._run(request_id, partial(self._dispatch_later, front, request_id, method, params))
+
+    async def _dispatch_later(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        await front.wait_listed()
+        del self.calls[request_id]
+        self._take_known(front, request_id, method, params)
+
+    def _take_known(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
+        if take is None:
+            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
+        take(self, front, request_id, method, params)
+
+    # --- requests that a server answers -----------------------------------------------------------------------------
+
+    def _call_tool(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        ref, name = front.find_tool(_text(params, "name"))
+        self._pass_on(request_id, method, params, partial(ref.send_tool_call, name, params.get("arguments")))
+
+    def _read_resource(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        uri = _text(params, "uri")
+        self._pass_on(request_id, method, params, partial(_resource(front, uri).send_read_resource, uri))
+
+    def _get_prompt(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        ref, name = _prompt(front, _text(params, "name"))
+        self._pass_on(request_id, method, params, partial(ref.send_get_prompt, name, params.get("arguments")))
+
+    def _complete(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        given, argument, context = params.get("ref"), params.get("argument"), params.get("context")
+        if type(given) is not dict or type(argument) is not dict:
+            raise Refused(INVALID_PARAMS, "completion/complete needs ref and argument")
+        known = context.get("arguments") if type(context) is dict else None
+        reference: PromptReference | ResourceTemplateReference
+        if given.get("type") == "ref/prompt":
+            ref, name = _prompt(front, _text(given, "name"))
+            reference = PromptReference(name=name)
+        else:
+            reference = ResourceTemplateReference(uri=_text(given, "uri"))
+            found = front.find_template(reference.uri)
+            if found is None:
+                raise Unknown(INVALID_PARAMS, f"no server lists the template {reference.uri!r:.200}")
+            ref = found
+        self._pass_on(request_id, method, params, partial(ref.send_complete, reference, argument, known))
+
+    def _pass_on(self, request_id: Id, method: str, params: Json, send: Callable[..., PendingRequest[Any]]) -> None:
+        """Pass a request on to a server, without a task."""
+        meta = params.get("_meta")
+        token = meta.get("progressToken") if type(meta) is dict else None
+        extras: Json = {}
+        if meta:
+            own = {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP) and key != "progressToken"}
+            if own:
+                extras["meta"] = own
+            if isinstance(token, (str, int)):
+                extras["progress"] = partial(self._report, token)
+        if self._capabilities and not self._capabilities.keys().isdisjoint(QUESTIONS.values()):
+            extras["client_capabilities"] = {
+                name: each for name, each in self._capabilities.items() if name in QUESTIONS.values()
+            }
+        for given, name in (("inputResponses", "input_responses"), ("requestState", "request_state")):
+            if params.get(given) is not None:
+                extras[name] = params[given]
+        call = Call(self, request_id, method, partial(send, **extras, input_required="return"))
+        call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
+        self.calls[request_id] = call
+        call.begin()
+
+    async def _report(self, token: Id, progress: float, total: float | None, message: str | None) -> None:
+        params: Json = {"progressToken": token, "progress": progress}
+        params |= {} if total is None else {"total": total}
+        self.notify("notifications/progress", params if message is None else {**params, "message": message})
+
+    # --- requests that this gateway answers -------------------------------------------------------------------------
+
+    def _run(self, request_id: Id, fn: Callable[[], Any]) -> None:
+        """Run a request in a task; `fn` answers it."""
+        scope = self.calls[request_id] = trio.CancelScope()
+
+        async def run() -> None:
+            with scope:
+                try:
+                    await fn()
+                except (Refused, McpActorsError, MCPError) as exc:
+                    self.fail(request_id, exc)
+                except Exception as exc:
+                    logger.exception("a request of a client failed")
+                    self.fail(request_id, exc)
+            if self.calls.get(request_id) is scope:
+                del self.calls[request_id]
+
+        self.start(run)
+
+    def _list(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        if params.get("cursor") is not None:
+            raise Refused(INVALID_PARAMS, "the list is one page, so there is no cursor")
+        self._run(request_id, partial(self._answer_list, front, request_id, method))
+
+    async def _answer_list(self, front: Front, request_id: Id, method: str) -> None:
+        await front.wait_listed()
+        kind, name = LISTS[method]
+        self.answer(request_id, method, {name: getattr(front, kind)()})
+
+    def _discover(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        discovered = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS), **self._introduction()}
+        del discovered["serverInfo"]  # the answer has it in its `_meta`
+        self.answer(request_id, method, discovered)
+
+    def _set_level(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        if (level := params.get("level")) not in LEVELS:
+            raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
+        self._level = level
+        self._run(request_id, partial(self._ask_for_level, front, request_id))
+
+    async def _ask_for_level(self, front: Front, request_id: Id) -> None:
+        """Ask all servers for the lowest level that a client wants."""
+        levels = [each._level for each in self._gateway.sessions if each._level is not None]
+        lowest: Any = min(levels, key=LEVELS.index)
+        for ref in front.servers():
+            try:
+                await ref.set_log_level(lowest)
+            except (McpActorsError, MCPError):
+                continue  # it has no log, or is down: then the next connection sets the level
+        self.answer(request_id, "logging/setLevel", {})
+
+    def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        uri = _text(params, "uri")
+        self._run(request_id, partial(self._keep_watch, _resource(front, uri), request_id, uri))
+
+    def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        if (scope := self._watched.pop(_text(params, "uri"), None)) is not None:
+            scope.cancel("the client has unsubscribed")
+        self.answer(request_id, method, {})
+
+    async def _keep_watch(self, ref: ServerRef, request_id: Id, uri: str) -> None:
+        """Subscribe, and then pass changes on in another task until the client unsubscribes or leaves."""
+        scope, ready = trio.CancelScope(), trio.Event()
+        failure: list[Exception] = []
+
+        async def watch() -> None:
+            try:
+                with scope:
+                    await self._watch(ref, uri, None, ready.set)
+            except (McpActorsError, MCPError) as exc:
+                failure.append(exc)
+            finally:
+                ready.set()
+                if self._watched.get(uri) is scope:
+                    del self._watched[uri]
+
+        if uri not in self._watched:
+            self._watched[uri] = scope
+            self.start(watch)
+            await ready.wait()
+        if failure:
+            raise failure[0]
+        self.answer(request_id, "resources/subscribe", {})
+
+    async def _watch(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
+        """Pass the changes of a resource on."""
+        async with ref.subscribe(uri) as changes:
+            ready()
+            async for change in changes:
+                params: Json = {"uri": change.uri}
+                self.notify("notifications/resources/updated", params if meta is None else {**params, "_meta": meta})
+
+    def _listen(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        wishes = params.get("notifications")
+        if type(wishes) is not dict:
+            raise Refused(INVALID_PARAMS, "subscriptions/listen needs notifications")
+        self._run(request_id, partial(self._stream, front, request_id, wishes))
+
+    async def _stream(self, front: Front, request_id: Id, wishes: Json) -> None:
+        """Keep a stream of notifications until the client cancels it."""
+        uris = wishes.get("resourceSubscriptions") or []
+        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
+        refs = {uri: _resource(front, uri) for uri in uris if isinstance(uri, str)}
+        if refs:
+            honored["resourceSubscriptions"] = list(refs)
+        meta = {SUBSCRIPTION: request_id}
+        self.notify("notifications/subscriptions/acknowledged", {"notifications": honored, "_meta": meta})
+        self._streams[request_id] = honored
+        try:
+            async with trio.open_nursery() as nursery:
+                for uri, ref in refs.items():
+                    nursery.start_soon(self._watch, ref, uri, meta, lambda: None)
+                await trio.sleep_forever()
+        finally:
+            del self._streams[request_id]
+
+    # --- messages to the client -------------------------------------------------------------------------------------
+
+    def answer(self, request_id: Id, method: str, result: Json) -> None:
+        """Answer a request with a result, as the era of the client has it. The result is changed."""
+        if self.modern:
+            result.setdefault("resultType", "complete")
+            result["_meta"] = {**(result.get("_meta") or {}), SERVER_INFO: self._gateway.info}
+            if method in CACHEABLE and result["resultType"] == "complete":
+                result.setdefault("ttlMs", 0)
+                result["cacheScope"] = "private"
+        self.write_result(request_id, result)
+
+    def write_result(self, request_id: Id, result: Json) -> None:
+        """Write a result as it is."""
+        self._write(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_id(request_id), to_json(result)))
+
+    def fail(self, request_id: Id, exc: Exception) -> None:
+        """Answer a request with an error."""
+        self._write_error(_id(request_id), error_of(exc))
+
+    def refuse(self, request_id: Id | None, code: int, message: str) -> None:
+        """Answer a message that is not valid."""
+        self._write_error(b"null" if request_id is None else _id(request_id), {"code": code, "message": message})
+
+    def refuse_unsent(self, request_id: Id, message: str) -> None:
+        """Answer a request of which nothing was sent to a server."""
+        self._write_error(_id(request_id), our_error(SERVER_ERROR, message, "not_sent", "ServerUnavailable"))
+
+    def _write_error(self, request_id: bytes, error: Json) -> None:
+        self._write(b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, to_json(error, fallback=str)))
+
+    def notify(self, method: str, params: Json | None = None) -> None:
+        """Send a notification."""
+        message: Json = {"jsonrpc": "2.0", "method": method}
+        self._write(to_json(message if params is None else {**message, "params": params}, fallback=str) + b"\n")
+
+    def note_changed(self, kind: Changed) -> None:
+        """Tell the client that a list has changed, if it wants to know."""
+        method, wish = CHANGES[kind]
+        if self.modern is False and self._initialized:
+            self.notify(method)
+        for request_id, honored in self._streams.items():
+            if wish in honored:
+                self.notify(method, {"_meta": {SUBSCRIPTION: request_id}})
+
+    def wants_log(self, level: str) -> bool:
+        """Return True if the client wants log messages of a level."""
+        if self.modern is False and self._initialized:
+            return LEVELS.index(level) >= LEVELS.index(self._level or "info")
+        levels = [each.level for each in self.calls.values() if isinstance(each, Call) and each.level in LEVELS]
+        return any(LEVELS.index(level) >= LEVELS.index(str(each)) for each in levels)
+
+    async def ask(self, method: str, params: Json) -> Json:
+        """Ask the client a question of a server, and return its answer.
+
+        **Cancellation**: the client is notified that the question is no longer asked.
+
+        Raises:
+            MCPError: the client has refused it, or cannot answer such questions.
+        """
+        if QUESTIONS.get(method) not in self._capabilities:
+            raise MCPError(METHOD_NOT_FOUND, f"this client does not answer {method}")
+        self._questions += 1
+        request_id, question = f"mcp-actors:{self._questions}", Question()
+        self._asked[request_id] = question
+        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
+        self._write(to_json(message) + b"\n")
+        try:
+            return await question.wait()
+        except trio.Cancelled:
+            self.notify("notifications/cancelled", {"requestId": request_id})
+            raise
+        finally:
+            self._asked.pop(request_id, None)
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def cancel(self, request_id: Id) -> None:
+        """Withdraw a request: its caller has left. It is not answered any more."""
+        call = self.calls.pop(request_id, None)
+        if isinstance(call, Call):
+            call.withdraw()
+        elif call is not None:
+            call.cancel("the client has cancelled the request")
+
+    def close(self) -> None:
+        """Withdraw all requests: the client has left."""
+        for request_id in tuple(self.calls):
+            self.cancel(request_id)
+
+
+Take: TypeAlias = "Callable[[Session, Front, Id, str, Json], None]"
+"""Takes a request with its method and params. It answers, passes it on, starts a task, or raises."""
+
+METHODS: Final[Mapping[str, Take]] = {
+    "tools/call": Session._call_tool,
+    "resources/read": Session._read_resource,
+    "prompts/get": Session._get_prompt,
+    "completion/complete": Session._complete,
+    **dict.fromkeys(LISTS, Session._list),
+}
+"""The methods of both eras."""
+
+MODERN: Final[Mapping[str, Take]] = {"server/discover": Session._discover, "subscriptions/listen": Session._listen}
+"""The methods since 2026-07-28 only."""
+
+LEGACY: Final[Mapping[str, Take]] = {
+    "logging/setLevel": Session._set_level,
+    "resources/subscribe": Session._subscribe,
+    "resources/unsubscribe": Session._unsubscribe,
+}
+"""The methods before that only."""
+
+
+def _id(request_id: Id) -> bytes:
+    """Return an id as JSON."""
+    return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
+
+
+def _text(params: Json, name: str) -> str:
+    """Return a member of params that is a string.
+
+    Raises:
+        Refused: it is not.
+    """
+    value = params.get(name)
+    if type(value) is not str:
+        raise Refused(INVALID_PARAMS, f"params.{name} is not a string")
+    return value
+
+
+def _prompt(front: Front, name: str) -> tuple[ServerRef, str]:
+    """Return the server of a prompt, and its name there.
+
+    Raises:
+        Refused: there is none.
+    """
+    found = front.find_prompt(name)
+    if found is None:
+        raise Unknown(INVALID_PARAMS, f"no prompt is called {name!r:.80}")
+    return found
+
+
+def _resource(front: Front, uri: str) -> ServerRef:
+    """Return the server of a resource.
+
+    Raises:
+        Refused: there is none.
+    """
+    ref = front.find_resource(uri)
+    if ref is None:
+        raise Unknown(INVALID_PARAMS, "no server lists this resource, or a template that matches it", {"uri": uri})
+    return ref

@@ -1,0 +1,1 @@
+"""The gateway: one MCP server for many clients."""

@@ -1,0 +1,350 @@
+"""The bytes of a gateway's clients: what arrives together, gaps, slow readers, ends, and the socket."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors import open_servers
+from mcp_actors.gateway import _serve, serve
+from mcp_actors.gateway._front import Front
+
+from ..servers.processes import eventually
+from ..servers.scripted_server import command
+from .hosts import BOUND, Host, gateway, in_process, notes, outcome_of
+from .test_sessions import slow
+
+
+@asynccontextmanager
+async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]]:
+    """Connect a client to a gateway whose clock a test can let jump: then its event loop seems to have stood still."""
+    clock = trio.lowlevel.current_clock()
+    assert isinstance(clock, MockClock)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    async with open_servers(in_process("slow", slow(trio.Event(), begun))) as group, trio.open_nursery() as nursery:
+        shared, heart = _serve.gateway_of(Front(group, "{server}_{tool}")), _serve.Heart()
+        assert shared.front is not None
+        nursery.start_soon(shared.front.follow, shared.changed)
+        host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
+        nursery.start_soon(_serve.Connection(shared, heart, ours.fileno(), ours.fileno(), "client").run)
+        nursery.start_soon(host.read)
+        await host.begin()
+        await host.result("tools/list")
+        try:
+            yield host, clock
+        finally:
+            nursery.cancel_scope.cancel()
+            ours.close()
+            await trio.aclose_forcefully(host.stream)
+
+
+def wait_call(host: Host, name: str) -> dict[str, Any]:
+    return host.request("tools/call", {"name": "mcp__slow__wait", "arguments": {"name": name}})
+
+
+def cancel(request: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": request["id"]}}
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition while no time passes."""
+    for _ in range(3000):
+        if condition():
+            return
+        await wait_all_tasks_blocked(0.01)
+    raise AssertionError("it did not happen")
+
+
+async def test_after_a_gap_requests_begin_only_behind_the_cancellations(mock_clock: MockClock) -> None:
+    """Cancellations may arrive after the requests that they are about; the answer to a ping comes behind them."""
+    begun: list[str] = []
+    async with across_a_gap(begun) as (host, clock):
+        given_up, wanted = wait_call(host, "given up"), wait_call(host, "wanted")
+        clock.jump(_serve.BEAT + _serve.GAP + 0.1)
+        await host.send(given_up, wanted)
+        await until(lambda: host.asked)
+        assert begun == []
+        [fence] = host.asked
+        await host.send(cancel(given_up), {"jsonrpc": "2.0", "id": fence["id"], "result": {}})
+        await until(lambda: begun)
+        assert begun == ["wanted"]
+
+
+async def test_a_client_that_does_not_pass_the_fence_hears_that_nothing_was_sent(mock_clock: MockClock) -> None:
+    begun: list[str] = []
+    async with across_a_gap(begun) as (host, clock):
+        request = wait_call(host, "late")
+        clock.jump(_serve.BEAT + _serve.GAP + 0.1)
+        await host.send(request)
+        await until(lambda: host.asked)
+        clock.jump(_serve.FENCE_TIMEOUT)
+        answer = await host.answer_to(request)
+        assert outcome_of(answer["error"]) == ("not_sent", "ServerUnavailable")
+        assert begun == []
+        await host.send(wait_call(host, "later"))
+        await until(lambda: begun)
+        assert begun == ["later"]
+
+
+async def test_without_a_gap_there_is_no_fence(mock_clock: MockClock) -> None:
+    begun: list[str] = []
+    async with across_a_gap(begun) as (host, clock):
+        for _ in range(4):
+            clock.jump(_serve.BEAT)
+            await wait_all_tasks_blocked()
+        await host.send(wait_call(host, "now"))
+        await until(lambda: begun)
+        assert host.asked == []
+
+
+async def test_a_client_that_does_not_read_is_disconnected_and_no_other_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_serve, "MAX_BACKLOG", 1024 * 1024)
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        other = await door.connect()
+        deaf = socket.socket(socket.AF_UNIX)
+        with deaf:
+            deaf.connect(door.path)
+            deaf.setblocking(False)
+            host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(deaf)))
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}}
+            await host.send(host.request("initialize", params))
+            text = "x" * 100_000
+
+            async def ask_and_never_read() -> None:
+                while True:
+                    await host.send(host.request("tools/call", {"name": "n_echo", "arguments": {"text": text}}))
+
+            with trio.fail_after(BOUND), pytest.raises(trio.BrokenResourceError):
+                await ask_and_never_read()
+        assert "client 2 is disconnected: it does not read" in caplog.text
+        assert await other.call("n_echo", text="fine") == "fine"
+
+
+async def test_a_message_over_the_limit_ends_its_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_serve, "MAX_MESSAGE", 1000)
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        host, other = await door.connect(), await door.connect()
+        await host.send(host.request("tools/call", {"name": "n_echo", "arguments": {"text": "x" * 1000}}))
+        with trio.fail_after(BOUND):
+            await host.ended.wait()
+        assert "client 1 is disconnected: one of its messages has more than 1000 bytes" in caplog.text
+        assert await other.call("n_echo", text="fine") == "fine"
+
+
+async def test_more_clients_than_the_limit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_serve, "MAX_SESSIONS", 1)
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        host = await door.connect()
+        second = await door.connect(begin=False)
+        with trio.fail_after(BOUND):
+            await second.ended.wait()
+        assert "client 2 is refused" in caplog.text
+        assert await host.call("n_echo", text="fine") == "fine"
+
+
+async def test_a_client_that_has_closed_its_side_gets_its_answers(tmp_path: Path) -> None:
+    gate = trio.Event()
+    begun: list[str] = []
+    async with gateway(tmp_path, in_process("slow", slow(gate, begun))) as door:
+        host = await door.connect()
+        request = host.request("tools/call", {"name": "slow_wait", "arguments": {"name": "a"}})
+        await host.send(request)
+        stream: Any = host.stream
+        await stream.send_eof()
+        await eventually(lambda: begun == ["a"])
+        gate.set()
+        assert "result" in await host.answer_to(request)
+        with trio.fail_after(BOUND):
+            await host.ended.wait()
+
+
+async def test_the_socket_is_for_this_user_alone_and_goes_with_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        assert stat.S_IMODE(os.lstat(door.path).st_mode) == 0o600
+        assert os.listdir(tmp_path) == ["g.sock"]
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_second_gateway_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        with pytest.raises(FileExistsError, match="another process serves there"):
+            await serve(door.group, path=door.path)
+        host = await door.connect()
+        assert await host.call("n_echo", text="fine") == "fine"
+
+
+async def test_the_socket_of_a_dead_gateway_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:
+    at = tmp_path / "g.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(at))
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        assert await (await door.connect()).call("n_echo", text="fine") == "fine"
+    for plant in (lambda: at.write_text("mine"), at.mkdir, lambda: at.symlink_to(tmp_path / "other")):
+        plant()
+        async with open_servers(in_process("n", notes())) as group:
+            with pytest.raises(PermissionError):
+                await serve(group, path=at)
+        at.rmdir() if at.is_dir() else at.unlink()
+
+
+async def test_a_gateway_without_clients_ends_after_its_idle_timeout(tmp_path: Path, mock_clock: MockClock) -> None:
+    async with open_servers(in_process("n", notes())) as group, trio.open_nursery() as nursery:
+        at = str(tmp_path / "g.sock")
+        ended = trio.Event()
+
+        async def run(task_status: trio.TaskStatus[None]) -> None:
+            await serve(group, path=at, idle_timeout=60, task_status=task_status)
+            ended.set()
+
+        await nursery.start(run)
+        stream = await trio.open_unix_socket(at)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(100)
+        await wait_all_tasks_blocked(0.01)
+        assert not ended.is_set()
+        await stream.aclose()
+        await wait_all_tasks_blocked(0.01)
+        mock_clock.jump(59)
+        await wait_all_tasks_blocked(0.01)
+        assert not ended.is_set()
+        mock_clock.jump(2)
+        with trio.fail_after(BOUND):
+            await ended.wait()
+
+
+# --- the command, against real processes ------------------------------------------------------------------------------
+
+
+def write_file(path: Path, **servers: tuple[str, ...]) -> Path:
+    """Write a configuration with scripted servers, each with these flags."""
+    entries = {}
+    for name, flags in servers.items():
+        program, args = command(*flags)
+        entries[name] = {"command": program, "args": list(args)}
+    file = path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": entries}))
+    return file
+
+
+class Command:
+    """The command ``serve --stdio`` in a process of its own."""
+
+    def __init__(self, *words: str, **options: Any) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "mcp_actors", "serve", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+        self._number = 0
+
+    def ask(self, method: str, **params: Any) -> Any:
+        """Send a request and return the answer."""
+        self._number += 1
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": self._number, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message) + "\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            answer = json.loads(line)
+            if answer.get("id") == self._number:
+                return answer
+        raise AssertionError("the process has ended")
+
+    def begin(self) -> Any:
+        return self.ask("initialize", protocolVersion="2025-11-25", capabilities={})
+
+    def end(self) -> tuple[int, str]:
+        """Close stdin; return the exit code and what it wrote to stderr."""
+        _, said = self.process.communicate(timeout=BOUND)
+        return self.process.returncode, said
+
+
+def test_the_command_serves_a_file_over_stdin_and_ends_with_its_client(tmp_path: Path) -> None:
+    command = Command("--config", str(write_file(tmp_path, a=(), b=())), "--stdio")
+    assert command.begin()["result"]["serverInfo"]["name"] == "mcp-actors"
+    names = [tool["name"] for tool in command.ask("tools/list")["result"]["tools"]]
+    assert {"a_echo", "b_echo"} <= set(names)
+    assert command.ask("tools/call", name="b_add", arguments={"a": 1, "b": 2})["result"]["content"][0]["text"] == "3"
+    code, said = command.end()
+    assert code == 0
+    assert "Traceback" not in said
+
+
+def test_one_server_of_a_file_is_served_under_its_own_names(tmp_path: Path) -> None:
+    command = Command("--config", f"{write_file(tmp_path, a=(), b=())}#b", "--stdio")
+    command.begin()
+    assert "echo" in [tool["name"] for tool in command.ask("tools/list")["result"]["tools"]]
+    command.end()
+
+
+def test_initialize_is_answered_while_a_server_hangs_and_the_others_serve(tmp_path: Path) -> None:
+    command = Command("--config", str(write_file(tmp_path, a=(), hangs=("--never-answer",))), "--stdio")
+    assert "result" in command.begin()
+    answer = command.ask("tools/call", name="a_add", arguments={"a": 1, "b": 2})
+    assert answer["result"]["content"][0]["text"] == "3"
+    command.process.terminate()
+    command.end()
+
+
+@pytest.mark.parametrize("what", ["missing", "broken", "empty", "unknown server"])
+def test_why_nothing_can_be_served_is_said_on_stderr_and_to_the_client(what: str, tmp_path: Path) -> None:
+    file = tmp_path / "servers.json"
+    if what == "broken":
+        file.write_text("{")
+    elif what == "empty":
+        file.write_text('{"mcpServers": {}}')
+    elif what == "unknown server":
+        file = Path(f"{write_file(tmp_path, a=())}#c")
+    command = Command("--config", str(file), "--stdio")
+    error = command.begin()["error"]
+    assert outcome_of(error) == ("not_sent", "ConfigError")
+    code, said = command.end()
+    assert (code, said) == (1, f"error: {error['message']}\n")
+    assert "servers.json" in error["message"]
+
+
+def test_the_command_says_when_its_socket_is_ready_and_ends_on_a_signal(tmp_path: Path) -> None:
+    at = tmp_path / "g.sock"
+    command = Command("--config", str(write_file(tmp_path, a=())), "--socket", str(at))
+    assert command.process.stdout is not None
+    assert command.process.stdout.readline() == "ready\n"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(at))
+        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert json.loads(client.recv(1000))["result"] == {}
+        command.process.send_signal(signal.SIGTERM)
+        code, said = command.end()
+    assert code == 128 + signal.SIGTERM
+    assert not at.exists()
+    assert not re.search("Traceback", said)
+
+
+def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None:
+    code, said = Command("--config", str(write_file(tmp_path, a=()))).end()
+    assert code == 2
+    assert "--stdio for one over stdin and stdout, or --socket PATH for many" in said
