@@ -14,20 +14,22 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any, Final, Literal, TextIO, TypeAlias
+from typing import Annotated, Any, Final, Literal, TextIO, TypeAlias, get_args
 
 import trio
-from cyclopts import App, CycloptsError, Parameter, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, Argument, CycloptsError, Parameter
+from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
 from ._completion import files_for, servers_for
 from ._interrupt import INTERRUPTED, exit_on_interrupt
-from ._output import Failure, Misuse, Output, Signalled
+from ._output import Failure, Misuse, Output, Signalled, unknown
 
 # --- The commands and their help --------------------------------------------------------------------------------------
 
@@ -531,6 +533,19 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Words that people type, and the command that does it here."""
 
+LISTED_BY: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
+    call: tools,
+    read: resources,
+    prompt: prompts,
+    login: whoami,
+    pins_approve: pins_show,
+    pins_reject: pins_show,
+}
+"""Commands that need a name, and the command that lists the names."""
+
+RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
+"""Programs that run servers: people copy their command lines."""
+
 
 def make_app() -> App:
     app = App(
@@ -649,11 +664,43 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     if command in OTHERS_SAY:
         problem = f"there is no command {command!r}; did you mean {' '.join(_path(OTHERS_SAY[command]))!r}?"
         return f"{problem} For example: {EXAMPLES[OTHERS_SAY[command]]}"
-    if isinstance(error, UnusedCliTokensError):
-        problem = f"too many words: {' '.join(error.unused_tokens or ())}"
-    if command == call.__name__ and isinstance(error, UnknownOptionError):
-        problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
+    if isinstance(error, UnknownCommandError):
+        return _unknown_command(words, error)
     paths = [_path(each) for each in EXAMPLES]
     known = next((path for path in paths if path == list(words[: len(path)])), [command])
+    if isinstance(error, MissingArgumentError) and error.argument and not error.argument.name.startswith("-"):
+        return _missing(known, words[len(known) :], error.argument)
+    if isinstance(error, UnusedCliTokensError):
+        problem = f"too many words: {' '.join(error.unused_tokens or ())}"
+    if isinstance(error, UnknownOptionError):
+        start = next((place for place, word in enumerate(words) if word in RUNNERS), 0)
+        if start and "--" not in words:
+            separated = shlex.join([*words[:start], "--", *words[start:]])
+            return f"{problem}; the command of a server follows '--': mcp-actors {separated}"
+        if command == call.__name__:
+            problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
+        elif "Did you mean" not in problem:
+            names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]
+            problem += f"; the options are: {', '.join(names)}"
     shown = ["", *known] if any(path[: len(known)] == known for path in paths) else [""]
     return f"{problem}; see mcp-actors{' '.join(shown)} --help"
+
+
+def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
+    """Return the error for a word that is not a command, with the nearest one, or with all."""
+    [word, *_] = error.unused_tokens or words
+    group = words[: words.index(word)]
+    known = dict.fromkeys(path[len(group)] for path in map(_path, EXAMPLES) if path[: len(group)] == list(group))
+    return str(unknown(f"{' '.join(['mcp-actors', *group])} has no command {word!r}", word, known, "commands"))
+
+
+def _missing(path: Sequence[str], given: Sequence[str], argument: Argument) -> str:
+    """Return the error for a word that is missing, with the choices and an example."""
+    command = next(each for each in EXAMPLES if _path(each) == list(path))
+    choices = get_args(argument.hint)
+    problem = f"{' '.join(path)}: {argument.name} is missing"
+    problem += f"; choose {', '.join(choices)}" if choices else ""
+    lists = LISTED_BY.get(command)
+    server = [word for word in given[:1] if command in (read, prompt) and not word.startswith("-")]
+    where = f"; mcp-actors {' '.join([*_path(lists), *server])} lists them" if lists else ""
+    return f"{problem}; for example: {EXAMPLES[command]}{where}"

@@ -31,7 +31,7 @@ from ..catalog import CatalogTool
 from ..config import LoadedConfig, ProgressCallback
 from ..kernel import TreeNode
 from ..servers import ServerGroup
-from ._configuration import load, load_tool
+from ._configuration import COMMAND, load, load_tool
 from ._connect import asked, masker_of, open_loaded, open_once
 from ._output import Binary, Failure, Misuse, Output, unknown
 
@@ -91,7 +91,8 @@ def parse_arguments(words: Iterable[str], schema: Mapping[str, Any]) -> dict[str
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise Misuse(f"{word!r} is not an argument; write key=value, or one JSON object")
+            remedy = "write key=value without spaces, or one JSON object"
+            raise Misuse(f"{word!r} is not an argument; {remedy}; the keys are: {', '.join(known) or 'none'}")
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
             raise unknown(f"the tool has no argument {key!r}", key, known, "arguments")
@@ -180,6 +181,9 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
         seconds: the limit of the call. None keeps the limits of the server's configuration.
     """
     loaded, [*named] = load_tool(config, words, output)
+    if (not named or "=" in named[0]) and words[0].startswith(COMMAND):
+        typed = words[0].removeprefix(COMMAND)
+        raise Misuse(f"no tool is named; write it before '--': mcp-actors call TOOL key=value -- {typed}")
     if not named or "=" in named[0]:
         raise Misuse(f"name a tool of {words[0]!r}: mcp-actors call {words[0]} TOOL; mcp-actors tools lists them")
     tool, *given = named

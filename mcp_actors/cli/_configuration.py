@@ -40,6 +40,7 @@ from .._user_files import replace_file, user_directory
 from ..catalog._names import DEFAULT_NAMING
 from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, check_overrides, dump_config
 from ..config._sources import stamp_of
+from ..config._template import INTERPRETERS
 from ..config.formats import Content, load_servers, name_of, read_bytes
 from ._completion import PLACES
 from ._output import Failure, Misuse, Output, unknown
@@ -109,7 +110,7 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
     prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
     if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
         return named, [word]
-    if not nearest(name_here(word), known):
+    if not nearest(name_here(word), known) and not _no_name(word):
         word = word.partition("/")[0]  # for the error about a server that is unknown
     return [word], []
 
@@ -234,8 +235,11 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
         raise loaded.failed[loaded.source]
     loaded = _with_overrides(loaded)
     known = [server.name for server in loaded.servers]
-    for name in map(name_here, names):
+    for word in names:
+        name = name_here(word)
         if name not in known and name not in loaded.failed:
+            if remedy := _no_name(word):
+                raise Misuse(f"{word!r} is not the name of a server; {remedy}")
             problem = f"{loaded.source}: there is no server {name!r}"
             raise unknown(problem, name, [*known, *loaded.failed], "servers")
     return _selected(loaded, names)
@@ -268,13 +272,29 @@ def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
 # --- Servers that were typed: a URL, or a command after ``--`` --------------------------------------------------------
 
 
-_COMMAND: Final = "$ "
+COMMAND: Final = "$ "
 """How a command line begins in the place of a name, which has neither ``$`` nor spaces."""
 
 _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
+_ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)*\.[a-z]{2,}/", re.IGNORECASE)
+_LOCAL: Final = re.compile(r"localhost|127\.")
+
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that public names of tools have as ``_``."""
+
+
+def _no_name(word: str) -> str | None:
+    """Return the remedy for a file or an address in the place of a server; None for any other word."""
+    if _ADDRESS.match(word):
+        scheme = "http" if _LOCAL.match(word) else "https"
+        return f"write its URL with the scheme: {scheme}://{word}"
+    if not os.path.isfile(word):
+        return None
+    if word.endswith((".json", ".toml")):
+        return f"to use that file, write --config {shlex.quote(word)}"
+    line = shlex.join(filter(None, (INTERPRETERS.get(Path(word).suffix), word)))
+    return f"a server's command follows '--': -- {line}"
 
 
 def typed(words: Sequence[str]) -> list[str]:
@@ -286,17 +306,17 @@ def typed(words: Sequence[str]) -> list[str]:
     place = words.index("--")
     if not place or not words[place + 1 :]:
         raise Misuse("a server's command follows '--': mcp-actors tools -- npx -y some-server")
-    return [words[0], f"{_COMMAND}{shlex.join(words[place + 1 :])}", *words[1:place]]
+    return [words[0], f"{COMMAND}{shlex.join(words[place + 1 :])}", *words[1:place]]
 
 
 def _is_typed(name: str) -> bool:
-    return name.startswith(_COMMAND) or _URL.match(name) is not None
+    return name.startswith(COMMAND) or _URL.match(name) is not None
 
 
 def _typed_server(name: str) -> ServerConfig:
     """Return the server that was typed. It is named after its host or its program."""
-    if name.startswith(_COMMAND):
-        command, *arguments = shlex.split(name.removeprefix(_COMMAND))
+    if name.startswith(COMMAND):
+        command, *arguments = shlex.split(name.removeprefix(COMMAND))
         return ServerConfig(_as_name(os.path.basename(command)), Stdio(command, arguments))
     return ServerConfig(_as_name(urlsplit(name).netloc.rpartition("@")[2]), Http(name))
 

@@ -103,8 +103,8 @@ async def open_loaded(loaded: LoadedConfig, output: Output) -> AsyncIterator[Ser
         yield group
 
 
-async def asked(ref: ServerRef, request: Awaitable[T]) -> T:
-    """Return the answer of a server.
+async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
+    """Return the answer of a server; `lists` is the command that lists what can be asked for.
 
     Raises:
         Failure: it is an error.
@@ -113,7 +113,8 @@ async def asked(ref: ServerRef, request: Awaitable[T]) -> T:
     try:
         return await request
     except MCPError as error:
-        raise answered(ref.name, error) from None
+        hint = f"; mcp-actors {lists} lists what it has" if lists else ""
+        raise Failure(f"{answered(ref.name, error)}{hint}") from None
     except ConnectionLost as error:
         if lines := ref.stderr_tail.splitlines()[-LAST_LINES:]:
             error.add_note("\n".join(["its stderr ends with:", *map(plain_text, lines)]))

@@ -83,7 +83,7 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
     """Print a resource, and return the exit code."""
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await asked(ref, ref.read_resource(uri))
+        result = await asked(ref, ref.read_resource(uri), lists="resources")
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     output.parts(
         [
@@ -104,7 +104,7 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         arguments[key] = text
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await asked(ref, ref.get_prompt(name, arguments))
+        result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for message in result.messages:
         content = message.content

@@ -29,7 +29,7 @@ from .._errors import ConfigError
 from .._misuse import explained
 from ._server import LoadedConfig, Rank
 from ._sources import seconds_of
-from .formats import Entry, JsonObject, bad, child, file_name, found, load_entries
+from .formats import Entry, JsonObject, bad, child, file_name, found, json_problem, load_entries
 
 SERVERS: Final = "mcp_servers"
 STATUS: Final = "mcp_server_status"
@@ -145,8 +145,7 @@ def _parsed(source: str, place: str, spec: object) -> object:
     try:
         return json.loads(spec, object_pairs_hook=JsonObject.of)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        raise bad(source, place, f"this is not valid JSON: {error.msg.partition(':')[0]} ({where})") from None
+        raise bad(source, place, f"this is not valid JSON: {json_problem(error)}") from None
     except (ValueError, RecursionError):
         raise bad(source, place, "this is not valid JSON: it is nested too deeply, or a number is too long") from None
 

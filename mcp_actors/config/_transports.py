@@ -76,10 +76,13 @@ def _split_url(owner: str, url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
+        bare = urlsplit(f"//{url}").hostname or ""
     except ValueError:
         raise _bad_url(owner, url, "has an invalid host or port; write https://host:port/path") from None
     if parts.scheme not in ("http", "https"):
-        raise _bad_url(owner, url, "is not an http or https URL; write https://host/path")
+        shown = url if bare and "://" not in url and mask_url(url) == url else "host/path"
+        scheme = "http" if is_loopback(bare) else "https"
+        raise _bad_url(owner, url, f"is not an http or https URL; write {scheme}://{shown}")
     if not host:
         raise _bad_url(owner, url, "has no host; write https://host/path")
     return parts

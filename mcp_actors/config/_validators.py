@@ -142,9 +142,15 @@ def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not (optional and value is None) and not is_positive(value, unlimited=unlimited):
-            raise refused_value(instance, attribute.name, value, remedy)
+            raise refused_value(instance, attribute.name, value, remedy + _unquoted(attribute, value))
 
     return check
+
+
+def _unquoted(attribute: attrs.Attribute[Any], value: object) -> str:
+    """Return the end of the remedy for a number that is given as text."""
+    example = attribute.default if is_positive(attribute.default) else 30
+    return f"; for example {example:g}, without quotes" if isinstance(value, str) else ""
 
 
 def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
@@ -152,7 +158,7 @@ def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not is_whole(value, lowest) or value > highest:
-            raise refused_value(instance, attribute.name, value, remedy)
+            raise refused_value(instance, attribute.name, value, remedy + _unquoted(attribute, value))
 
     return check
 

@@ -111,7 +111,8 @@ def test_an_illegal_name_is_refused_with_the_rule(name: str, shown: str, said: S
 def test_a_timeout_is_a_positive_finite_number_of_seconds(field: str, remedy: str, value: object, shown: str) -> None:
     with pytest.raises(ConfigError) as caught:
         docs(**{field: value})
-    assert str(caught.value) == f"server 'docs': {field}={shown} is not valid; {remedy}"
+    example = f"; for example {5 if field == 'stop_timeout' else 30}, without quotes" if value == "30" else ""
+    assert str(caught.value) == f"server 'docs': {field}={shown} is not valid; {remedy}{example}"
     assert (caught.value.source, caught.value.path) == ("ServerConfig", f"servers.docs.{field}")
 
 

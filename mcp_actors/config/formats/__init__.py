@@ -19,6 +19,7 @@ from ._file import (
     did_you_mean as did_you_mean,
     file_name as file_name,
     found as found,
+    json_problem as json_problem,
     nearest as nearest,
     permission_warnings as permission_warnings,
     read_bytes as read_bytes,

@@ -12,6 +12,7 @@ and have a person asked for the inputs of servers that are wanted. They look up 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -352,7 +353,11 @@ def _read_command(value: object, transport: Fields, around: Surroundings) -> Non
 
 def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise bad(around.source, place, f"found {found(value)}; write a list of strings")
+        example = ""
+        if isinstance(value, str):  # which may be a credential, unless it is only a script
+            shown = value if PurePath(value).suffix in INTERPRETERS and not _SPACE.search(value) else "…"
+            example = f", one for each word: {json.dumps([shown], ensure_ascii=False)}"
+        raise bad(around.source, place, f"found {found(value)}; write a list of strings{example}")
     return value
 
 

@@ -58,7 +58,7 @@ def found(value: object) -> str:
     """Describe a value without showing it: ``"a str of 12 characters"``, ``"an int"``."""
     if isinstance(value, str):
         return f"a str of {len(value)} character{'s' if len(value) > 1 else ''}" if value else "an empty str"
-    return a_type(value)
+    return "an object" if isinstance(value, JsonObject) else a_type(value)
 
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:
@@ -319,13 +319,33 @@ def _parse_json(source: str, text: str) -> Any:
     try:
         return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
     except json.JSONDecodeError as error:
-        where = f"line {error.lineno}, column {error.colno}"
-        return bad(source, "", f"the file is not valid JSON: {error.msg.partition(':')[0]} ({where})")
+        return bad(source, "", f"the file is not valid JSON: {json_problem(error)}")
     except RecursionError:
         return bad(source, "", "the file is nested too deeply to be read")
     except ValueError as error:
         reason = f"{error} is not a number in JSON" if isinstance(error, _NoNumber) else "a number has too many digits"
         return bad(source, "", f"the file is not valid JSON: {reason}")
+
+
+_PROBABLY: Final = {
+    "Expecting ',' delimiter": "; a comma before it is probably missing",
+    "Expecting ':' delimiter": "; a colon before it is probably missing",
+    "Expecting property name enclosed in double quotes": "; a comma is too many, or the key needs double quotes",
+    "Expecting value": "; a value is missing, a comma is too many, or text needs double quotes",
+    "Extra data": "; a closing bracket before it is probably too many",
+    "Invalid \\escape": "; write two backslashes for one",
+    "Invalid control character at": "; the quotes in this line are probably not closed",
+    "Unterminated string starting at": "; the quotes are not closed",
+}
+"""A problem that the parser finds → the mistake behind it."""
+
+
+def json_problem(error: json.JSONDecodeError) -> str:
+    """Return what the parser has found, where, and what is probably wrong there."""
+    problem = error.msg.partition(": ")[0]
+    ended = error.pos >= len(error.doc.rstrip())
+    hint = "; the end is missing: close each '{' and '['" if ended else _PROBABLY.get(problem, "")
+    return f"{problem} (line {error.lineno}, column {error.colno}){hint}"
 
 
 def without_comments(text: str) -> str:

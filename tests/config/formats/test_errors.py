@@ -47,6 +47,9 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
         ),
         ({"command": "x", "env": {"A=secret": "${"}}, "mcpServers.docs.env[name]: a '${' has no closing"),
         ({"command": "x", "args": "-v"}, "mcpServers.docs.args: found a str of 2 characters"),
+        ({"command": "x", "args": "server.py"}, "mcpServers.docs.args: a script"),
+        ({"command": "x", "args": "--key hunter2.py"}, "mcpServers.docs.args: found a str of 16 characters"),
+        ({"command": "x", "args": {}}, "mcpServers.docs.args: found an object"),
         ({"command": "x", "args": ["-p", 3]}, "mcpServers.docs.args: args[1] is an int"),
         ({"command": "x", "env": ["A=b"]}, "mcpServers.docs.env: found a list"),
         ({"command": "x", "env": {"A": True}}, "mcpServers.docs.env.A: found a bool"),
@@ -63,6 +66,8 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
             "mcpServers.docs.env: a name contains whitespace",
         ),
         ({"url": "ftp://example.com"}, "mcpServers.docs.url: url 'ftp://example.com' is not an http or https URL"),
+        ({"url": "example.com/mcp"}, "mcpServers.docs.url: no scheme"),
+        ({"url": "localhost:8000/mcp"}, "mcpServers.docs.url: no scheme, on this machine"),
         ({"url": 3}, "mcpServers.docs.url: url is an int"),
         (
             {"type": "htpp", "url": HOST},
@@ -80,6 +85,14 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
         (
             {"command": "x", "startup_timeout_sec": -1},
             "mcpServers.docs.startup_timeout_sec: connect_timeout=-1 is not valid",
+        ),
+        (
+            {"command": "x", "mcp_actors": {"max_in_flight": "0"}},
+            "mcpServers.docs.mcp_actors.max_in_flight: a number as text",
+        ),
+        (
+            {"command": "x", "mcp_actors": {"idle_timeout": "5 min"}},
+            "mcpServers.docs.mcp_actors.idle_timeout: a number as text, without a default",
         ),
         (
             {"url": HOST, "bearer_token_env_var": "Bearer x"},
@@ -184,6 +197,16 @@ class TestAWholeFile:
                 "mcp.json",
                 "the file is not valid JSON: Expecting ',' delimiter",
             ),
+            ('{"a": {}\n "b": {}}', "mcp.json", "a missing comma"),
+            ('{"a": {},, "b": {}}', "mcp.json", "a comma too many"),
+            ('{"a": [1,, 2]}', "mcp.json", "a value that is missing"),
+            ('{"a" {}}', "mcp.json", "a missing colon"),
+            ("{'a': {}}", "mcp.json", "single quotes"),
+            ('{"a": x}', "mcp.json", "no quotes"),
+            ('{"a": "x}', "mcp.json", "an open quote"),
+            ('{"a": "x\n}', "mcp.json", "an open quote at the end of a line"),
+            ('{"a": "C:\\server.exe"}', "mcp.json", "a single backslash"),
+            ('{"a": {}}}', "mcp.json", "a brace too many"),
             ('{"a": NaN}', "mcp.json", "the file is not valid JSON: NaN is not a number in JSON"),
             ("", "mcp.json", "the file is empty"),
             (

@@ -1,0 +1,146 @@
+"""A command line with a mistake of a first day is answered with the one that was meant."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..messages import Said
+from ..servers.scripted_server import command
+from ..source import EXAMPLES
+from .conftest import Run
+
+pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
+
+KITCHEN = str(EXAMPLES / "servers" / "kitchen.py")
+NOTES = ("--", sys.executable, str(EXAMPLES / "servers" / "notes.py"))
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> None:
+    """Configure one server, with a tool that has two arguments."""
+    entry = {"command": sys.executable, "args": [KITCHEN]}
+    (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"kitchen": entry}}))
+
+
+class TestWordsThatAreMissing:
+    @pytest.mark.parametrize(
+        ("words", "row"),
+        [
+            (["call"], "call without a server"),
+            (["read"], "read without a server"),
+            (["read", "ghost"], "read without a resource"),
+            (["read", "--config", "x.json", "ghost"], "read without a resource, of a file"),
+            (["prompt", "kitchen"], "prompt without a name"),
+            (["login"], "login without a server"),
+            (["pins", "approve"], "pins approve without a tool"),
+            (["pins", "reject"], "pins reject without a tool"),
+            (["config", "convert"], "config convert without a format"),
+            (["completion"], "completion without a shell"),
+            (["check", "--config"], "option without its value"),
+        ],
+    )
+    def test_the_error_has_an_example_and_the_choices(self, run: Run, words: list[str], row: str, said: Said) -> None:
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        said(row, done.stderr)
+
+
+class TestUnknownWords:
+    @pytest.mark.parametrize(
+        ("words", "row"),
+        [
+            (["servers"], "unknown command"),
+            (["chek"], "misspelled command"),
+            (["config", "write"], "unknown command of a group"),
+            (["check", "--timeout", "5"], "unknown option"),
+            (["check", "--verbos"], "misspelled option"),
+            (["check", "-xy"], "unknown short options"),
+        ],
+    )
+    def test_the_error_lists_the_known_ones(self, run: Run, words: list[str], row: str, said: Said) -> None:
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        said(row, done.stderr)
+
+    def test_a_command_without_two_dashes_is_shown_with_them(self, run: Run, said: Said) -> None:
+        done = run("check", "npx", "-y", "@scope/server")
+        assert done.returncode == 2
+        said("command of a server without two dashes", done.stderr)
+
+
+@pytest.mark.usefixtures("kitchen")
+class TestNamesThatAreNoServers:
+    @pytest.mark.parametrize(
+        ("words", "row"),
+        [
+            (["check", "other.json"], "file in the place of a server"),
+            (["check", "serve.py"], "script in the place of a server"),
+            (["check", "localhost:8000/mcp"], "local URL without a scheme in the place of a server"),
+            (["tools", "example.com/mcp"], "URL without a scheme in the place of a server"),
+            (["call", "localhost:8000/mcp", "cook"], "URL without a scheme in a call"),
+            (["check", "ghost.json"], "file that does not exist in the place of a server"),
+        ],
+    )
+    def test_the_error_shows_how_to_name_them(
+        self, tmp_path: Path, run: Run, words: list[str], row: str, said: Said
+    ) -> None:
+        (tmp_path / "other.json").touch()
+        (tmp_path / "serve.py").touch()
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "")
+        said(row, done.stderr, folder=tmp_path, python=sys.executable)
+
+
+@pytest.mark.usefixtures("kitchen")
+class TestArgumentsOfTools:
+    @pytest.mark.parametrize(
+        ("words", "row"),
+        [
+            (["soup"], "argument without a key"),
+            (["dish", "=", "soup"], "argument with spaces"),
+            (["colour=red"], "argument that the tool does not have"),
+        ],
+    )
+    def test_the_error_lists_the_arguments(self, run: Run, words: list[str], row: str, said: Said) -> None:
+        done = run("call", "kitchen", "cook", *words)
+        assert (done.returncode, done.stdout) == (2, "")
+        said(row, done.stderr)
+
+    def test_a_tool_after_the_command_of_a_server_is_shown_before_it(self, run: Run, said: Said) -> None:
+        done = run("call", "--", "kitchen", "--gas", "cook", "dish=soup")
+        assert (done.returncode, done.stdout) == (2, "")
+        said("tool after the command of a server", done.stderr)
+
+
+class TestNamesThatAServerDoesNotKnow:
+    @pytest.mark.parametrize(
+        ("words", "row"),
+        [
+            (["read", "note:///nothing"], "resource that does not exist"),
+            (["prompt", "nothing"], "prompt that does not exist"),
+        ],
+    )
+    def test_the_error_says_where_they_are_listed(self, run: Run, words: list[str], row: str, said: Said) -> None:
+        done = run(*words, *NOTES)
+        assert (done.returncode, done.stdout) == (1, "")
+        said(row, done.stderr, server=Path(sys.executable).name)
+
+    def test_the_command_of_a_server_that_has_two_dashes_is_not_given_them_again(self, run: Run) -> None:
+        done = run("check", "--timeout", "5", "--", "npx", "-y", "@scope/server")
+        assert done.returncode == 2
+        assert done.stderr.startswith("error: Unknown option: --timeout; the options are: ")
+
+    def test_what_lists_them_does_list_them(self, run: Run) -> None:
+        assert "note:///shopping" in run("resources", *NOTES).stdout
+        assert " plan " in run("prompts", *NOTES).stdout
+
+
+def test_the_commands_that_errors_show_work(tmp_path: Path, run: Run) -> None:
+    program, arguments = command()
+    (tmp_path / "other.json").write_text(json.dumps({"mcpServers": {"a": {"command": program, "args": arguments}}}))
+    assert run("check", "--config", "other.json").returncode == 0
+    assert run("call", "echo", "text=here", "--", program, *arguments).stdout == "here\n"
