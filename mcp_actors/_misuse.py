@@ -65,7 +65,20 @@ def explained_methods(kind: type[T]) -> type[T]:
             # The asyncio bridge sends a request by the method with this prefix, which its users do not see.
             public = name.removeprefix("send_")
             setattr(kind, name, _explaining(member, f"{public if hasattr(kind, public) else name}()"))
+    kind.__getattr__ = _explain_attribute  # type: ignore[attr-defined]  # type checkers know the attributes
     return kind
+
+
+def _explain_attribute(instance: object, name: str) -> NoReturn:
+    """Say what replaces an attribute with the name of a server or of a tool. Python suggests similar names itself."""
+    hint = ""
+    if name.startswith("_") or nearest(name, dir(instance)):
+        pass
+    elif not isinstance(instance, Mapping):
+        hint = f"; write call({name!r}, …) for a tool"
+    elif name in instance:
+        hint = f"; write servers[{name!r}]"
+    raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}{hint}")
 
 
 def _explaining(fn: Any, who: str) -> Any:
@@ -221,7 +234,8 @@ class Block(Unopened, AbstractAsyncContextManager[T_co]):
     _statement = "async with"
 
     def __enter__(self) -> NoReturn:
-        raise self._refuse("'with' needs 'async' in front of it")
+        other = " (in code without it, use mcp_actors.sync)" if self._door == "open_servers" else ""
+        raise self._refuse(f"'with' needs 'async' in front of it{other}")
 
     def __exit__(self, *_: object) -> None:
         """Exist, because ``with`` looks for this method before it calls `__enter__`."""

@@ -27,6 +27,7 @@ from mcp_actors import (
     load_config,
     open_servers,
     servers,
+    sync,
 )
 from mcp_actors._misuse import LONGEST, explained
 from mcp_actors.bridge import open_supervisor
@@ -136,6 +137,8 @@ CALLS: Final[dict[str, tuple[Callable[[Any], Awaitable[object]], str]]] = {
     "wait_ready": (lambda group: group["a"].wait_ready(timeout=5), LIMIT),
     "reconnect": (lambda group: group.reconnect(failed=True), "did you mean failed_only?"),
 }
+IN_THREADS: Final = " (in code without it, use mcp_actors.sync)"
+
 ARGUMENTS: Final = {
     "text": "pass the tool's own arguments as one mapping: call_tool(name, {'text': …})",
     "argument": "did you mean arguments?",
@@ -185,7 +188,7 @@ async def misuse(door: Callable[..., Any], *given: Any, gives: str) -> None:
         wait: "this cannot be awaited",
         iterate: "this cannot be iterated",
         loop: "this cannot be iterated",
-        enter: "'with' needs 'async' in front of it",
+        enter: f"'with' needs 'async' in front of it{IN_THREADS if gives == 'servers' else ''}",
         look: "nothing is open before the block",
     }.items():
         with pytest.raises(TypeError) as caught:
@@ -219,6 +222,40 @@ def test_a_block_on_asyncio_explains_its_use() -> None:
     asyncio.run(misuse(open_supervisor, gives="supervisor"))
 
 
+def look_for_names(group: Any) -> None:
+    """Look for servers and tools as if they were attributes."""
+    for owner, name, hint in (
+        (group, "a", "; write servers['a']"),
+        (group, "ghost", ""),
+        (group["a"], "echo", "; write call('echo', …) for a tool"),
+        (group["a"], "call_tol", ""),  # Python suggests call_tool
+        (group["a"], "_private", ""),
+    ):
+        with pytest.raises(AttributeError) as caught:
+            getattr(owner, name)
+        assert sentence(caught.value) == f"{type(owner).__name__!r} object has no attribute {name!r}{hint}"
+        assert not hasattr(owner, name)
+        assert getattr(owner, name, None) is None
+
+
+async def test_servers_and_tools_are_not_attributes_on_trio() -> None:
+    async with open_servers(configured()) as group:
+        look_for_names(group)
+
+
+def test_servers_and_tools_are_not_attributes_on_asyncio() -> None:
+    async def main() -> None:
+        async with bridge.open_servers(configured()) as group:
+            look_for_names(group)
+
+    asyncio.run(main())
+
+
+def test_servers_and_tools_are_not_attributes_without_an_event_loop() -> None:
+    with sync.open_servers(configured()) as group:
+        look_for_names(group)
+
+
 async def test_requests_on_trio_explain_unknown_arguments() -> None:
     """C-55."""
     async with open_servers(configured()) as group:
@@ -231,6 +268,15 @@ def test_requests_on_asyncio_explain_unknown_arguments() -> None:
     async def main() -> None:
         async with bridge.open_servers(configured()) as group:
             await use_wrongly(group)
+
+    asyncio.run(main())
+
+
+def test_a_call_with_too_many_arguments_names_the_method_that_was_called() -> None:
+    async def main() -> None:
+        async with bridge.open_servers(configured()) as group:
+            with pytest.raises(TypeError, match=r"^ServerGroup\.call_tool\(\) takes from 2 to 3 positional arguments"):
+                await group.call_tool("a", "echo", {"text": "x"})  # type: ignore[call-arg, arg-type]  # that is tested
 
     asyncio.run(main())
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import pydantic_core
 from langchain_core.tools import StructuredTool, ToolException
@@ -88,6 +88,9 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 
 class _GroupTool(StructuredTool):
     """One tool. It takes its arguments as they are: LangChain's own would take some names for itself (``config``)."""
+
+    def _run(self, /, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError(f"tool {self.name!r} is async; await its ainvoke(…), or that of its agent")
 
     async def _arun(self, /, **arguments: Any) -> tuple[_Content, dict[str, Any]]:
         try:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import contextvars
 import os
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
@@ -106,6 +107,7 @@ class Bridge:
         self.adapted: Final[dict[str, tuple[object, object]]] = {}
         self._running_loop = asyncio.get_running_loop
         self._process = os.getpid()
+        self._thread = threading.current_thread().name
         self._waiting: set[_Request[Any]] = set()
 
     @property
@@ -185,8 +187,8 @@ class Bridge:
             )
         if running is not self.loop:
             raise RuntimeError(
-                f"{asker._who}: belongs to another event loop; call it with "
-                "asyncio.run_coroutine_threadsafe(..., loop), or open it on this loop too"
+                f"{asker._who}: belongs to another event loop, that of thread {self._thread!r}; call it with "
+                "asyncio.run_coroutine_threadsafe(..., that_loop), or open it on this loop too"
             )
 
     def end(self, failure: BaseException | None) -> None:

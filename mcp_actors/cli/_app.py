@@ -533,14 +533,7 @@ OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
 }
 """Words that people type, and the command that does it here."""
 
-LISTED_BY: Final[Mapping[Callable[..., Any], Callable[..., Any]]] = {
-    call: tools,
-    read: resources,
-    prompt: prompts,
-    login: whoami,
-    pins_approve: pins_show,
-    pins_reject: pins_show,
-}
+LISTED_BY: Final[Mapping[Any, Any]] = {call: tools, read: resources, prompt: prompts, pins_approve: pins_show}
 """Commands that need a name, and the command that lists the names."""
 
 RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})

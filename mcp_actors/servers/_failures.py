@@ -148,7 +148,11 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
 def still_connecting(server: str, seconds: float, link: Link) -> str:
     """Return the warning about a process that has not answered yet, with the last line of its stderr."""
     words = link.obituary().last_line
-    why = f"; the last line of its stderr is: {words}" if words else "; it has written nothing to stderr"
+    why = (
+        f"; the last line of its stderr is: {words}"
+        if words
+        else "; it has written nothing to stderr; check that its command starts an MCP server"
+    )
     if link.exited:
         why = f"; its process has exited, and only a child of it can be the server{why}"
     elif link.heard is False:

@@ -31,6 +31,7 @@ from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext
 from tests.servers.groups import BOUND, LATER, NEVER, server
 
+from ..messages import Said
 from .frameworks import FRAMEWORKS, Call
 
 FAIL: Call = ("mcp__a__fail", {})
@@ -260,6 +261,18 @@ def test_what_only_one_server_can_answer_is_not_asked_of_several() -> None:
                 await OpenAIAgentsServer(servers).list_prompts()
             with pytest.raises(ValueError, match=both):
                 await McpClient(servers).get_prompt("x")
+
+    asyncio.run(main())
+
+
+def test_a_tool_of_langchain_that_is_not_awaited_says_how_to(said: Said) -> None:
+    async def main() -> None:
+        async with open_servers(server("a")) as servers:
+            [echo] = [tool for tool in await langchain_tools(servers) if tool.name == "mcp__a__echo"]
+            with pytest.raises(NotImplementedError) as caught:
+                echo.invoke({"text": "x"})
+            said("tool of LangChain without await", str(caught.value))
+            assert await echo.ainvoke({"text": "x"}) == "x"
 
     asyncio.run(main())
 

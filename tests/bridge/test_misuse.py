@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -68,7 +69,7 @@ def test_use_from_a_second_event_loop(host: Host, said: Said) -> None:
             ref = supervisor.child("worker")
             with pytest.raises(RuntimeError) as caught:
                 await asyncio.to_thread(in_a_loop_of_its_own, lambda: ref.call(Echo(1)))
-            said("use from another event loop", str(caught.value))
+            said("use from another event loop", str(caught.value), thread=threading.current_thread().name)
             with pytest.raises(RuntimeError, match="actor 'supervisor': belongs to another event loop"):
                 await asyncio.to_thread(in_a_loop_of_its_own, supervisor.which_children)
             loop = asyncio.get_running_loop()

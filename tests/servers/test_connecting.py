@@ -14,6 +14,7 @@ import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, ServerUnavailable, Stdio, open_servers
 from tests.idle_clock import IdleClock
+from tests.messages import Said
 
 from .groups import AT_ONCE, BOUND, NEVER, command_with, shell, until
 from .links import text_of
@@ -83,6 +84,15 @@ async def test_callers_that_wait_for_a_late_server_see_its_last_line_of_stderr(
     [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert "server 'a': is still connecting after 3 s" in warning
     assert warning.endswith("unpacking")
+
+
+async def test_a_process_that_says_nothing_may_not_be_a_server(
+    caplog: pytest.LogCaptureFixture, idle_clock: IdleClock, said: Said
+) -> None:
+    async with open_servers(shell("a", "read x; sleep 60", **TIMES)) as servers:
+        said("reason of a silent process", servers["a"].statistics().reason)
+    [warning] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    said("silent process", warning)
 
 
 async def test_the_exit_of_a_late_servers_process_is_reported(

@@ -72,10 +72,14 @@ async def test_a_refusal_by_a_result_is_logged_with_the_nearest_listed_names(
         assert result.is_error
         assert texts(result) == ["Unknown tool: ecoh"]
         await servers["a"].call_tool("zzz")
+        await servers["a"].call_tool("a__echo")
+        await servers["a"].call_tool("a/echo")
         await servers["a"].call_tool("echo", {"text": "x"})
     assert [each for each in caplog.messages if "does not list" in each] == [
         "server 'a' does not list a tool 'ecoh'; did you mean 'echo'; it was called, and its result is an error",
         "server 'a' does not list a tool 'zzz'; its other tools: 2; it was called, and its result is an error",
+        "server 'a' does not list a tool 'a__echo'; did you mean 'echo'; it was called, and its result is an error",
+        "server 'a' does not list a tool 'a/echo'; did you mean 'echo'; it was called, and its result is an error",
     ]
 
 

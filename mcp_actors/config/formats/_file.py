@@ -329,13 +329,11 @@ def _parse_json(source: str, text: str) -> Any:
 
 _PROBABLY: Final = {
     "Expecting ',' delimiter": "; a comma before it is probably missing",
-    "Expecting ':' delimiter": "; a colon before it is probably missing",
     "Expecting property name enclosed in double quotes": "; a comma is too many, or the key needs double quotes",
     "Expecting value": "; a value is missing, a comma is too many, or text needs double quotes",
     "Extra data": "; a closing bracket before it is probably too many",
     "Invalid \\escape": "; write two backslashes for one",
     "Invalid control character at": "; the quotes in this line are probably not closed",
-    "Unterminated string starting at": "; the quotes are not closed",
 }
 """A problem that the parser finds → the mistake behind it."""
 

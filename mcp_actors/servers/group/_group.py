@@ -573,7 +573,8 @@ def tool_not_found(
     hints = []
     # The name of a tool that is not shown now: the similar tool of another server would be no substitute.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
-        near = [tool.public_name for tool in known if tool.name == public_name]  # its own name, as `ServerRef` takes it
+        # The name of the server alone, or the tool's own name, as `ServerRef` takes it.
+        near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]
         near = near[:3] or nearest(public_name, (tool.public_name for tool in known), 3)
         hints.append(f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known")
     if silent:

@@ -210,7 +210,8 @@ class ServerLife:
         """The reason for the state. While a process starts, that is the last line of its stderr."""
         if self._shown is not None or self._link is None:
             return self._reason if self._shown is None else self._shown.reason
-        return self._link.obituary().last_line or f"{self._reason}; its process has written nothing to stderr"
+        silent = "its process has written nothing to stderr; check that its command starts an MCP server"
+        return self._link.obituary().last_line or f"{self._reason}; {silent}"
 
     def outage(self) -> tuple[str, Exception | None]:
         """Describe why it does not serve, with the current error; an empty text while it serves."""

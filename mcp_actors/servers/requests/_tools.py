@@ -91,7 +91,8 @@ class CallTool(PlainRequest[CallToolResult]):
         shown = [each.name for each in record.catalog.tools]
         if not shown or record.catalog.lists(self.name):
             return None
-        near = _nearest(self.name, shown)
+        own = [each for each in shown if self.name.endswith((f"__{each}", f"/{each}"))]  # after that of the server
+        near = " or ".join(map(repr, own[:3])) or _nearest(self.name, shown)
         hint = f"did you mean {near}?" if near else f"its other tools: {len(shown)}"
         return plain_text(f"server {record.config.name!r} does not list a tool {self.name!r:.80}; {hint}")
 

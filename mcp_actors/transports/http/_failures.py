@@ -91,6 +91,7 @@ _REMEDIES: Final = {
     407: "set the credentials of the proxy in the proxy variables of the environment",
     413: "send less data in one request",
     415: _REMEDY_URL,
+    501: "check the path of the URL",
     429: "send fewer requests at a time",
 }
 REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"

@@ -5,7 +5,7 @@
 (`explain_spawn_error`), where each of them gets a `ConnectFailed` of its own. `child_environment` selects the variables
 of a server. A server with a sandbox is started by ``_landlock``, whose command line with the rules is made here
 (`confined`), and whose own environment lacks the variables by which the C library loads code (`environment_of_start`).
-`hint` explains a refusal of the sandbox.
+`hint` explains last words: a missing file, or a refusal of the sandbox.
 
 The look-ups and `confined` block on the file system, so ``_process`` calls them in a thread. This file starts nothing.
 It creates nothing but the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx`` for a sandbox. ``_link`` uses the
@@ -31,7 +31,7 @@ from ...config._template import INHERITED
 from . import _landlock
 
 if TYPE_CHECKING:
-    from ...config import Sandbox
+    from ...config import Sandbox, Stdio
 
 
 _REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
@@ -67,7 +67,7 @@ def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], en
     return {**inherited, **env}
 
 
-def find_program(server: str, command: str, *, cwd: str | None, path: str | None) -> str:
+def find_program(server: str, command: str, *, cwd: str | None, path: str | None, source: str | None = None) -> str:
     """Return the path of the program that `command` names in the directory `cwd` and with that ``PATH``.
 
     Blocks on the file system, so call it in a thread.
@@ -100,7 +100,8 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
         problem = f"command {command!r} not found on PATH, but there is {elsewhere!r}"
         raise _hopeless(server, f"{problem}; set command to that path, or add its folder to PATH")
     remedy = _INSTALL.get(command, "install it")
-    raise _hopeless(server, f"command {command!r} not found; {remedy} or set an absolute path")
+    place = f" in {source}" if source and os.path.isabs(source) else ""
+    raise _hopeless(server, f"command {command!r} not found; {remedy} or set an absolute path{place}")
 
 
 def _misplaced(command: str, path: str | None) -> str | None:
@@ -195,6 +196,8 @@ NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
 MOST_LINKS: Final = 40
 """The kernel follows no more symbolic links in one path."""
 
+MISSING: Final = ("No such file", "Cannot find module", "can't open file")
+
 REFUSALS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
 
 
@@ -245,8 +248,13 @@ def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if not _LOADED.fullmatch(name)}
 
 
-def hint(sandbox: Sandbox | None, last_words: str) -> str:
-    """Return the remark for the error of a server that has ended with a refusal in its last words."""
+def hint(transport: Stdio, last_words: str) -> str:
+    """Return the remark for the error of a server whose last words miss a file in its `args`, or are a refusal."""
+    if any(problem in last_words for problem in MISSING):
+        for each in transport.args:
+            if ("." in each or "/" in each) and each in last_words:
+                return f"; correct {each!r} in args, or set cwd"
+    sandbox = transport.sandbox
     if sandbox is None or not any(refusal in last_words for refusal in REFUSALS):
         return ""
     return (

@@ -87,7 +87,7 @@ class StdioLink(Link):
         self._background = background
         self._name = config.name
         self._stop_timeout = config.stop_timeout
-        self._sandbox = transport.sandbox
+        self._transport = transport
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self.table = RequestTable()
         requests = IncomingRequests(config.name, config.limits.max_requests)
@@ -141,7 +141,7 @@ class StdioLink(Link):
         if self.lost and not self._stopping:
             self._look()
         tail = self._stderr.tail()
-        return Obituary(self._exit_code, tail, hint(self._sandbox, tail))
+        return Obituary(self._exit_code, tail, hint(self._transport, tail))
 
     @property
     def heard(self) -> bool | None:
@@ -269,4 +269,4 @@ async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> Serv
     for each in hidden_args(transport.args):
         masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)
     environment = child_environment(os.environ, env_from=transport.env_from, env=env)
-    return await start_process(config.name, transport, environment)
+    return await start_process(config.name, transport, environment, config.source)

@@ -295,7 +295,9 @@ class ServerProcess:
 # - The owner takes it, when it is cancelled: the thread never spawns.
 
 
-async def start_process(server: str, transport: Stdio, environment: Mapping[str, str]) -> ServerProcess:
+async def start_process(
+    server: str, transport: Stdio, environment: Mapping[str, str], source: str | None = None
+) -> ServerProcess:
     """Start the server's process, without a shell.
 
     **Cancellation:** leaves nothing behind. Once the process is being spawned it is returned even if this task was
@@ -305,7 +307,7 @@ async def start_process(server: str, transport: Stdio, environment: Mapping[str,
     Raises:
         ConnectFailed: it cannot be started.
     """
-    start = _Start(server, transport, environment)
+    start = _Start(server, transport, environment, source)
     try:
         await trio.to_thread.run_sync(start.run, abandon_on_cancel=True)
     except trio.Cancelled:
@@ -327,10 +329,11 @@ class _Start:
         spawned: set once the thread has spawned the process, or failed to.
     """
 
-    def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str]) -> None:
+    def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str], source: str | None) -> None:
         self._server = server
         self._transport = transport
         self._environment = environment
+        self._source = source
         self._token = trio.lowlevel.current_trio_token()
         self._decided = Lock()
         self._result: Outcome[ServerProcess]
@@ -343,7 +346,7 @@ class _Start:
             ConnectFailed: there is no such program.
         """
         command, path = self._transport.command, self._environment.get("PATH")
-        program = find_program(self._server, command, cwd=self._transport.cwd, path=path)
+        program = find_program(self._server, command, cwd=self._transport.cwd, path=path, source=self._source)
         line, environment = [command, *self._transport.args], self._environment
         if (sandbox := self._transport.sandbox) is not None:
             line = confined(self._server, sandbox, program, line, self._environment)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
 from mcp_actors import ConnectFailed, ServerConfig, StateChanged, Stdio, open_servers
 from mcp_actors.kernel import Starting
 from tests.idle_clock import IdleClock
+from tests.messages import Said
 
 from ..groups import (
     LATER,
@@ -48,6 +51,22 @@ async def test_a_broken_server_is_recorded_and_the_others_serve(tmp_path: Path) 
         for name in ("a", "c"):
             assert text_of(await group[name].call_tool("echo", {"text": name})) == name
         assert {tool.server for tool in group.tools} == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("transport", "row"),
+    [
+        (Stdio(sys.executable, ["kitchn.py"]), "script that does not exist"),
+        (Stdio("cat", ["-u", "notes/today.md"]), "file in args that does not exist"),
+        (Stdio("sh", ["-c", "cat /absent/today.md"]), "file that the server does not find itself"),
+    ],
+)
+async def test_a_file_in_the_arguments_that_does_not_exist_is_named_with_a_remedy(
+    tmp_path: Path, transport: Stdio, row: str, said: Said
+) -> None:
+    broken = ServerConfig("b", attrs.evolve(transport, cwd=str(tmp_path)), restarts=LATER)
+    async with open_servers(broken) as group:
+        said(row, str(group.errors["b"]), folder=tmp_path, python=sys.executable)
 
 
 async def test_a_strict_start_that_fails_is_one_exception_and_leaves_no_process(tmp_path: Path) -> None:

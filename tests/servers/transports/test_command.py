@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 
+import attrs
 import pytest
 
 from mcp_actors._errors import ConnectFailed
@@ -61,6 +62,13 @@ async def test_a_command_that_does_not_exist_is_named(said: Said) -> None:
     error = await refusal(github("no-such-command"))
     said("command not found", str(error), command="no-such-command")
     assert (error.server, error.phase, error.hopeless) == ("github", "open", True)
+
+
+async def test_a_command_of_a_file_that_does_not_exist_is_named_with_the_file(said: Said) -> None:
+    error = await refusal(attrs.evolve(github("no-such-command"), source="/home/me/mcp.json"))
+    said("command of a file not found", str(error))
+    of_a_mapping = await refusal(attrs.evolve(github("no-such-command"), source="a mapping"))
+    assert str(of_a_mapping) == str(error).removesuffix(" in /home/me/mcp.json")
 
 
 @pytest.mark.parametrize("command", ["sh -c true", "sh @scope/package", "/bin/sh -c /x"])

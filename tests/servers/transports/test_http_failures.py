@@ -68,6 +68,7 @@ def test_retry_after_is_a_number_or_a_date_of_at_most_an_hour(header: str | None
         (418, "http status 418"),
         (499, "http status 499"),
         (500, "http status 500"),
+        (501, "http status 501"),
         (599, "http status 599"),
     ],
 )
