@@ -318,6 +318,20 @@ class TestAnOldSdk:
         monkeypatch.setattr(sys, "path", [])
         assert _sdk.sdk_problem() is None
 
+    @pytest.mark.parametrize("line", ["from mcp_actors import Http", "import mcp_actors.bridge; mcp_actors.Http"])
+    def test_a_program_with_the_name_of_the_sdk_is_refused_with_a_remedy(self, tmp_path: Path, line: str) -> None:
+        program = tmp_path / "mcp.py"
+        program.write_text(line)
+        done = python(str(program))
+        assert done.stderr.splitlines()[-1] == (
+            f"ImportError: mcp_actors: {program} hides the package mcp, because it has the same name; rename that file"
+        )
+
+    def test_a_folder_with_the_name_of_the_sdk_hides_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "mcp").mkdir()
+        (tmp_path / "program.py").write_text("from mcp_actors import Http; print(Http.__name__)")
+        assert python(str(tmp_path / "program.py")).stdout == "Http\n"
+
 
 def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a new interpreter, and return its output."""
