@@ -113,7 +113,8 @@ async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
     try:
         return await request
     except MCPError as error:
-        hint = f"; mcp-actors {lists} lists what it has" if lists else ""
+        server = f" {ref.name}" if ref.config.source else ""  # one that was typed is not known by its name
+        hint = f"; mcp-actors {lists}{server} lists what it has" if lists else ""
         raise Failure(f"{answered(ref.name, error)}{hint}") from None
     except ConnectionLost as error:
         if lines := ref.stderr_tail.splitlines()[-LAST_LINES:]:

@@ -129,6 +129,11 @@ class TestNamesThatAServerDoesNotKnow:
         assert (done.returncode, done.stdout) == (1, "")
         said(row, done.stderr, server=Path(sys.executable).name)
 
+    @pytest.mark.usefixtures("kitchen")
+    def test_a_server_of_a_file_is_named_there(self, run: Run) -> None:
+        done = run("read", "kitchen", "note:///nothing")
+        assert done.stderr.endswith("; mcp-actors resources kitchen lists what it has\n")
+
     def test_the_command_of_a_server_that_has_two_dashes_is_not_given_them_again(self, run: Run) -> None:
         done = run("check", "--timeout", "5", "--", "npx", "-y", "@scope/server")
         assert done.returncode == 2
