@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial, wraps
+from inspect import unwrap
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -148,7 +149,7 @@ def request_view(
         send: prepares the same request, for callers that are not Trio tasks.
         callbacks: the keyword arguments that are async functions of the program; they are called on the event loop.
     """
-    send.__qualname__ = method.__qualname__  # errors of Python name the method that the caller used
+    unwrap(send).__qualname__ = method.__qualname__  # errors of Python name the method that the caller used
 
     @wraps(method)
     async def crossed(view: View[Any], /, *args: P.args, **kwargs: P.kwargs) -> R:
