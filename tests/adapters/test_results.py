@@ -205,7 +205,7 @@ def test_arguments_may_have_any_name() -> None:
 def test_a_tool_of_langchain_is_awaited() -> None:
     async def use(servers: AsyncioServerGroup) -> None:
         [tool] = await langchain_tools(servers)
-        with pytest.raises(NotImplementedError, match="does not support sync invocation"):
+        with pytest.raises(NotImplementedError, match="is async; await its ainvoke"):
             tool.invoke({})
 
     with_tool(use, TEXT)

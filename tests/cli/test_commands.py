@@ -508,7 +508,8 @@ class TestSignals:
         swallows = (
             "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\nexcept BaseException:\n    raise ValueError"
         )
-        (tmp_path / f"{imported}.py").write_text(swallows)
+        (tmp_path / imported).mkdir()
+        (tmp_path / imported / "__init__.py").write_text(swallows)
         done = piped(tmp_path, "check", cold=True)  # python -m looks into the current folder first
         assert (done.returncode, done.stdout, done.stderr) == (130, "", "cancelled\n")
 
