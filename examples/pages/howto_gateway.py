@@ -1,9 +1,5 @@
 """One process serves all servers of a file to a client, and a program serves a group.
 
-Logs::
-
-    ... INFO server 'time': connected, 2 tools
-
 Prints::
 
     time_convert_time, time_get_current_time
@@ -15,7 +11,6 @@ from __future__ import annotations
 import json
 import tempfile
 from functools import partial
-from pathlib import Path
 
 import trio
 
@@ -25,29 +20,29 @@ from mcp_actors.gateway import serve
 TIME = ServerConfig("time", Stdio("mcp-server-time"))
 
 
-async def use_a_file(file: Path) -> None:
+async def use_a_file(file: trio.Path) -> None:
     entries = {"time": {"command": "mcp-server-time"}}
-    file.write_text(json.dumps({"mcpServers": entries}))
+    await file.write_text(json.dumps({"mcpServers": entries}))
     served = Stdio("mcp-actors", ("serve", "--config", str(file), "--stdio"))
     async with open_servers(ServerConfig("all", served)) as servers:
         print(*sorted(tool.name for tool in servers.tools), sep=", ")
         await servers["all"].call("time_get_current_time", timezone="Europe/Paris")
 
 
-async def serve_a_group(socket: Path) -> None:
+async def serve_a_group(socket: trio.Path) -> None:
     async with (
         open_servers(TIME, naming="{server}_{tool}") as servers,
         trio.open_nursery() as nursery,
     ):
         await nursery.start(partial(serve, servers, path=socket))
-        print(socket.is_socket())
+        print(await socket.is_socket())
         nursery.cancel_scope.cancel()
 
 
 async def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        await use_a_file(Path(folder, "servers.json"))
-        await serve_a_group(Path(folder, "servers.sock"))
+        await use_a_file(trio.Path(folder, "servers.json"))
+        await serve_a_group(trio.Path(folder, "servers.sock"))
 
 
 if __name__ == "__main__":

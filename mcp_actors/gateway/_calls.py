@@ -1,4 +1,4 @@
-"""Pass a request of a client on to a server, or refuse it.
+"""Pass a request of a client on, or refuse it.
 
 A `Call` prepares its request to a server, sends it without a task, and gives the session the result as the server has
 sent it. A task finishes it if its first attempt has failed, or if a legacy client must be asked what a modern server
