@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from .._deadlines import Deadline
     from .._rules import Ticket
     from ..record import ServerRecord
-    from ..requests import PlainRequest, Request
+    from ..requests import Passing, PlainRequest, Request
     from ._lifecycle import ServerEntry
 
 
@@ -564,7 +564,8 @@ class ServerRequests:
         if failures:
             raise failures[0]
 
-    def _prepare(self, request: PlainRequest[Any]) -> PendingRequest[Any]:
+    def _prepare(self, request: PlainRequest[Any], passing: Passing | None = None) -> PendingRequest[Any]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
+        request.passing = passing
         request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
         return PendingRequest(self._caller, request, deadline)

@@ -224,7 +224,7 @@ class PromptFunctions(ServerRequests):
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
         passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
         meta = given_object(server, method, "meta", meta)
-        return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress, passing=passing))
+        return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress), passing)
 
     async def complete(
         self,
@@ -419,7 +419,7 @@ class ResourceFunctions(ServerRequests):
         given_text(server, method, "uri", uri)
         passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
         meta = given_object(server, method, "meta", meta)
-        return self._prepare(ReadResource(uri, meta=meta, progress=progress, passing=passing))
+        return self._prepare(ReadResource(uri, meta=meta, progress=progress), passing)
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:

@@ -29,7 +29,7 @@ from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
-    NOT_PASSED,
+    PASSED,
     CallTool,
     ListTools,
     SetLogLevel,
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from .._deadlines import Deadline
     from .._rules import Health
     from ..record import ServerInfo, ServerRecord, ServerState
-    from ..requests import InputRequired, Passed
+    from ..requests import Passing
     from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
 
@@ -211,11 +211,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
-        input_required: InputRequired = "answer",
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
-        client_capabilities: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        **passed: Any,
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool of this server.
 
@@ -239,7 +235,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             request_state: its ``request_state``, unchanged.
             client_capabilities: the capabilities of the client that answers, as JSON, if the result is returned. None
                 (default) uses those of this program. Older servers have learned these when they were connected.
-            unknown: any other argument is refused.
+            passed: the four arguments above; any other is refused.
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
@@ -264,9 +260,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
-        if unknown:
-            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
-        passed = (input_required, input_responses, request_state, client_capabilities)
         request, deadline = self._tool_call(name, arguments, progress, meta, idempotent, passed)
         with deadline:
             return await self._caller.ask(request, deadline)
@@ -280,20 +273,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
-        input_required: InputRequired = "answer",
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
-        client_capabilities: Mapping[str, Any] | None = None,
-        **unknown: Never,
+        **passed: Any,
     ) -> PendingRequest[Any]:
         """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `call_tool`.
         """
-        if unknown:
-            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
-        passed = (input_required, input_responses, request_state, client_capabilities)
         return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent, passed))
 
     def _tool_call(
@@ -303,12 +289,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
         idempotent: bool | None,
-        passed: Passed,
+        passed: Mapping[str, Any],
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
         record = self._record
         record.catalog.checks.check_request(name, meta)
-        passing = None if passed == NOT_PASSED else given_passing(self.name, CallTool.method, *passed)
+        passing = self._passing(passed) if passed else None
         checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
         members = None
         try:
@@ -324,18 +310,16 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
         request = CallTool(
-            name,
-            arguments,
-            idempotent,
-            checks,
-            deferred,
-            meta=meta,
-            progress=progress,
-            passing=passing,
-            deadline=deadline,
-            members=members,
+            name, arguments, meta, progress, idempotent, checks, deferred, deadline=deadline, members=members
         )
+        request.passing = passing
         return request, deadline
+
+    def _passing(self, passed: Mapping[str, Any]) -> Passing | None:
+        for name in passed:
+            if name not in PASSED:
+                raise unknown_argument("call_tool()", name, CALL)
+        return given_passing(self.name, CallTool.method, **passed)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Request all pages of the server's tools, and update the group's catalogue.

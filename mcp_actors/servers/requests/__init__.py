@@ -23,12 +23,12 @@ from ._lists import (
 )
 from ._request import (
     NO_EXTRAS as NO_EXTRAS,
-    NOT_PASSED as NOT_PASSED,
+    PASSED as PASSED,
     Answered as Answered,
     Extras as Extras,
     InputRequired as InputRequired,
     Kept as Kept,
-    Passed as Passed,
+    Passing as Passing,
     PlainRequest as PlainRequest,
     Reports as Reports,
     Request as Request,

@@ -376,9 +376,6 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 InputRequired: TypeAlias = Literal["answer", "return"]
 
-Passed: TypeAlias = tuple[InputRequired, Mapping[str, Any] | None, str | None, Mapping[str, Any] | None]
-"""The arguments ``input_required, input_responses, request_state, client_capabilities`` of a request."""
-
 
 @frozen
 class Passing:
@@ -395,17 +392,17 @@ class Passing:
     capabilities: Json | None
 
 
-NOT_PASSED: Final[Passed] = ("answer", None, None, None)
-"""Those of a request of this program."""
+PASSED: Final = frozenset({"input_required", "input_responses", "request_state", "client_capabilities"})
+"""The arguments of `given_passing` that callers give."""
 
 
 def given_passing(
     server: str,
     method: str,
-    input_required: InputRequired,
-    input_responses: Mapping[str, Any] | None,
-    request_state: str | None,
-    client_capabilities: Mapping[str, Any] | None,
+    input_required: InputRequired = "answer",
+    input_responses: Mapping[str, Any] | None = None,
+    request_state: str | None = None,
+    client_capabilities: Mapping[str, Any] | None = None,
 ) -> Passing | None:
     """Return what is given for a request that is passed on; None if it is one of this program.
 
@@ -488,9 +485,10 @@ class PlainRequest(Request[ResultT]):
 
     meta: Mapping[str, Any] | None = None
     progress: ProgressCallback | None = None
-    passing: Passing | None = field(default=None, repr=False)
     members: bytes | None = field(default=None, repr=False)
-    kept: Kept | None = field(default=None, repr=False)
+    # Set only where they are needed: as arguments, every call would pay for them.
+    passing: Passing | None = field(default=None, init=False, repr=False)
+    kept: Kept | None = field(default=None, init=False, repr=False)
 
     @property
     def target(self) -> str | None:

@@ -29,7 +29,7 @@ from ..._foreign import Log
 from ..._misuse import nearest
 from ..._tasks import TimeSlice
 from ..._text import plain_text
-from ...config import Middleware, ToolRequest, wrapped
+from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
 from ...kernel import NotSent
 from .._admission import known_tools
 from .._rules import is_repeatable_call
@@ -68,6 +68,8 @@ class CallTool(PlainRequest[CallToolResult]):
 
     name: str
     arguments: Mapping[str, Any] | None
+    meta: Mapping[str, Any] | None  # positional here and below, which costs every call less
+    progress: ProgressCallback | None
     idempotent: bool | None
     checked_by: ToolChecks | None = field(repr=False)
     deferred: bool
@@ -112,6 +114,7 @@ class CallTool(PlainRequest[CallToolResult]):
             name, arguments = request.name, request.arguments
             deferred = self.deferred and name == self.name
             changed = evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred, members=None)
+            changed.passing, changed.kept = self.passing, self.kept
             return await send(changed)
 
         if self.kept is not None:
