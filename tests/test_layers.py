@@ -76,7 +76,7 @@ OFFERS: Final = {
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load",
-    "gateway": "_front _serve _session",
+    "gateway": "_front _own _serve _session",
     "servers": "_admission _sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""
@@ -92,7 +92,7 @@ ORDER: Final = {
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_front _calls _session _serve",
+    "gateway": "_front _calls _own _session _serve",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",

@@ -16,7 +16,6 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
 import trio
 
 from .._errors import ConfigError
@@ -24,6 +23,7 @@ from .._foreign import Log
 from ..config import Callbacks, ServerConfig
 from ..config.formats import load_servers
 from ..gateway._front import Front
+from ..gateway._own import in_background, start_eager
 from ..gateway._serve import gateway_of, serve_front
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..gateway._session import Gateway
-    from ..servers import ServerRef
 
 logger = Log("mcp_actors.gateway")
 
@@ -69,14 +68,13 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
         raise Failure(str(exc)) from None
     async with until_signalled():
         callbacks = Callbacks(logging=lambda context, params: _relay(gateway, context.server, params))
-        async with open_servers(
-            *map(_in_background, servers), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS
-        ) as group:
+        shared = [server for server in servers if server.isolation == "shared"]
+        gateway.per_session = [server for server in servers if server.isolation == "per-session"]
+        opening = open_servers(*map(in_background, shared), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS)
+        async with opening as group:
             gateway.front = Front(group, naming)
             async with trio.open_nursery() as nursery:
-                for config_of in servers:
-                    if config_of.connect == "eager":
-                        nursery.start_soon(_start, group[config_of.name])
+                start_eager(nursery, gateway.front, shared)
                 try:
                     await _serve(serving, ready=socket is not None)
                 except OSError as exc:
@@ -116,15 +114,6 @@ def _load(config: str) -> tuple[Sequence[ServerConfig], str]:
         if only
         else f"{path} has no enabled server"
     )
-
-
-def _in_background(server: ServerConfig) -> ServerConfig:
-    """Return a server that is connected while clients are served already, and that may fail alone."""
-    return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
-
-
-async def _start(ref: ServerRef) -> None:
-    await ref.start()
 
 
 def _relay(gateway: Gateway, server: str, params: Any) -> None:

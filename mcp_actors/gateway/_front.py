@@ -73,16 +73,23 @@ class Kept:
 class Front:
     """The lists of a group, for its clients.
 
+    Attributes:
+        naming: the template of the public names of tools and prompts.
+        starting: the names of lazy servers that are about to be started.
+
     Args:
         group: the servers.
-        naming: the template of the public names of tools and prompts.
+        naming: the template.
+        shared: the lists of the servers that all clients share, if these are those that one client has for itself.
     """
 
     wants_requests: ClassVar[bool] = False
 
-    def __init__(self, group: ServerGroup, naming: str) -> None:
+    def __init__(self, group: ServerGroup, naming: str, shared: Front | None = None) -> None:
         self._group = group
-        self._naming = naming
+        self._shared = shared
+        self.naming: str = naming
+        self.starting: frozenset[str] = frozenset()
         self._kept: dict[str, Kept] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
         self._found: dict[str, tuple[ServerRef, str]] = {}
@@ -100,10 +107,14 @@ class Front:
         Raises:
             ToolNotFound: no tool has that name now.
         """
-        if (found := self._found.get(public_name)) is None:
-            tool = self._group.find_tool(public_name)
-            self._found[public_name] = found = self._group[tool.server], tool.name
-        return found
+        if not self._found:
+            self._found = {tool.public_name: (self._group[tool.server], tool.name) for tool in self._group.tools}
+        if (found := self._found.get(public_name)) is not None:
+            return found
+        if self._shared is not None:
+            return self._shared.find_tool(public_name)
+        tool = self._group.find_tool(public_name)  # which raises
+        return self._group[tool.server], tool.name
 
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
@@ -116,33 +127,41 @@ class Front:
         if key != self._tools[0]:
             tools = tuple(_tool(given, tool.public_name) for tool, given in shown if given is not None)
             self._tools = key, tools
-        return self._tools[1]
+        return self._tools[1] if self._shared is None else self._tools[1] + self._shared.tools()
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
     def prompts(self) -> tuple[Json, ...]:
         """Return all prompts under their public names."""
-        return tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
+        own = tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
+        return own if self._shared is None else own + self._shared.prompts()
 
     def _named_prompts(self) -> Mapping[str, tuple[str, Json]]:
         named: dict[str, tuple[str, Json]] = {}
         for server, kept in self._all():
             for prompt in kept.prompts:
-                self._enter(named, self._naming.format(server=server, tool=prompt["name"]), server, prompt)
+                self._enter(named, self.naming.format(server=server, tool=prompt["name"]), server, prompt)
         return named
 
     def find_prompt(self, public_name: str) -> tuple[ServerRef, str] | None:
         """Return the server of a prompt, and its name there; None if no server lists it."""
-        found = self._named_prompts().get(public_name)
-        return None if found is None else (self._group[found[0]], found[1]["name"])
+        if (found := self._named_prompts().get(public_name)) is not None:
+            return self._group[found[0]], found[1]["name"]
+        return None if self._shared is None else self._shared.find_prompt(public_name)
 
     def resources(self) -> tuple[Json, ...]:
         """Return all resources, each once."""
-        return tuple(resource for _, resource in self._owned("resources", "uri").values())
+        return self._once("uri", "resources")
 
     def templates(self) -> tuple[Json, ...]:
         """Return all templates of resources, each once."""
-        return tuple(template for _, template in self._owned("templates", "uriTemplate").values())
+        return self._once("uriTemplate", "templates")
+
+    def _once(self, key: str, kind: str) -> tuple[Json, ...]:
+        """Return the items of a kind, each once: the own ones first."""
+        own = self._owned(kind, key)
+        shared = () if self._shared is None else getattr(self._shared, kind)()
+        return (*(item for _, item in own.values()), *(item for item in shared if item[key] not in own))
 
     def _owned(self, kind: str, key: str) -> Mapping[str, tuple[str, Json]]:
         owned: dict[str, tuple[str, Json]] = {}
@@ -164,12 +183,13 @@ class Front:
         for text, (server, _) in self._owned("templates", "uriTemplate").items():
             if _matches(text, uri):
                 return self._group[server]
-        return None
+        return None if self._shared is None else self._shared.find_resource(uri)
 
     def find_template(self, text: str) -> ServerRef | None:
         """Return the server that lists a template; None if none does."""
-        found = self._owned("templates", "uriTemplate").get(text)
-        return self.find_resource(text) if found is None else self._group[found[0]]
+        if (found := self._owned("templates", "uriTemplate").get(text)) is not None:
+            return self._group[found[0]]
+        return self.find_resource(text) if self._shared is None else self._shared.find_template(text)
 
     def _all(self) -> Iterable[tuple[str, Kept]]:
         """Return what is kept of each server that is shown, in configured order."""
@@ -179,6 +199,10 @@ class Front:
 
     def servers(self) -> tuple[ServerRef, ...]:
         """Return all servers."""
+        return self._group.configured + (() if self._shared is None else self._shared.servers())
+
+    def own_servers(self) -> tuple[ServerRef, ...]:
+        """Return all servers but the shared ones."""
         return self._group.configured
 
     def instructions(self) -> str | None:
@@ -191,11 +215,13 @@ class Front:
     @property
     def listed(self) -> bool:
         """True once `wait_listed` would not wait."""
-        return self._settled.is_set()
+        return self._settled.is_set() and (self._shared is None or self._shared.listed)
 
     async def wait_listed(self) -> None:
         """Wait until each server has its lists or has failed, for `FIRST_LIST` seconds at most since the start."""
         await self._settled.wait()
+        if self._shared is not None:
+            await self._shared.wait_listed()
 
     # --- follow the changes -----------------------------------------------------------------------------------------
 
@@ -260,7 +286,8 @@ class Front:
         life = ref._record.life
         if life.state in ("ready", "degraded"):
             return not self._kept.get(ref.name, Kept()).asked
-        return life.state in ("pending", "connecting") and life.wanted.mode == "run" and life.last_error is None
+        started = life.wanted.mode == "run" or ref.name in self.starting
+        return life.state in ("pending", "connecting") and started and life.last_error is None
 
     def _look_again(self, server: str, *kinds: str) -> None:
         kept = self._kept.setdefault(server, Kept())

@@ -39,8 +39,9 @@ from ._front import Front
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ..config import ServerConfig
     from ..servers import ServerGroup
 
 logger = Log("mcp_actors.gateway")
@@ -154,6 +155,8 @@ class Connection:
                     await self._read()
                     await self._linger()
                     self._nursery.cancel_scope.cancel("the client has left")
+        except Exception:  # of the session or its own servers; other clients go on
+            logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
             self._gateway.sessions.discard(self.session)
             self.session.close()
@@ -378,6 +381,7 @@ async def serve(
     *,
     stdio: bool = False,
     path: str | os.PathLike[str] | None = None,
+    per_session: Sequence[ServerConfig] = (),
     idle_timeout: float | None = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -391,6 +395,8 @@ async def serve(
         group: the servers. Their public names are the names outside.
         stdio: serve the client over this process's stdin and stdout. Nothing else may use them.
         path: the path of the socket. Only this user may connect.
+        per_session: servers of which each client gets one for itself, besides those of the group. They are started when
+            it begins its session, may ask it and see its roots, and end with it.
         idle_timeout: seconds without a client after which it returns; None (default) waits for ever.
         task_status: started once clients can connect.
 
@@ -402,7 +408,7 @@ async def serve(
         raise ValueError("serve() needs stdio=True or path=…, and not both")
     front = Front(group, group._roster.naming)
     await serve_front(
-        gateway_of(front),
+        gateway_of(front, per_session),
         path=None if path is None else os.fspath(path),
         idle_timeout=idle_timeout,
         task_status=task_status,
@@ -433,9 +439,9 @@ async def serve_front(
             nursery.cancel_scope.cancel("no client is left")
 
 
-def gateway_of(front: Front | None) -> Gateway:
+def gateway_of(front: Front | None, per_session: Sequence[ServerConfig] = ()) -> Gateway:
     """Return a gateway without clients."""
-    return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set())
+    return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set(), per_session=per_session)
 
 
 @contextmanager

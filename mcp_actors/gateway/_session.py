@@ -38,10 +38,12 @@ from pydantic_core import to_json
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
 from ._calls import OF_A_HOP, OURS, SERVER_ERROR, Call, Question, Refused, Unknown, error_of, our_error
+from ._own import serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from ..config import ServerConfig
     from ..servers import PendingRequest, ServerRef
     from ._calls import Id, Json
     from ._front import Changed, Front
@@ -94,12 +96,14 @@ class Gateway:
         info: how the gateway introduces itself.
         sessions: all sessions.
         refusal: why there are no servers.
+        per_session: the servers that each client has for itself.
     """
 
     front: Front | None
     info: Json
     sessions: set[Session]
     refusal: str = ""
+    per_session: Sequence[ServerConfig] = ()
 
     def changed(self, kind: Changed) -> None:
         """Tell all clients that a list has changed."""
@@ -109,9 +113,7 @@ class Gateway:
     def log(self, server: str, level: str, name: str | None, data: Any) -> None:
         """Pass on a log message of a server, to the clients that want those of its level."""
         for session in tuple(self.sessions):
-            if session.wants_log(level):
-                params = {"level": level, "logger": server if name is None else f"{server}/{name}", "data": data}
-                session.notify("notifications/message", params)
+            session.pass_log(server, level, name, data)
 
 
 class Session:
@@ -133,6 +135,8 @@ class Session:
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self.modern: bool | None = None
+        self._front: Front | None = None
+        self._opened: trio.Event | None = None
         self._capabilities: Json = {}
         self._initialized = False
         self._level: str | None = None
@@ -176,6 +180,8 @@ class Session:
                 self.cancel(request_id)
         elif method == "notifications/initialized":
             self._initialized = True
+        elif method == "notifications/roots/list_changed" and self._front is not None and self._gateway.per_session:
+            self.start(partial(tell_roots_changed, self._front))
 
     def _take_answer(self, request_id: Any, message: Json) -> None:
         question = self._asked.pop(request_id, None) if isinstance(request_id, str) else None
@@ -197,11 +203,32 @@ class Session:
             self._capabilities = meta[CLIENT_CAPABILITIES_META_KEY] or {}
         elif method == "initialize":
             self._initialize(request_id, params)
+            self._open_own(self._gateway.front)
             return
         if len(self.calls) >= MAX_CALLS:
             reason = f"too many requests in flight ({MAX_CALLS}); nothing was sent"
             raise Refused(**our_error(SERVER_ERROR, reason, "not_sent", "LimitExceeded"))
-        self._dispatch(self._gateway.front, request_id, method, params)
+        self._open_own(self._gateway.front)
+        if self._front is None:
+            self._run(request_id, partial(self._dispatch_opened, request_id, method, params))
+        else:
+            self._dispatch(self._front, request_id, method, params)
+
+    def _open_own(self, shared: Front) -> None:
+        """Open the servers that this client has for itself, once; without any, the shared ones are all."""
+        if self._opened is not None:
+            return
+        self._opened = trio.Event()
+        if not self._gateway.per_session:
+            self._front = shared
+            return
+        own = self._gateway.per_session
+        self.start(partial(serve_own, self, shared, own, self._capabilities, self._use))
+
+    def _use(self, own: Front) -> None:
+        assert self._opened is not None
+        self._front = own
+        self._opened.set()
 
     def _check_envelope(self, method: str, params: Json) -> None:
         if method == "initialize":
@@ -233,6 +260,13 @@ class Session:
             if front.listed:
                 raise
             self._run(request_id, partial(self._dispatch_later, front, request_id, method, params))
+
+    async def _dispatch_opened(self, request_id: Id, method: str, params: Json) -> None:
+        assert self._opened is not None
+        await self._opened.wait()
+        assert self._front is not None
+        del self.calls[request_id]
+        self._dispatch(self._front, request_id, method, params)
 
     async def _dispatch_later(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         await front.wait_listed()
@@ -465,6 +499,12 @@ class Session:
         for request_id, honored in self._streams.items():
             if wish in honored:
                 self.notify(method, {"_meta": {SUBSCRIPTION: request_id}})
+
+    def pass_log(self, server: str, level: str, name: str | None, data: Any) -> None:
+        """Pass on a log message of a server, if the client wants those of its level."""
+        if self.wants_log(level):
+            params = {"level": level, "logger": server if name is None else f"{server}/{name}", "data": data}
+            self.notify("notifications/message", params)
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -159,13 +159,13 @@ async def gateway(
     path: Path,
     *configs: ServerConfig,
     naming: str = "{server}_{tool}",
-    idle_timeout: float | None = None,
+    per_session: Sequence[ServerConfig] = (),
     **options: Any,
 ) -> AsyncIterator[Gateway]:
     """Serve servers at a socket in a folder during a block."""
     at = str(path / "g.sock")
     async with open_servers(*configs, naming=naming, **options) as group, trio.open_nursery() as nursery:
-        await nursery.start(partial(serve, group, path=at, idle_timeout=idle_timeout))
+        await nursery.start(partial(serve, group, path=at, per_session=per_session))
         door = Gateway(group, at, nursery)
         try:
             yield door

@@ -1,0 +1,132 @@
+"""Serve the servers that one client has for itself.
+
+`serve_own` is a task of a session: it opens a group of its own for the client, and keeps its lists, until the client
+has left. These servers may ask the client, if it can answer: for input, for a message of its model, and for its roots;
+and their log messages go to it alone. A client of the era since 2026-07-28 cannot be asked so.
+
+`Session` starts it, and sends the questions. It uses `Front`, whose lists are those of this group and then the shared
+ones, and opens the group itself.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+import trio
+from mcp import MCPError
+from mcp.types import CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
+
+from .._errors import McpActorsError
+from ..config import Callbacks
+from ..servers import open_servers
+from ._front import Front
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ..config import ServerConfig
+    from ..servers import ServerRef
+    from ._front import Changed
+
+MODELS: dict[str, Any] = {
+    "elicitation/create": ElicitResult,
+    "sampling/createMessage": CreateMessageResult,
+    "roots/list": ListRootsResult,
+}
+"""The questions that a server may ask, each with the class of the answer."""
+
+
+class Owner(Protocol):
+    """The session of a client, as its own servers see it."""
+
+    modern: bool | None
+
+    def note_changed(self, kind: Changed) -> None: ...
+
+    def pass_log(self, server: str, level: str, name: str | None, data: Any) -> None: ...
+
+    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]: ...
+
+
+def in_background(server: ServerConfig) -> ServerConfig:
+    """Return a server that is connected while clients are served already, and that may fail alone."""
+    return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
+
+
+def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerConfig]) -> None:
+    """Start the servers that are eager as they are configured, each in a task."""
+    front.starting = frozenset(config.name for config in configs if config.connect == "eager")
+    for ref in front.own_servers():
+        if ref.name in front.starting:
+            nursery.start_soon(_start, ref)
+
+
+async def _start(ref: ServerRef) -> None:
+    with suppress(McpActorsError):  # it was stopped or removed meanwhile
+        await ref.start()
+
+
+async def serve_own(
+    owner: Owner,
+    shared: Front,
+    configs: Sequence[ServerConfig],
+    capabilities: dict[str, Any],
+    use: Callable[[Front], None],
+) -> None:
+    """Open servers for one client, and keep their lists up to date. Does not return.
+
+    **Cancellation**: stops the servers.
+
+    Args:
+        owner: the session of the client.
+        shared: the lists of the servers that it shares with others.
+        configs: the servers.
+        capabilities: what the client can answer.
+        use: called with the lists, once the group is open.
+    """
+    callbacks = _callbacks_for(owner, capabilities)
+    opening = open_servers(*map(in_background, configs), naming=shared.naming, callbacks=callbacks)
+    async with opening as group, trio.open_nursery() as nursery:
+        front = Front(group, shared.naming, shared)
+        start_eager(nursery, front, configs)
+        use(front)
+        await front.follow(owner.note_changed)
+
+
+def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
+    async def ask(method: str, params: dict[str, Any]) -> Any:
+        try:
+            answer = await owner.ask(method, params)
+        except MCPError as exc:
+            return ErrorData(code=exc.code, message=exc.message)
+        return MODELS[method].model_validate(answer, by_name=False)
+
+    def log(context: Any, params: Any) -> None:
+        owner.pass_log(context.server, params.level, params.logger, params.data)
+
+    async def elicit(_: Any, params: Any) -> Any:
+        return await ask("elicitation/create", _dumped(params))
+
+    async def sample(_: Any, params: Any) -> Any:
+        return await ask("sampling/createMessage", _dumped(params))
+
+    async def list_roots(_: Any) -> Any:
+        return await ask("roots/list", {})
+
+    answered: dict[str, Any] = {"elicitation": elicit, "sampling": sample, "roots": list_roots}
+    given = {} if owner.modern else {name: each for name, each in answered.items() if name in capabilities}
+    return Callbacks(logging=log, **given)
+
+
+def _dumped(params: Any) -> dict[str, Any]:
+    dumped: dict[str, Any] = params.model_dump(by_alias=True, mode="json", exclude_none=True)
+    return dumped
+
+
+async def tell_roots_changed(front: Front) -> None:
+    """Tell the client's own servers that its roots have changed."""
+    for ref in front.own_servers():
+        with suppress(McpActorsError, MCPError):
+            await ref.send_roots_list_changed()

@@ -1,0 +1,121 @@
+"""Servers that each client has for itself: their life, their questions and their lists."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp.server.mcpserver import Context, MCPServer
+from pydantic import BaseModel
+
+from mcp_actors import load_config
+
+from ..servers.groups import server
+from ..servers.processes import eventually, state_of
+from ..servers.scripted_server import command
+from .hosts import LEGACY, MODERN, gateway, in_process, notes
+from .test_serve import Command
+
+ERAS = [LEGACY, MODERN]
+
+
+class Name(BaseModel):
+    name: str
+
+
+def curious() -> MCPServer:
+    """Make a legacy server that asks its client."""
+    curious = MCPServer("curious")
+
+    @curious.tool()
+    async def greet(ctx: Context[Any, Any]) -> str:
+        answer: Any = await ctx.elicit("who?", Name)
+        return f"hello {answer.data.name}"
+
+    @curious.tool()
+    async def roots(ctx: Context[Any, Any]) -> str:
+        return ", ".join(str(root.uri) for root in (await ctx.session.list_roots()).roots)
+
+    @curious.tool()
+    async def log(ctx: Context[Any, Any]) -> str:
+        await ctx.session.send_log_message(level="warning", data="mine")
+        return "ok"
+
+    return curious
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_each_client_has_a_process_of_its_own_which_ends_with_it(version: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, server("shared"), per_session=[server("own")]) as door:
+        first, second = await door.connect(version), await door.connect(version)
+        pids = [int(await host.call("own_pid")) for host in (first, second)]
+        assert pids[0] != pids[1]
+        assert int(await first.call("own_pid")) == pids[0]
+        assert await first.call("shared_pid") == await second.call("shared_pid")
+        await first.stream.aclose()
+        await eventually(lambda: state_of(pids[0]) == "gone")
+        assert int(await second.call("own_pid")) == pids[1]
+
+
+@pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
+async def test_a_server_of_one_client_asks_that_client_and_no_other(tmp_path: Path) -> None:
+    own = in_process("own", curious(), protocol="legacy")
+    async with gateway(tmp_path, in_process("notes", notes()), per_session=[own]) as door:
+        hosts = [await door.connect(LEGACY, elicitation={}, roots={}) for _ in range(2)]
+        for number, host in enumerate(hosts):
+            content = {"name": str(number)}
+            host.questions["elicitation/create"] = lambda _, content=content: {
+                "result": {"action": "accept", "content": content}
+            }
+            roots = [{"uri": f"file:///home/{number}"}]
+            host.questions["roots/list"] = lambda _, roots=roots: {"result": {"roots": roots}}
+        assert [await host.call("own_greet") for host in hosts] == ["hello 0", "hello 1"]
+        assert [await host.call("own_roots") for host in hosts] == ["file:///home/0", "file:///home/1"]
+        await hosts[0].call("own_log")
+        assert (await hosts[0].notice("notifications/message"))["data"] == "mine"
+        assert await hosts[1].result("ping") == {}
+        assert hosts[1].notices == []
+
+
+async def test_a_client_that_cannot_answer_is_not_asked(tmp_path: Path) -> None:
+    own = in_process("own", curious(), protocol="legacy")
+    async with gateway(tmp_path, per_session=[own]) as door:
+        host = await door.connect(LEGACY)
+        error = await host.error("tools/call", {"name": "own_greet", "arguments": {}})
+        assert error["message"] == "Elicitation not supported"
+        assert host.asked == []
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_the_lists_are_those_of_the_own_servers_and_then_the_shared_ones(version: str, tmp_path: Path) -> None:
+    own = in_process("own", notes("mine"))
+    async with gateway(tmp_path, in_process("shared", notes()), per_session=[own]) as door:
+        host = await door.connect(version)
+        names = [tool["name"] for tool in (await host.result("tools/list"))["tools"]]
+        assert names == ["own_echo", "shared_echo"]
+        prompts = [prompt["name"] for prompt in (await host.result("prompts/list"))["prompts"]]
+        assert prompts == ["own_plan", "shared_plan"]
+        got = await host.result("prompts/get", {"name": "shared_plan", "arguments": {"meal": "tea"}})
+        assert got["messages"][0]["content"]["text"] == "Plan tea."
+        assert len((await host.result("resources/list"))["resources"]) == 1
+        read = await host.result("resources/read", {"uri": "note:///shopping"})
+        assert read["contents"][0]["text"] == "milk"
+
+
+def test_a_file_says_which_servers_are_not_shared(tmp_path: Path) -> None:
+    """Two servers of the same kind: of the shared one there is one process, of the other one for each client."""
+    program, args = command()
+    entry = {"command": program, "args": list(args)}
+    file = tmp_path / "servers.json"
+    own = {**entry, "mcp_actors": {"isolation": "per-session"}}
+    file.write_text(json.dumps({"mcpServers": {"own": own, "shared": entry}}))
+    assert [each.isolation for each in load_config(file).servers] == ["per-session", "shared"]
+    serving = Command("--config", str(file), "--stdio")
+    serving.begin()
+    names = {tool["name"] for tool in serving.ask("tools/list")["result"]["tools"]}
+    assert {"own_echo", "shared_echo"} <= names
+    pid = int(serving.ask("tools/call", name="own_pid", arguments={})["result"]["content"][0]["text"])
+    code, _ = serving.end()
+    assert (code, state_of(pid)) == (0, "gone")
