@@ -69,27 +69,19 @@ class Observable(Protocol):
         """The sources of the configuration."""
 
 
-class Histogram:
-    """Counts durations by bucket."""
+Histogram = list[float]
+"""The number of durations in each bucket, and their sum at the end."""
 
-    __slots__ = ("counts", "total")
+TOTAL: Final = len(BUCKETS) + 1
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS) + 1)
-        self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        """Count a duration."""
-        self.counts[bisect_left(BUCKETS, seconds)] += 1
-        self.total += seconds
-
-    def lines(self, name: str, labels: Labels) -> Iterator[str]:
-        """Write it as Prometheus text."""
-        counts = tuple(accumulate(self.counts))
-        for bound, count in zip((*map(repr, BUCKETS), "+Inf"), counts, strict=True):
-            yield sample(f"{name}_bucket", (*labels, ("le", bound)), count)
-        yield sample(f"{name}_sum", labels, self.total)
-        yield sample(f"{name}_count", labels, counts[-1])
+def lines_of(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    """Write a histogram as Prometheus text."""
+    counts = tuple(accumulate(histogram[:TOTAL]))
+    for bound, count in zip((*map(repr, BUCKETS), "+Inf"), counts, strict=True):
+        yield sample(f"{name}_bucket", (*labels, ("le", bound)), count)
+    yield sample(f"{name}_sum", labels, histogram[TOTAL])
+    yield sample(f"{name}_count", labels, counts[-1])
 
 
 @define(eq=False)
@@ -150,9 +142,17 @@ class Metrics(CallObserver):
         key = attempt.server, attempt.target, attempt.kind, attempt.result, attempt.outcome, attempt.last
         series = self._series.get(key) or self._find(key, attempt)
         series.count += 1
-        series.queued.add(attempt.queued)
+        # In line, because this is a large part of what an observed call costs.
+        if seconds := attempt.queued:
+            counts = series.queued
+            counts[bisect_left(BUCKETS, seconds)] += 1
+            counts[TOTAL] += seconds
+        else:
+            series.queued[0] += 1
         if attempt.outcome != "not_sent":
-            series.served.add(attempt.served)
+            seconds, counts = attempt.served, series.served
+            counts[bisect_left(BUCKETS, seconds)] += 1
+            counts[TOTAL] += seconds
         if self._meter is not None:
             self._record(series, attempt)
 
@@ -168,8 +168,8 @@ class Metrics(CallObserver):
         )
         series = self._shared.get(labels)
         if series is None:
-            served = self._served.setdefault(of_tool, Histogram())
-            queued = self._queued.setdefault(of_tool[:1], Histogram())
+            served = self._served.setdefault(of_tool, [0] * (TOTAL + 1))
+            queued = self._queued.setdefault(of_tool[:1], [0] * (TOTAL + 1))
             series = self._shared[labels] = Series(
                 labels, served, queued, self._attributes(attempt, tool), dict(labels)
             )
@@ -254,7 +254,7 @@ class Metrics(CallObserver):
             ("mcp_client_operation_duration_seconds", "Time of attempts with the server.", self._served),
             ("mcp_client_queue_duration_seconds", "Time of attempts before they are handed over.", self._queued),
         ):
-            lines = (line for labels, each in list(found.items()) for line in each.lines(name, labels))
+            lines = (line for labels, each in list(found.items()) for line in lines_of(name, labels, each))
             yield from family(name, "histogram", what, lines)
         yield from _lines_of_servers(servers.status())
         yield from _lines_of_sources(servers)

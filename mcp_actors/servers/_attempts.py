@@ -89,8 +89,13 @@ class Observed:
     described: Callable[[], tuple[ServerConfig, str | None]]
     _logged: set[CallObserver] = field(factory=set, init=False)
 
-    def report(self, attempt: Attempt) -> None:
-        """Call the observers. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
+    def report(self, attempt: Attempt, now: float) -> None:
+        """Call the observers at the end of an attempt. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
+        sent_at = attempt.sent_at
+        if sent_at is None:
+            attempt.queued = max(0.0, now - attempt.began)  # the pause before it may end early
+        else:
+            attempt.queued, attempt.served = sent_at - attempt.began, now - sent_at
         for observer in self.observers:
             try:
                 observer.settled(attempt)
@@ -101,7 +106,6 @@ class Observed:
                     logger.exception(text, shown(observer), shown(attempt))
 
 
-@define(eq=False)
 class Attempt:
     """One attempt of a request to a server, which has ended. Do not change it.
 
@@ -120,13 +124,11 @@ class Attempt:
         served: seconds from there to its end.
         last: True if no further attempt of its request follows. Each request has exactly one such attempt.
         error: the exception for its caller, or the failure that is retried; None for a result or a cancellation.
+        began: `trio.current_time` when it began, after the pause before a retry.
+        sent_at: the same when it was handed over; None if it never was.
     """
 
-    server: str
-    kind: str
-    target: str | None
-    _began: float = field(repr=False)
-    _observed: Observed = field(repr=False)
+    # Each observed call makes one. Defaults of the class cost it nothing, unlike those of an attrs class.
     attempt: int = 1
     replica: str | None = None
     request_id: int | str | None = None
@@ -136,7 +138,18 @@ class Attempt:
     served: float = 0.0
     last: bool = True
     error: Exception | None = None
-    _sent_at: float | None = field(default=None, repr=False)
+    sent_at: float | None = None
+
+    def __init__(self, server: str, kind: str, target: str | None, began: float, observed: Observed) -> None:
+        self.server = server
+        self.kind = kind
+        self.target = target
+        self.began = began
+        self._observed = observed
+
+    def __repr__(self) -> str:
+        end = f"{self.result}, {self.outcome}{'' if self.last else ', is retried'}"
+        return f"<Attempt {self.attempt} of {self.kind} {self.target!r} of server {self.server!r}: {end}>"
 
     @property
     def listed(self) -> bool:
@@ -153,47 +166,39 @@ class Attempt:
         """The protocol version of the latest connection to the server; None before the first."""
         return self._observed.described()[1]
 
-    @property
-    def waited(self) -> float:
-        """Seconds since it began, or that it has waited once it is handed over. For an attempt that has not ended."""
-        return (trio.current_time() if self._sent_at is None else self._sent_at) - self._began
-
-    def handed_over(self, replica: str, request_id: int | str | None = None) -> None:
-        """Note that a connection has taken it."""
-        self.replica, self.request_id, self._sent_at = replica, request_id, trio.current_time()
+    def handed_over(self, replica: str, request_id: int | str | None = None, *, at_once: bool = False) -> None:
+        """Note that a connection has taken it, in the step in which its request began if `at_once`."""
+        self.replica, self.request_id = replica, request_id
+        self.sent_at = self.began if at_once else trio.current_time()
 
     def put_back(self) -> None:
         """Note that it waits in the mailbox again, because nothing of it was sent."""
-        self._sent_at = self.request_id = None
+        self.sent_at = self.request_id = None
 
     def succeeded(self, now: float, *, is_error: bool) -> None:
         """Report a result."""
         self.result, self.outcome = "tool_error" if is_error else "ok", "done"
-        self._report(now)
+        self._observed.report(self, now)
 
     def failed(self, error: Exception) -> None:
         """Report a failure that is raised to the caller."""
         self.error = error
-        self.result, self.outcome = judge(error, self._sent_at is not None, self.request_id is not None)
-        self._report(trio.current_time())
+        self.result, self.outcome = judge(error, self.sent_at is not None, self.request_id is not None)
+        self._observed.report(self, trio.current_time())
 
     def cancelled(self) -> None:
         """Report that the caller has left."""
-        self.outcome = "not_sent" if self._sent_at is None else "unknown"
-        self._report(trio.current_time())
+        self.outcome = "not_sent" if self.sent_at is None else "unknown"
+        self._observed.report(self, trio.current_time())
 
     def retried(self, error: Exception, delay: float) -> Attempt:
         """Report a failure that is not raised; return the attempt that follows after a pause."""
         self.last = False
         self.failed(error)
         began = trio.current_time() + delay
-        return Attempt(self.server, self.kind, self.target, began, self._observed, self.attempt + 1)
-
-    def _report(self, now: float) -> None:
-        sent_at = now if self._sent_at is None else self._sent_at
-        self.queued = max(0.0, sent_at - self._began)  # a pause may end early
-        self.served = now - sent_at
-        self._observed.report(self)
+        follows = Attempt(self.server, self.kind, self.target, began, self._observed)
+        follows.attempt = self.attempt + 1
+        return follows
 
 
 def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Outcome]:

@@ -162,6 +162,7 @@ class Deadlines:
         timer: the timer of the group. None for a server without one, whose deadlines nothing enforces.
 
     Attributes:
+        server: the server's name.
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
         quiet_since: the last time at which a caller's request ended.
         on_timeout: called with the deadline and the error of each sent request that times out.
@@ -175,7 +176,7 @@ class Deadlines:
         progress_timeout: float | None,
         timer: DeadlineTimer | None = None,
     ) -> None:
-        self._server = server
+        self.server = server
         self._request_timeout = request_timeout
         self._progress_timeout = progress_timeout
         self.on_timeout: Callable[[Deadline, Exception], None] = lambda *_: None
@@ -215,11 +216,11 @@ class Deadlines:
         """
         # Before anything is changed, because the Trio run of another thread has a clock too.
         if get_ident() != self._timer.thread:
-            raise outside_trio(f"server {self._server!r}")
+            raise outside_trio(f"server {self.server!r}")
         try:
             now = trio.current_time()
         except RuntimeError:
-            raise outside_trio(f"server {self._server!r}") from None
+            raise outside_trio(f"server {self.server!r}") from None
         deadline = Deadline(self, operation, now, now + self._limit, own)
         self._requests[deadline] = None
         self._wake_by(deadline.at)
@@ -377,8 +378,8 @@ class Deadlines:
             detail = f"the request was not sent{outage and f', because {outage}'}"
         assert seconds is not None
         failure = RequestTimedOut(
-            f"server {self._server!r}: {deadline.operation} timed out after {seconds:g} s{without} ({limit}); {detail}",
-            server=self._server,
+            f"server {self.server!r}: {deadline.operation} timed out after {seconds:g} s{without} ({limit}); {detail}",
+            server=self.server,
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,

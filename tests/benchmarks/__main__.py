@@ -18,6 +18,7 @@ from . import (
     instructions,
     lifecycle,
     memory,
+    observing,
     peers,
     servers,
     starts,
@@ -39,6 +40,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "bridge": bridge.figures,
     "peers": peers.figures,
     "hostile": hostile.figures,
+    "observing": observing.figures,
 }
 
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {

@@ -67,6 +67,11 @@ KINDS: Final = {
 FEW: Final = (128, 384)
 """The calls of the two rounds of these."""
 
+MANY: Final = (256, 2304)
+"""Likewise, of a figure that is the small difference of two others."""
+
+OBSERVED: Final = f"{OURS}, metrics"
+
 PEERS: Final = (BY_HAND, OURS, "mcp.Client")
 
 SHORT: Final = 256
@@ -175,6 +180,18 @@ def plain() -> list[Figure]:
     ]
 
 
+def metrics() -> list[Figure]:
+    """Count what metrics add to a plain call over stdio."""
+    found: dict[str, list[float]] = {}
+    for peer in (OURS, OBSERVED):
+        with enter_counted(peer) as contestant:
+            found[peer] = [instructions(contestant, callers, "plain", MANY) for callers in CALLERS]
+    return [
+        Figure(f"instructions that metrics add to a tool call; callers: {callers}", (one - other) / 1000, "thousand")
+        for callers, one, other in zip(CALLERS, found[OBSERVED], found[OURS], strict=True)
+    ]
+
+
 def part(kinds: Sequence[str], transports: Sequence[str]) -> list[Figure]:
     """Count a part."""
     return list(figures_of(kinds, transports))
@@ -182,6 +199,7 @@ def part(kinds: Sequence[str], transports: Sequence[str]) -> list[Figure]:
 
 PARTS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "plain": plain,
+    "metrics": metrics,
     **{kind: partial(part, (kind,), tuple(TRANSPORTS)) for kind in KINDS},
     **{transport: partial(part, tuple(KINDS), (transport,)) for transport in TRANSPORTS},
     **{f"{kind}:{each}": partial(part, (kind,), (each,)) for kind in KINDS for each in TRANSPORTS},
@@ -191,4 +209,4 @@ PARTS: Final[dict[str, Callable[[], list[Figure]]]] = {
 
 def figures() -> list[Figure]:
     """Count all of it."""
-    return [*plain(), *part(tuple(KINDS), tuple(TRANSPORTS))]
+    return [*plain(), *metrics(), *part(tuple(KINDS), tuple(TRANSPORTS))]

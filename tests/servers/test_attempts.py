@@ -28,6 +28,9 @@ from mcp_actors import (
 )
 from mcp_actors.servers import Attempt, CallObserver
 from mcp_actors.testing import Crash, Fail, Gate, Hang, HttpError, ScriptedServer
+from mcp_actors.transports.stdio._pipes import PipeWriter
+
+pytestmark = pytest.mark.own_way
 
 AT_ONCE = RestartPolicy(max_restarts=100, backoff=Backoff())
 RETRIES = RetryPolicy(attempts=3, backoff=Backoff(first=2, initial=2))
@@ -173,6 +176,41 @@ async def test_a_call_that_was_queued_when_the_connection_was_lost_is_one_attemp
                 for _ in range(2):
                     nursery.start_soon(_ignored, partial(call, servers))
     assert sorted(seen.ends) == [("lost", "unknown", 1, True), ("ok", "done", 1, True)]
+
+
+async def test_a_line_that_was_never_written_is_not_sent_once_its_call_waits_again(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def collect(self: PipeWriter, line: Any) -> bool:
+        self._collected[line] = None
+        return True
+
+    later = RestartPolicy(max_restarts=9, backoff=Backoff(first=60, initial=60))
+    async with opened(server, None, transport=server.stdio(), restarts=later) as (servers, seen):
+        monkeypatch.setattr(PipeWriter, "offer", collect)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, servers)
+            await wait_all_tasks_blocked()
+            assert servers["x"].statistics().in_flight == 1
+            server.crash()
+            with trio.fail_after(20):
+                await servers["x"].wait_state("backoff")
+            nursery.cancel_scope.cancel()
+    assert seen.ends == [("cancelled", "not_sent", 1, True)]
+    assert seen.attempts[0].request_id is None
+
+
+async def test_the_time_in_the_queue_of_a_pipe_is_counted(server: ScriptedServer) -> None:
+    gate = Gate()
+    server.inject(gate)
+    group = opened(server, None, transport=server.stdio(), max_in_flight=1)
+    async with group as (servers, seen), trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(call, servers)
+        await server.wait_call()
+        gate.open()
+    first, second = sorted(each.queued for each in seen.attempts)  # their callers may go on in any order
+    assert first == 0 < second
 
 
 async def test_each_retry_is_an_attempt_of_its_own(

@@ -132,7 +132,8 @@ class DirectRequests:
         self.drain.enter()
         later.on_cancel = sent.cancel
         if (deadline := request.deadline) is not None and deadline.attempt is not None:
-            deadline.attempt.handed_over(self.record.name, sent.id)
+            # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
+            deadline.attempt.handed_over(self.record.name, sent.id, at_once=deadline.call is None)
         return True
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:

@@ -113,7 +113,7 @@ class Caller:
             Exception: a middleware raised it.
         """
         retries: Retries | None = None
-        if self._calls.observed is not None:
+        if self._calls.observed is not None and deadline.attempt is None:
             self.observe(request, deadline, self._calls.observed)
         try:
             if failure is None and self._life.leaving == "signal":
@@ -174,10 +174,9 @@ class Caller:
             attempt.succeeded(now, is_error=request.is_tool_call and getattr(result, "is_error", False))
 
     def observe(self, request: Request[Any], deadline: Deadline, observed: Observed) -> None:
-        """Begin to observe the first attempt of a request, unless that was done."""
-        if deadline.attempt is None:
-            kind = deadline.operation.partition(" ")[0]
-            deadline.attempt = Attempt(self._config.name, kind, request.subject, deadline.began, observed)
+        """Begin to observe the first attempt of a request."""
+        kind = getattr(request, "method", None) or deadline.operation.partition(" ")[0]
+        deadline.attempt = Attempt(deadline.keeper.server, kind, request.subject, deadline.began, observed)
 
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception

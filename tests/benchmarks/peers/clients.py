@@ -57,6 +57,17 @@ async def connect_server_ref(command: Sequence[str], **options: Any) -> AsyncIte
 
 
 @asynccontextmanager
+async def connect_observed(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """Ours, with metrics."""
+    from mcp_actors import ServerConfig, Stdio, open_servers
+    from mcp_actors.observe import Metrics
+
+    config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True)
+    async with open_servers(config, observers=[Metrics()]) as servers:
+        yield servers["quick"].call_tool
+
+
+@asynccontextmanager
 async def connect_through_bridge(command: Sequence[str], host: Host = "thread") -> AsyncIterator[CallTool]:
     """Ours, in a program on asyncio."""
     from mcp_actors import ServerConfig, Stdio
@@ -282,6 +293,7 @@ CLIENTS: Final = {
     },
     "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand, connect_many_by_hand),
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs, "progress"),
+    "ServerRef, metrics": Client(run_trio, together_in_trio, connect_observed),
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),
     "mcp.Client": Client(run_trio, together_in_trio, connect_mcp_client),
