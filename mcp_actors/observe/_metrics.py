@@ -73,6 +73,7 @@ Histogram = list[float]
 """The number of durations in each bucket, and their sum at the end."""
 
 TOTAL: Final = len(BUCKETS) + 1
+LEAST: Final = BUCKETS[0]
 
 
 def lines_of(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
@@ -90,19 +91,33 @@ class Series:
 
     Attributes:
         labels: the labels.
-        served: the durations with the server, for all results of the tool.
+        served: the durations with the server, for all results of the tool; None if nothing was sent.
         queued: the durations in the queue, for all requests to the server.
         common: the attributes of OpenTelemetry's conventions, without those of an error.
         labeled: the labels as attributes.
-        count: the number of attempts.
+        number: the number of attempts.
     """
 
     labels: Labels
-    served: Histogram
+    served: Histogram | None
     queued: Histogram
     common: dict[str, str]
     labeled: dict[str, str]
-    count: int = field(default=0, init=False)
+    number: int = field(default=0, init=False)
+
+    def count(self, queued: float, served: float) -> None:
+        """Count an attempt."""
+        self.number += 1
+        histogram = self.queued
+        if queued:
+            histogram[bisect_left(BUCKETS, queued)] += 1
+            histogram[TOTAL] += queued
+        else:  # it was sent in the step of its caller
+            histogram[0] += 1
+        if self.served is not None:
+            histogram = self.served
+            histogram[bisect_left(BUCKETS, served) if served > LEAST else 0] += 1
+            histogram[TOTAL] += served
 
 
 class Metrics(CallObserver):
@@ -139,22 +154,18 @@ class Metrics(CallObserver):
 
     def settled(self, attempt: Attempt) -> None:
         """Count an attempt."""
-        key = attempt.server, attempt.target, attempt.kind, attempt.result, attempt.outcome, attempt.last
+        key = _key_of(attempt)
         series = self._series.get(key) or self._find(key, attempt)
-        series.count += 1
-        # In line, because this is a large part of what an observed call costs.
-        if seconds := attempt.queued:
-            counts = series.queued
-            counts[bisect_left(BUCKETS, seconds)] += 1
-            counts[TOTAL] += seconds
-        else:
-            series.queued[0] += 1
-        if attempt.outcome != "not_sent":
-            seconds, counts = attempt.served, series.served
-            counts[bisect_left(BUCKETS, seconds)] += 1
-            counts[TOTAL] += seconds
+        series.count(attempt.queued, attempt.served)
         if self._meter is not None:
             self._record(series, attempt)
+
+    def counter(self, attempt: Attempt) -> Callable[[float, float], None] | None:
+        """Return what counts further results of a tool that has a label."""
+        series = self._series.get(_key_of(attempt))
+        if series is None:
+            return None
+        return series.count if self._meter is None else partial(self._count_and_record, series)
 
     def _find(self, key: tuple[object, ...], attempt: Attempt) -> Series:
         """Return the series of an attempt, and remember it unless its target is of no tool with a label."""
@@ -168,7 +179,8 @@ class Metrics(CallObserver):
         )
         series = self._shared.get(labels)
         if series is None:
-            served = self._served.setdefault(of_tool, [0] * (TOTAL + 1))
+            sent = attempt.outcome != "not_sent"
+            served = self._served.setdefault(of_tool, [0] * (TOTAL + 1)) if sent else None
             queued = self._queued.setdefault(of_tool[:1], [0] * (TOTAL + 1))
             series = self._shared[labels] = Series(
                 labels, served, queued, self._attributes(attempt, tool), dict(labels)
@@ -200,6 +212,11 @@ class Metrics(CallObserver):
         self._common[attempt.server] = common
         named = {"gen_ai.tool.name": tool, "gen_ai.operation.name": "execute_tool"}
         return {"mcp.method.name": attempt.kind, **common, **(named if attempt.kind == "tools/call" else {})}
+
+    def _count_and_record(self, series: Series, queued: float, served: float) -> None:
+        series.count(queued, served)
+        self._attempts.add(1, series.labeled)
+        self._operation.record(served, series.common)
 
     def _record(self, series: Series, attempt: Attempt) -> None:
         self._attempts.add(1, series.labeled)
@@ -248,7 +265,7 @@ class Metrics(CallObserver):
         return "".join(f"{line}\n" for line in self._lines(servers))
 
     def _lines(self, servers: Observable) -> Iterator[str]:
-        attempts = (sample("mcp_client_attempts_total", each.labels, each.count) for each in _now(self._shared))
+        attempts = (sample("mcp_client_attempts_total", each.labels, each.number) for each in _now(self._shared))
         yield from family("mcp_client_attempts_total", "counter", "Attempts of requests that have ended.", attempts)
         for name, what, found in (
             ("mcp_client_operation_duration_seconds", "Time of attempts with the server.", self._served),
@@ -258,6 +275,10 @@ class Metrics(CallObserver):
             yield from family(name, "histogram", what, lines)
         yield from _lines_of_servers(servers.status())
         yield from _lines_of_sources(servers)
+
+
+def _key_of(attempt: Attempt) -> tuple[object, ...]:
+    return attempt.server, attempt.target, attempt.kind, attempt.result, attempt.outcome, attempt.last
 
 
 def _now(found: Mapping[Labels, Series]) -> list[Series]:

@@ -1,13 +1,14 @@
 """Report to observers how each attempt of a request ended.
 
-An `Attempt` is made for each attempt of a caller's request, if the group has a `CallObserver`; without one there is
-none, and all that is left is a test of an attribute. `Observed` is what the attempts to one server share. `judge`
-decides the result and the outcome from the error of the caller.
+If the group has a `CallObserver`, the `Deadline` of a request refers to the `Observed` of the server while an attempt
+is under way; without one, all that is left is a test of that. At the end of the attempt `Observed` makes an `Attempt`
+for the observers, or, for most results, only calls the functions that they count with. `judge` decides the result and
+the outcome from the error of the caller.
 
-The caller of ``ref`` makes an attempt, and settles it in the step in which it decides whether another one follows; the
-actor notes when it was handed over; a deadline that ends with its attempt open settles it as cancelled. The file uses
-errors and ``_rules``, reads Trio's clock, and logs an observer that raises. Decision 53 lists every way in which an
-attempt can end.
+The caller of ``ref`` settles an attempt in the step in which it decides whether another one follows; the connection
+notes when it was handed over; a deadline that ends with its attempt open settles it as cancelled. The file uses errors
+and ``_rules``, reads Trio's clock, and logs an observer that raises. Decision 53 lists every way in which an attempt
+can end.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import Event
+    from ._deadlines import Deadline
 
 
 logger = Log("mcp_actors.servers")
@@ -73,44 +75,135 @@ class CallObserver:
         """Take an attempt that has ended. Do not keep its ``error``, which refers to frames and what they hold."""
         raise NotImplementedError(f"{type(self).__name__}: define settled(self, attempt)")
 
+    def counter(self, attempt: Attempt) -> Counter | None:
+        """Return a function that takes further results of the same tool in place of `settled`, which costs less.
+
+        It is called with ``queued`` and ``served`` of each further call of that tool which ends with ``"ok"``. It must
+        not block either, and keeps nothing of the attempt. If one of several observers has none, none is used.
+
+        Args:
+            attempt: a call of a tool with the result ``"ok"``, after `settled` has taken it.
+
+        Returns:
+            None, by default: `settled` takes them all.
+        """
+        return None
+
+
+Counter: TypeAlias = "Callable[[float, float], object]"
+
 
 @define(eq=False)
 class Observed:
-    """The observers of one server, and facts about it for them.
+    """The observers of one server, and facts about it for them. It reports the ends of attempts.
 
     Attributes:
+        server: the server's name.
         observers: the observers of the group.
         lists: whether the server lists a tool now.
         described: returns the configuration of the server, and the protocol version of its latest connection.
     """
 
+    server: str
     observers: tuple[CallObserver, ...]
     lists: Callable[[str], bool]
     described: Callable[[], tuple[ServerConfig, str | None]]
+    _counters: dict[str | None, tuple[tuple[CallObserver, Counter], ...]] = field(factory=dict, init=False)
     _logged: set[CallObserver] = field(factory=set, init=False)
 
-    def report(self, attempt: Attempt, now: float) -> None:
-        """Call the observers at the end of an attempt. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
-        sent_at = attempt.sent_at
-        if sent_at is None:
-            attempt.queued = max(0.0, now - attempt.began)  # the pause before it may end early
-        else:
-            attempt.queued, attempt.served = sent_at - attempt.began, now - sent_at
+    def succeeded(self, deadline: Deadline, now: float, is_tool_call: bool, is_error: bool) -> None:
+        """Report a result."""
+        counters = self._counters.get(deadline.subject) if is_tool_call and not is_error else None
+        if counters is None or deadline.sent_at is None:
+            attempt = self._attempt(deadline, now, "tool_error" if is_error else "ok", "done")
+            self._report(attempt)
+            if is_tool_call and not is_error:
+                self._find_counters(attempt)
+            return
+        # Nearly all attempts end here, so all is in line, and no `Attempt` is made.
+        sent_at = deadline.sent_at
+        queued = sent_at - (deadline.began if deadline.since is None else deadline.since)
+        for observer, count in counters:
+            try:
+                count(queued, now - sent_at)
+            except Exception:
+                self._log(observer, f"a result of {deadline.operation}")
+
+    def failed(self, deadline: Deadline, error: Exception, *, last: bool) -> None:
+        """Report a failure that is raised to the caller, or retried unless it is the `last`."""
+        result, outcome = judge(error, deadline.sent_at is not None, deadline.request_id is not None)
+        self._report(self._attempt(deadline, trio.current_time(), result, outcome, last, error))
+
+    def cancelled(self, deadline: Deadline) -> None:
+        """Report that the caller has left."""
+        outcome: Outcome = "not_sent" if deadline.sent_at is None else "unknown"
+        self._report(self._attempt(deadline, trio.current_time(), "cancelled", outcome))
+
+    def refused(self, kind: str, subject: object, error: Exception) -> None:
+        """Report a request that was refused in the step of its caller."""
+        target = subject if isinstance(subject, str) else None
+        self._report(Attempt(self, kind, target, result="error", outcome="not_sent", error=error))
+
+    def _attempt(
+        self,
+        deadline: Deadline,
+        now: float,
+        result: Result,
+        outcome: Outcome,
+        last: bool = True,
+        error: Exception | None = None,
+    ) -> Attempt:
+        began = deadline.began if deadline.since is None else deadline.since
+        sent_at = now if deadline.sent_at is None else deadline.sent_at
+        return Attempt(
+            self,
+            deadline.operation.partition(" ")[0],
+            deadline.subject,
+            deadline.tries,
+            deadline.replica,
+            deadline.request_id,
+            result,
+            outcome,
+            max(0.0, sent_at - began),  # a pause may end early
+            now - sent_at,
+            last,
+            error,
+        )
+
+    def _report(self, attempt: Attempt) -> None:
+        """Call the observers. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
         for observer in self.observers:
             try:
                 observer.settled(attempt)
             except Exception:
-                if observer not in self._logged:
-                    self._logged.add(observer)
-                    text = "observer %s raised on %s; the request is not affected, and this is logged once"
-                    logger.exception(text, shown(observer), shown(attempt))
+                self._log(observer, shown(attempt))
+
+    def _find_counters(self, attempt: Attempt) -> None:
+        found: list[tuple[CallObserver, Counter]] = []
+        for observer in self.observers:
+            try:
+                counter = observer.counter(attempt)
+            except Exception:
+                self._log(observer, shown(attempt))
+                return
+            if counter is None:
+                return
+            found.append((observer, counter))
+        self._counters[attempt.target] = tuple(found)
+
+    def _log(self, observer: CallObserver, what: str) -> None:
+        """Log the running exception of an observer, once."""
+        if observer not in self._logged:
+            self._logged.add(observer)
+            text = "observer %s raised on %s; the request is not affected, and this is logged once"
+            logger.exception(text, shown(observer), what)
 
 
+@define(eq=False)
 class Attempt:
     """One attempt of a request to a server, which has ended. Do not change it.
 
     Attributes:
-        server: the server's name.
         kind: the protocol's method: ``"tools/call"``.
         target: the tool or prompt, or the URI of the resource, with credentials masked; None for other requests.
         attempt: 1 for the first attempt of its request, 2 for the first retry.
@@ -124,11 +217,11 @@ class Attempt:
         served: seconds from there to its end.
         last: True if no further attempt of its request follows. Each request has exactly one such attempt.
         error: the exception for its caller, or the failure that is retried; None for a result or a cancellation.
-        began: `trio.current_time` when it began, after the pause before a retry.
-        sent_at: the same when it was handed over; None if it never was.
     """
 
-    # Each observed call makes one. Defaults of the class cost it nothing, unlike those of an attrs class.
+    _observed: Observed = field(repr=False)
+    kind: str
+    target: str | None
     attempt: int = 1
     replica: str | None = None
     request_id: int | str | None = None
@@ -138,18 +231,11 @@ class Attempt:
     served: float = 0.0
     last: bool = True
     error: Exception | None = None
-    sent_at: float | None = None
 
-    def __init__(self, server: str, kind: str, target: str | None, began: float, observed: Observed) -> None:
-        self.server = server
-        self.kind = kind
-        self.target = target
-        self.began = began
-        self._observed = observed
-
-    def __repr__(self) -> str:
-        end = f"{self.result}, {self.outcome}{'' if self.last else ', is retried'}"
-        return f"<Attempt {self.attempt} of {self.kind} {self.target!r} of server {self.server!r}: {end}>"
+    @property
+    def server(self) -> str:
+        """The server's name."""
+        return self._observed.server
 
     @property
     def listed(self) -> bool:
@@ -165,40 +251,6 @@ class Attempt:
     def protocol_version(self) -> str | None:
         """The protocol version of the latest connection to the server; None before the first."""
         return self._observed.described()[1]
-
-    def handed_over(self, replica: str, request_id: int | str | None = None, *, at_once: bool = False) -> None:
-        """Note that a connection has taken it, in the step in which its request began if `at_once`."""
-        self.replica, self.request_id = replica, request_id
-        self.sent_at = self.began if at_once else trio.current_time()
-
-    def put_back(self) -> None:
-        """Note that it waits in the mailbox again, because nothing of it was sent."""
-        self.sent_at = self.request_id = None
-
-    def succeeded(self, now: float, *, is_error: bool) -> None:
-        """Report a result."""
-        self.result, self.outcome = "tool_error" if is_error else "ok", "done"
-        self._observed.report(self, now)
-
-    def failed(self, error: Exception) -> None:
-        """Report a failure that is raised to the caller."""
-        self.error = error
-        self.result, self.outcome = judge(error, self.sent_at is not None, self.request_id is not None)
-        self._observed.report(self, trio.current_time())
-
-    def cancelled(self) -> None:
-        """Report that the caller has left."""
-        self.outcome = "not_sent" if self.sent_at is None else "unknown"
-        self._observed.report(self, trio.current_time())
-
-    def retried(self, error: Exception, delay: float) -> Attempt:
-        """Report a failure that is not raised; return the attempt that follows after a pause."""
-        self.last = False
-        self.failed(error)
-        began = trio.current_time() + delay
-        follows = Attempt(self.server, self.kind, self.target, began, self._observed)
-        follows.attempt = self.attempt + 1
-        return follows
 
 
 def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Outcome]:

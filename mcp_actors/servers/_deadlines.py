@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
-    from ._attempts import Attempt, Observed
+    from ._attempts import Observed
 
 
 Limit = Literal["request_timeout", "progress_timeout"]
@@ -71,9 +71,13 @@ class Deadline:
         expired: True after it has timed out.
         limit: the limit that has expired.
         asked: seconds of its time in which a person was asked to sign in, which do not count.
-        attempt: the attempt that is under way, for the observers of calls; None without them.
         tries: the number of attempts so far, with the one that is under way.
         since: when the present retry is due; None for the first attempt.
+        observed: to whom the end of the attempt under way is reported; None without an observer, and after the end.
+        subject: what the request is about, if it is observed: the tool, prompt or resource.
+        sent_at: when the attempt was handed over, if it is observed; None before that.
+        replica: the actor that had the attempt last, likewise.
+        request_id: the JSON-RPC id of its latest message, likewise.
     """
 
     keeper: Deadlines
@@ -88,9 +92,13 @@ class Deadline:
     expired: bool = False
     limit: Limit = "request_timeout"
     asked: float = 0.0
-    attempt: Attempt | None = None
     tries: int = 1
     since: float | None = None
+    observed: Observed | None = None
+    subject: str | None = None
+    sent_at: float | None = None
+    replica: str | None = None
+    request_id: int | str | None = None
 
     @property
     def sent(self) -> bool:
@@ -115,11 +123,13 @@ class Deadline:
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note that an attempt has failed and that the request waits so many seconds for another one."""
+        if (observed := self.observed) is not None:
+            self.observed = None  # until the next attempt has begun: an observer may want the program to exit
+            observed.failed(self, failure, last=False)
+            self.observed, self.sent_at, self.replica, self.request_id = observed, None, None, None
         self.again = True
         self.tries += 1
         self.since = trio.current_time() + delay
-        if self.attempt is not None:
-            self.attempt = self.attempt.retried(failure, delay)
         self.keeper.attempt_ended()
 
     def suspend(self) -> None:
@@ -128,14 +138,21 @@ class Deadline:
 
     def fail(self, failure: Exception) -> None:
         """Note that the last attempt has failed."""
-        if self.attempt is not None:
-            attempt, self.attempt = self.attempt, None
-            attempt.failed(failure)
+        if (observed := self.observed) is not None:
+            self.observed = None
+            observed.failed(self, failure, last=True)
+
+    def handed_over(self, replica: str) -> None:
+        """Note that a connection has taken the attempt that is observed."""
+        self.replica, self.sent_at = replica, trio.current_time()
+
+    def put_back(self) -> None:
+        """Note that the attempt waits in the mailbox again, because nothing of it was sent."""
+        self.sent_at = self.request_id = None
 
     def note_id(self, request_id: int | str) -> None:
         """Note the id of the latest message of the request."""
-        if self.attempt is not None:
-            self.attempt.request_id = request_id
+        self.request_id = request_id
 
     def __enter__(self) -> Self:
         return self
@@ -146,9 +163,9 @@ class Deadline:
     def end(self) -> None:
         """Forget the deadline: the request has its outcome."""
         self.call = None
-        if self.attempt is not None:  # its caller has left: each other end has settled it
-            attempt, self.attempt = self.attempt, None
-            attempt.cancelled()
+        if (observed := self.observed) is not None:  # its caller has left: each other end has been reported
+            self.observed = None
+            observed.cancelled(self)
         self.keeper.end(self)
 
 

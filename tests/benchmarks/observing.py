@@ -1,42 +1,66 @@
-"""The processor time that metrics add to a tool call, without and with OpenTelemetry.
+"""The processor time that an observer of calls adds to a tool call: one that does nothing, metrics, and OpenTelemetry.
 
-Groups with different observers take turns in one process. The servers are other processes, whose time is not counted.
+They take turns on one connection of one group, so that a difference is not that of two processes. The server is another
+process, whose time is not counted.
 """
 
 from __future__ import annotations
 
 import gc
 import statistics
-from contextlib import AsyncExitStack
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import process_time
-from typing import Any, Final
+from typing import Final
 
 import trio
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from mcp_actors import ServerConfig, ServerRef, Stdio, open_servers
+from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 from mcp_actors.observe import Metrics
+from mcp_actors.servers import Attempt, CallObserver
 
 from .figures import Figure
 from .peers import quick_server
 
 CALLERS: Final = (1, 16)
-ROUNDS: Final = 60
-CALLS: Final = 512
+ROUNDS: Final = 150
+CALLS: Final = 128
 BOUND: Final = 2.0
 """Microseconds of processor time a call."""
 
+NONE, ANY, METRICS, METER = "nothing", "an idle observer", "Metrics()", "its meter of OpenTelemetry"
 
-async def play(ref: ServerRef, callers: int) -> float:
+
+class Idle(CallObserver):
+    """Takes attempts, and counts nothing."""
+
+    def settled(self, attempt: Attempt) -> None:
+        """Do nothing."""
+
+
+def observed_by(servers: ServerGroup, observer: CallObserver | None) -> Callable[[], None]:
+    """Return a function that lets this be the only observer of the program, as if the group was opened with it."""
+    record, hub = servers["quick"]._record, servers._hub
+    own, observers = hub.observers, () if observer is None else (observer,)
+    record.observe_calls(observers)
+    observed = record.calls.observed
+
+    def observe() -> None:
+        record.calls.observed, hub.observers = observed, (*observers, *own)
+
+    record.observe_calls(())
+    return observe
+
+
+async def play(servers: ServerGroup, callers: int) -> float:
     """Make the calls of a round; return the microseconds of processor time that each has taken."""
+    ref = servers["quick"]
 
     async def repeat() -> None:
         for _ in range(CALLS // callers):
             await ref.call_tool("echo", {"text": "hello"})
 
-    gc.collect()
     began = process_time()
     async with trio.open_nursery() as nursery:
         for _ in range(callers):
@@ -44,45 +68,48 @@ async def play(ref: ServerRef, callers: int) -> float:
     return (process_time() - began) / CALLS * 1e6
 
 
-def least(rounds: list[float]) -> float:
-    """Return the lower decile: other load of the machine only ever adds to the time of a call."""
-    return statistics.quantiles(rounds, n=10)[0]
-
-
 async def measure() -> list[Figure]:
-    """Compare groups without an observer, with metrics, and with metrics that record by OpenTelemetry too."""
+    """Compare calls without an observer to calls with each."""
     provider = MeterProvider([InMemoryMetricReader()])
-    observers: dict[str, tuple[Any, ...]] = {
-        "none": (),
-        "metrics": (Metrics(),),
-        "metrics, OpenTelemetry": (Metrics(provider.get_meter("bench")),),
-    }
-    found: list[Figure] = []
     command, *arguments = quick_server.command()
-    async with AsyncExitStack() as stack:
-        config = partial(ServerConfig, "quick", Stdio(command, arguments), required=True)
-        groups = {
-            name: await stack.enter_async_context(open_servers(config(), observers=each))
-            for name, each in observers.items()
-        }
+    found: list[Figure] = []
+    async with open_servers(ServerConfig("quick", Stdio(command, arguments), required=True)) as servers:
+        meter = Metrics(provider.get_meter("bench"))
+        kinds = {NONE: None, ANY: Idle(), METRICS: Metrics(), METER: meter}
+        switches = {name: observed_by(servers, each) for name, each in kinds.items()}
+        await play(servers, CALLERS[-1])
+        gc.collect()
         gc.disable()  # a collection would fall upon one of them by chance
         for callers in CALLERS:
-            rounds: dict[str, list[float]] = {name: [] for name in groups}
-            for number in range(ROUNDS):
-                # Each comes first as often as the others: the one before it leaves the caches as it likes.
-                for place in range(len(groups)):
-                    name = [*groups][(number + place) % len(groups)]
-                    rounds[name].append(await play(groups[name]["quick"], callers))
-            base = rounds.pop("none")
-            found.append(Figure(f"processor time of a call; callers: {callers}", least(base), "µs"))
-            added = {name: least(each) - least(base) for name, each in rounds.items()}
-            label = f"processor time that metrics add to a call; callers: {callers}"
-            found.append(Figure(label, added["metrics"], "µs", bound=BOUND))
-            shared = added["metrics, OpenTelemetry"] - added["metrics"]
-            found.append(Figure(f"the same of OpenTelemetry alone; callers: {callers}", shared, "µs"))
+            # Apart from the others, because OpenTelemetry leaves little of them in the caches.
+            for contest in ((NONE, ANY, METRICS), (METRICS, METER)):
+                rounds: dict[str, list[float]] = {name: [] for name in contest}
+                for number in range(ROUNDS):
+                    # Each comes first as often as the others: the one before it leaves the caches as it likes.
+                    for place in range(len(contest)):
+                        name = contest[(number + place) % len(contest)]
+                        switches[name]()
+                        rounds[name].append(await play(servers, callers))
+                found.extend(figures_of(rounds, callers))
         gc.enable()
     provider.shutdown()
     return found
+
+
+def figures_of(rounds: Mapping[str, Sequence[float]], callers: int) -> Iterator[Figure]:
+    """Yield what each observer adds to the calls of the first."""
+    base, *others = rounds
+    if base == NONE:
+        yield Figure(f"processor time of a call; callers: {callers}", statistics.median(rounds[base]), "µs")
+    for name in others:
+        label = f"processor time that {name} adds to a call; callers: {callers}"
+        yield Figure(label, added(rounds[base], rounds[name]), "µs", bound=BOUND if name == METRICS else None)
+
+
+def added(base: Sequence[float], other: Sequence[float]) -> float:
+    """Return the median difference of the calmer half of the rounds: other load makes all calls dearer."""
+    calm = sorted(zip(base, other, strict=True), key=sum)[: ROUNDS // 2]
+    return statistics.median(dearer - cheaper for cheaper, dearer in calm)
 
 
 def figures() -> list[Figure]:

@@ -319,16 +319,17 @@ class ServerActor(Actor):
 
     async def handle(self, message: Request[Any]) -> Any:
         """Send a request, through the user's middleware, and return its result."""
-        attempt = None if message.deadline is None else message.deadline.attempt
-        if attempt is not None:
-            attempt.handed_over(self._record.name)
+        deadline = message.deadline
+        tries = 0 if deadline is None else deadline.tries
+        if deadline is not None and deadline.observed is not None:
+            deadline.handed_over(self._record.name)
         try:
             if middleware := self._record.config.middleware:
                 return await send_through(middleware, message, self._send_and_report, self._name)
             result = await self._send(message)
         except NotSent:
-            if attempt is not None and message.deadline is not None and message.deadline.attempt is attempt:
-                attempt.put_back()
+            if deadline is not None and deadline.tries == tries:  # else it is the next attempt, sent meanwhile
+                deadline.put_back()
             raise
         reports: Reports | None = current_trace().reports
         if reports is None or reports.seen:

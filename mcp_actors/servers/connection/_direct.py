@@ -131,9 +131,11 @@ class DirectRequests:
             raise NotSent
         self.drain.enter()
         later.on_cancel = sent.cancel
-        if (deadline := request.deadline) is not None and deadline.attempt is not None:
+        if (deadline := request.deadline) is not None and deadline.observed is not None:
             # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
-            deadline.attempt.handed_over(self.record.name, sent.id, at_once=deadline.call is None)
+            deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
+            deadline.replica = self.record.name
+            deadline.request_id = sent.id
         return True
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
@@ -231,8 +233,8 @@ class SentRequest:
     def withdrawn(self) -> None:
         """Return the message to its old place: the next connection serves it."""
         self.forget()
-        if (deadline := self._request.deadline) is not None and deadline.attempt is not None:
-            deadline.attempt.put_back()
+        if (deadline := self._request.deadline) is not None:
+            deadline.put_back()
         self._settling().fail(NotSent())
         self._direct.drain.leave()
 

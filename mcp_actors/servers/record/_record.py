@@ -352,7 +352,8 @@ class ServerRecord:
         def described() -> tuple[ServerConfig, str | None]:
             return self.config, None if self.info is None else self.info.protocol_version
 
-        self.calls.observed = Observed(observers, self.catalog.lists, described) if observers else None
+        name, lists = self.config.name, self.catalog.lists
+        self.calls.observed = Observed(name, observers, lists, described) if observers else None
 
     def leave(self) -> None:
         """Note that the ``open_servers`` block has exited."""

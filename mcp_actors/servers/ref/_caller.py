@@ -45,7 +45,6 @@ from ..._errors import (
 from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import open_actor
-from .._attempts import Attempt
 from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
 
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
-    from .._attempts import Observed
     from .._deadlines import Deadline
     from .._rules import Ticket
     from ..record import ServerRecord
@@ -113,8 +111,6 @@ class Caller:
             Exception: a middleware raised it.
         """
         retries: Retries | None = None
-        if self._calls.observed is not None and deadline.attempt is None:
-            self.observe(request, deadline, self._calls.observed)
         try:
             if failure is None and self._life.leaving == "signal":
                 deadline.end()  # or the servers would be awaited to finish it
@@ -159,7 +155,8 @@ class Caller:
 
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
-        if request.is_tool_call and getattr(result, "is_error", False):  # a middleware may return anything
+        is_error = request.is_tool_call and getattr(result, "is_error", False)  # a middleware may return anything
+        if is_error:
             # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
             suggestion = request.suggestion(self._record)
             if suggestion is not None:
@@ -169,14 +166,9 @@ class Caller:
             self._record.answered(deadline)
         now = trio.current_time()
         self._calls.latency.done(now - deadline.began)
-        if deadline.attempt is not None:
-            attempt, deadline.attempt = deadline.attempt, None
-            attempt.succeeded(now, is_error=request.is_tool_call and getattr(result, "is_error", False))
-
-    def observe(self, request: Request[Any], deadline: Deadline, observed: Observed) -> None:
-        """Begin to observe the first attempt of a request."""
-        kind = getattr(request, "method", None) or deadline.operation.partition(" ")[0]
-        deadline.attempt = Attempt(deadline.keeper.server, kind, request.subject, deadline.began, observed)
+        if (observed := deadline.observed) is not None:
+            deadline.observed = None
+            observed.succeeded(deadline, now, request.is_tool_call, is_error)
 
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
@@ -237,11 +229,6 @@ class Caller:
     def _is_isolated(self, request: Request[Any]) -> bool:
         """Return True if a retry of the request gets a connection of its own."""
         return self._config.retry.isolated and not request.of_the_session
-
-    @property
-    def observed(self) -> Observed | None:
-        """What the attempts to this server share if they are observed."""
-        return self._calls.observed
 
     @property
     def guarded(self) -> bool:
@@ -453,8 +440,6 @@ class PendingRequest(Generic[T]):
         None means that `finish` must be awaited for the outcome. The function must not raise, and may be called before
         `send` returns.
         """
-        if (observed := self._caller.observed) is not None:
-            self._caller.observe(self._request, self._deadline, observed)
         if self._caller.guarded:
             on_answer(None)
             return
@@ -538,9 +523,15 @@ class ServerRequests:
         Raises:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
         """
-        with self._record.calls.deadlines.begin(request.operation) as deadline:
-            request.deadline = deadline
+        with self._begin(request) as deadline:
             return await (caller or self._caller).ask(request, deadline)
+
+    def _begin(self, request: Request[Any]) -> Deadline:
+        """Start the deadline of a request, and observe its attempts if the group has an observer of calls."""
+        request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
+        if (observed := self._record.calls.observed) is not None:
+            deadline.observed, deadline.subject = observed, request.subject
+        return deadline
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
         """Send a request about the session to each connected replica; if the server has none, to the server.
@@ -566,5 +557,4 @@ class ServerRequests:
     def _prepare(self, request: PlainRequest[Any], passing: Passing | None = None) -> PendingRequest[Any]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
         request.passing = passing
-        request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
-        return PendingRequest(self._caller, request, deadline)
+        return PendingRequest(self._caller, request, self._begin(request))

@@ -24,7 +24,6 @@ from ..._misuse import CALL, check_states, explained_methods, refuse_positional,
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import result_value
-from .._attempts import Attempt
 from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
@@ -305,10 +304,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                     members = members_of_call(name, arguments, text)
         except ServerError as exc:
             if record.calls.observed is not None:
-                Attempt(self.name, CallTool.method, name, trio.current_time(), record.calls.observed).failed(exc)
+                record.calls.observed.refused(CallTool.method, name, exc)
             raise
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
+        if (observed := record.calls.observed) is not None:
+            deadline.observed, deadline.subject = observed, name
         request = CallTool(
             name, arguments, meta, progress, idempotent, checks, deferred, deadline=deadline, members=members
         )

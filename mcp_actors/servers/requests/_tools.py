@@ -127,8 +127,6 @@ class CallTool(PlainRequest[CallToolResult]):
         """The tool."""
         return self.name
 
-    subject = target
-
     def check(self, session: Session, record: ServerRecord) -> None:
         """Check that the tool may be called, and the arguments unless that was done with the present listing.
 
