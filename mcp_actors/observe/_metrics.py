@@ -22,14 +22,16 @@ from attrs import define, field
 from mcp import MCPError
 
 from ..config import Http, Sse, Stdio
-from ..servers import Attempt, CallObserver, ReplicaChanged, StateChanged
+from ..servers import Attempt, CallObserver, ReplicaChanged, ServerRemoved, StateChanged
 from ..servers.record import CONNECTED
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
+    from ..config import ServerConfig
     from ..kernel import Event
     from ..servers import ServerStatus, SourceStatus
+    from ..servers._attempts import Describe
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
@@ -144,13 +146,18 @@ class Metrics(CallObserver):
         self._codes: set[str] = set()
         self._sessions: dict[str, float] = {}
         self._divided: set[str] = set()
-        self._common: dict[str, dict[str, str]] = {}
+        self._describe: dict[str, Describe] = {}
         self._meter = meter
         if meter is not None:
             histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
             self._operation = histogram("mcp.client.operation.duration")
             self._session = histogram("mcp.client.session.duration")
             self._attempts = meter.create_counter("mcp_actors.attempts", unit="{attempt}")
+
+    def added(self, server: str, describe: Describe) -> None:
+        """Remember how to describe its sessions."""
+        if self._meter is not None:
+            self._describe[server] = describe
 
     def settled(self, attempt: Attempt) -> None:
         """Count an attempt."""
@@ -203,13 +210,7 @@ class Metrics(CallObserver):
     # --- OpenTelemetry ----------------------------------------------------------------------------------------------
 
     def _attributes(self, attempt: Attempt, tool: str) -> dict[str, str]:
-        config, version = attempt.config, attempt.protocol_version
-        common = {} if version is None else {"mcp.protocol.version": version}
-        if isinstance(config.transport, Stdio):
-            common["network.transport"] = "pipe"
-        elif isinstance(config.transport, Http | Sse):
-            common |= {"network.transport": "tcp", "network.protocol.name": "http"}
-        self._common[attempt.server] = common
+        common = _common(attempt.config, attempt.protocol_version)
         named = {"gen_ai.tool.name": tool, "gen_ai.operation.name": "execute_tool"}
         return {"mcp.method.name": attempt.kind, **common, **(named if attempt.kind == "tools/call" else {})}
 
@@ -242,6 +243,8 @@ class Metrics(CallObserver):
 
     def __call__(self, event: Event, /) -> None:
         """Record the duration of a session when it ends."""
+        if isinstance(event, ServerRemoved):
+            self._describe.pop(event.server, None)
         if self._meter is None or not isinstance(event, StateChanged | ReplicaChanged):
             return
         if isinstance(event, ReplicaChanged):
@@ -252,7 +255,11 @@ class Metrics(CallObserver):
         if event.new in CONNECTED:
             self._sessions.setdefault(name, event.time)
         elif (began := self._sessions.pop(name, None)) is not None:
-            self._session.record(event.time - began, self._common.get(event.server, {}))
+            found = self._describe[event.server](name)
+            attributes = _common(found.config, found.protocol_version)
+            if found.error is not None:
+                attributes["error.type"] = type(found.error).__name__
+            self._session.record(event.time - began, attributes)
 
     # --- Prometheus -------------------------------------------------------------------------------------------------
 
@@ -275,6 +282,16 @@ class Metrics(CallObserver):
             yield from family(name, "histogram", what, lines)
         yield from _lines_of_servers(servers.status())
         yield from _lines_of_sources(servers)
+
+
+def _common(config: ServerConfig, version: str | None) -> dict[str, str]:
+    """Return the attributes of OpenTelemetry's conventions that all operations and sessions of a server have."""
+    common = {} if version is None else {"mcp.protocol.version": version}
+    if isinstance(config.transport, Stdio):
+        common["network.transport"] = "pipe"
+    elif isinstance(config.transport, Http | Sse):
+        common |= {"network.transport": "tcp", "network.protocol.name": "http"}
+    return common
 
 
 def _key_of(attempt: Attempt) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 from mcp import MCPError
 
 from .._errors import (
@@ -71,6 +71,15 @@ class CallObserver:
     def __call__(self, event: Event, /) -> None:
         """Take an event of the group. By default nothing is done."""
 
+    def added(self, server: str, describe: Describe) -> None:
+        """Take a server that joins the group, before any event of it. By default nothing is done.
+
+        Args:
+            server: its name.
+            describe: returns what is known now of an actor of the server, by its name as in events (``"time:2"``). It
+                keeps the server in memory, so forget it at `ServerRemoved`.
+        """
+
     def settled(self, attempt: Attempt) -> None:
         """Take an attempt that has ended. Do not keep its ``error``, which refers to frames and what they hold."""
         raise NotImplementedError(f"{type(self).__name__}: define settled(self, attempt)")
@@ -93,6 +102,24 @@ class CallObserver:
 Counter: TypeAlias = "Callable[[float, float], object]"
 
 
+@frozen
+class Connected:
+    """What is known of the connection of an actor.
+
+    Attributes:
+        config: the configuration of the server.
+        protocol_version: that of its latest connection; None before the first.
+        error: why the actor does not serve; None if it does, or was asked to stop.
+    """
+
+    config: ServerConfig
+    protocol_version: str | None
+    error: Exception | None
+
+
+Describe: TypeAlias = "Callable[[str], Connected]"
+
+
 @define(eq=False)
 class Observed:
     """The observers of one server, and facts about it for them. It reports the ends of attempts.
@@ -101,15 +128,22 @@ class Observed:
         server: the server's name.
         observers: the observers of the group.
         lists: whether the server lists a tool now.
-        described: returns the configuration of the server, and the protocol version of its latest connection.
+        describe: returns what is known of an actor of the server.
     """
 
     server: str
     observers: tuple[CallObserver, ...]
     lists: Callable[[str], bool]
-    described: Callable[[], tuple[ServerConfig, str | None]]
+    describe: Describe
     _counters: dict[str | None, tuple[tuple[CallObserver, Counter], ...]] = field(factory=dict, init=False)
     _logged: set[CallObserver] = field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        for observer in self.observers:
+            try:
+                observer.added(self.server, self.describe)
+            except Exception:
+                self._log(observer, f"server {self.server!r}")
 
     def succeeded(self, deadline: Deadline, now: float, is_tool_call: bool, is_error: bool) -> None:
         """Report a result."""
@@ -245,12 +279,12 @@ class Attempt:
     @property
     def config(self) -> ServerConfig:
         """The configuration of the server."""
-        return self._observed.described()[0]
+        return self._observed.describe(self.server).config
 
     @property
     def protocol_version(self) -> str | None:
         """The protocol version of the latest connection to the server; None before the first."""
-        return self._observed.described()[1]
+        return self._observed.describe(self.server).protocol_version
 
 
 def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Outcome]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import signal
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +20,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
 from mcp_actors import Backoff, RestartPolicy, ServerConfig, ServerError, open_servers
+from mcp_actors.kernel import Event
 from mcp_actors.observe import Metrics
+from mcp_actors.servers import ReplicaChanged
 from mcp_actors.testing import Fail, ScriptedServer
 
 from ..source import ROOT
@@ -118,6 +122,17 @@ async def test_buckets_add_up(server: ScriptedServer, autojump_clock: MockClock)
     }
 
 
+async def test_only_attempts_that_may_have_reached_the_server_have_a_duration_there(server: ScriptedServer) -> None:
+    metrics = Metrics()
+    async with open_servers(ServerConfig("x", server.in_process()), observers=[metrics]) as servers:
+        for arguments in ({"text": "a"}, {}, {"text": "b"}):
+            with suppress(ServerError):
+                await servers["x"].call_tool("echo", arguments)
+        text = metrics.text(servers)
+    assert [count for _, count in samples(text, "mcp_client_operation_duration_seconds_count")] == [2]
+    assert [count for _, count in samples(text, "mcp_client_queue_duration_seconds_count")] == [3]
+
+
 async def test_sources_say_when_they_were_read_and_if_they_are_used(tmp_path: Path, server: ScriptedServer) -> None:
     file = tmp_path / "mcp.json"
     stdio = server.stdio()
@@ -164,6 +179,39 @@ async def test_opentelemetry_gets_the_names_and_attributes_of_its_conventions(
     [session] = exported(reader, "mcp.client.session.duration")
     assert session.sum == pytest.approx(50, abs=1)
     assert dict(session.attributes) == {"mcp.protocol.version": "2025-11-25"}
+    provider.shutdown()
+
+
+async def test_a_session_without_a_request_has_its_attributes_and_the_error_that_has_ended_it(
+    server: ScriptedServer,
+) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    metrics = Metrics(provider.get_meter("test"))
+    restarts = RestartPolicy(max_restarts=10, backoff=Backoff(first=60, initial=60))
+    configs = [
+        ServerConfig("pipe", server.stdio(), restarts=restarts, replicas=2, required=True),
+        ServerConfig("http", server.http(), required=True),
+    ]
+    lost = trio.Event()
+
+    def see(event: Event) -> None:
+        if isinstance(event, ReplicaChanged) and event.new == "backoff":
+            lost.set()
+
+    async with open_servers(*configs, observers=[metrics, see]) as servers:
+        await servers.wait_ready()
+        pid = servers["pipe"].statistics().replicas.each[1].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        with trio.fail_after(20):
+            await lost.wait()
+        await servers.remove("pipe")
+    found = [{**each.attributes, "count": each.count} for each in exported(reader, "mcp.client.session.duration")]
+    pipe = {"mcp.protocol.version": "2026-07-28", "network.transport": "pipe", "count": 1}
+    http = {**pipe, "network.transport": "tcp", "network.protocol.name": "http"}
+    assert sorted(found, key=len) == [pipe, {**pipe, "error.type": "ConnectionLost"}, http]
+    assert [*metrics._describe] == ["http"]
     provider.shutdown()
 
 

@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 import trio
-from mcp.types import CallToolResult, TextContent, Tool
+from mcp.types import CallToolResult, ElicitResult, TextContent, Tool
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
     BreakerPolicy,
+    Callbacks,
+    InvalidArguments,
     InvalidResult,
+    LimitExceeded,
     RestartPolicy,
     RetryPolicy,
     ServerConfig,
@@ -27,7 +30,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import Attempt, CallObserver
-from mcp_actors.testing import Crash, Fail, Gate, Hang, HttpError, ScriptedServer
+from mcp_actors.testing import Ask, Crash, Fail, Gate, Hang, HttpError, ScriptedServer
 from mcp_actors.transports.stdio._pipes import PipeWriter
 
 pytestmark = pytest.mark.own_way
@@ -198,6 +201,166 @@ async def test_a_line_that_was_never_written_is_not_sent_once_its_call_waits_aga
             nursery.cancel_scope.cancel()
     assert seen.ends == [("cancelled", "not_sent", 1, True)]
     assert seen.attempts[0].request_id is None
+
+
+async def test_a_request_over_http_is_not_sent_once_it_waits_again(server: ScriptedServer) -> None:
+    later = RestartPolicy(max_restarts=9, backoff=Backoff(first=60, initial=60))
+    async with opened(server, None, transport=server.http(), restarts=later) as (servers, seen):
+        server.forget_sessions()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, servers)
+            with trio.fail_after(20):
+                await servers["x"].wait_state("backoff")
+            nursery.cancel_scope.cancel()
+    assert seen.ends == [("cancelled", "not_sent", 1, True)]
+    assert seen.attempts[0].replica == "x"
+
+
+async def test_a_call_that_would_deadlock_is_an_error_of_which_nothing_was_sent(server: ScriptedServer) -> None:
+    async def answer(*_: object) -> ElicitResult:
+        with pytest.raises(LimitExceeded, match="this call would deadlock"):
+            await call(servers)
+        return ElicitResult(action="accept", content={})
+
+    server.inject(Ask())
+    options: dict[str, Any] = {"max_in_flight": 1, "callbacks": Callbacks(elicitation=answer)}
+    async with opened(server, None, **options) as (servers, seen):
+        await call(servers)
+    assert seen.ends == [("error", "not_sent", 1, True), ("ok", "done", 1, True)]
+
+
+async def test_a_connection_for_a_retry_that_cannot_be_made_is_unavailable(
+    server: ScriptedServer, autojump_clock: MockClock
+) -> None:
+    retry = RetryPolicy(attempts=2, backoff=Backoff(), isolated=True)
+    async with opened(server, None, retry=retry) as (servers, seen):
+        server.inject(Fail())
+        server.inject(Crash(), into="connect", times=10)
+        await _ignored(partial(call, servers, idempotent=True))
+    assert seen.ends == [("error", "done", 1, False), ("unavailable", "not_sent", 2, True)]
+    assert seen.attempts[1].replica is None
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["after the answer", "before the call"])
+async def test_a_middleware_that_raises_leaves_the_outcome_unknown(server: ScriptedServer, first: bool) -> None:
+    async def fails(request: Any, call_next: Any) -> Any:
+        if not first:
+            await call_next(request)
+        raise ZeroDivisionError
+
+    async with opened(server, None, middleware=(fails,)) as (servers, seen):
+        with pytest.raises(ZeroDivisionError):
+            await call(servers)
+    assert seen.ends == [("error", "unknown", 1, True)]
+    assert isinstance(seen.attempts[0].error, ZeroDivisionError)
+
+
+async def test_malformed_arguments_of_prompts_and_resources_are_misuse_and_not_reported(server: ScriptedServer) -> None:
+    async with opened(server, None) as (servers, seen):
+        for malformed in (
+            servers["x"].get_prompt("p", {"n": 1}),  # type: ignore[dict-item]  # refused at run time
+            servers["x"].get_prompt("\ud800"),
+            servers["x"].read_resource(b"file:///a"),  # type: ignore[arg-type]  # likewise
+        ):
+            with pytest.raises(InvalidArguments):
+                await malformed
+    assert seen.attempts == []
+
+
+async def test_an_attempt_whose_observer_exits_before_the_retry_is_reported_once(server: ScriptedServer) -> None:
+    class Leaving(Seen):
+        def settled(self, attempt: Attempt) -> None:
+            super().settled(attempt)
+            raise SystemExit
+
+    seen = Leaving()
+    server.inject(Fail())
+    config = ServerConfig("x", server.in_process(), protocol="legacy", retry=RETRIES)
+    with pytest.raises(SystemExit):
+        async with open_servers(config, observers=[seen]) as servers:
+            await call(servers, idempotent=True)
+    assert seen.ends == [("error", "done", 1, False)]
+
+
+class Counting(CallObserver):
+    """Counts results by a function, once it has seen one."""
+
+    def __init__(self, offers: bool = True) -> None:
+        self.offers = offers
+        self.settled_: list[tuple[str | None, str]] = []
+        self.counted: list[tuple[str | None, float, float]] = []
+
+    def settled(self, attempt: Attempt) -> None:
+        self.settled_.append((attempt.target, attempt.result))
+
+    def counter(self, attempt: Attempt) -> Any:
+        tool = attempt.target
+        return (lambda queued, served: self.counted.append((tool, queued, served))) if self.offers else None
+
+
+async def test_further_results_of_a_tool_go_to_the_function_that_counts_them(
+    server: ScriptedServer, meta: dict[str, Any] | None, autojump_clock: MockClock
+) -> None:
+    async def sleep(arguments: object) -> str:
+        await trio.sleep(3)
+        return "done"
+
+    failed = CallToolResult(content=[TextContent(type="text", text="no")], is_error=True)
+    server.add_tool("slow", sleep)
+    observer = Counting()
+    config = ServerConfig(
+        "x", server.in_process(), protocol="legacy", max_in_flight=1, middleware=(through,) * bool(meta)
+    )
+    async with open_servers(config, observers=[observer]) as servers:
+        await servers["x"].call_tool("slow")
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                nursery.start_soon(servers["x"].call_tool, "slow")
+        await call(servers)
+        server.add_tool("slow", lambda _: failed)
+        await servers["x"].call_tool("slow")
+    assert observer.settled_ == [("slow", "ok"), ("echo", "ok"), ("slow", "tool_error")]
+    assert [(tool, round(one, 3), round(two, 3)) for tool, one, two in observer.counted] == [
+        ("slow", 0, 3),
+        ("slow", 3, 3),
+    ]
+
+
+async def test_an_observer_without_such_a_function_takes_each_attempt_and_so_do_the_others(
+    server: ScriptedServer,
+) -> None:
+    observers = [Counting(), Counting(offers=False)]
+    async with open_servers(ServerConfig("x", server.in_process()), observers=observers) as servers:
+        for _ in range(3):
+            await call(servers)
+    assert [each.settled_ for each in observers] == [[("echo", "ok")] * 3] * 2
+    assert [each.counted for each in observers] == [[], []]
+
+
+@pytest.mark.parametrize("where", ["added", "counter", "the function"])
+async def test_whatever_an_observer_raises_is_logged_once_and_the_calls_go_on(
+    server: ScriptedServer, where: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object) -> Any:
+        raise ValueError("broken")
+
+    class Broken(Counting):
+        def added(self, server: str, describe: Any) -> None:
+            if where == "added":
+                broken()
+
+        def counter(self, attempt: Attempt) -> Any:
+            return broken() if where == "counter" else broken
+
+    first, second = Broken(), Counting()
+    async with open_servers(ServerConfig("x", server.in_process()), observers=[first, second]) as servers:
+        for _ in range(3):
+            await call(servers)
+    counted = 0 if where == "counter" else 2
+    assert (len(second.settled_), len(second.counted)) == (3 - counted, counted)
+    [record] = [each for each in caplog.records if each.levelno == logging.ERROR]
+    assert "Broken" in record.getMessage()
+    caplog.clear()
 
 
 async def test_the_time_in_the_queue_of_a_pipe_is_counted(server: ScriptedServer) -> None:

@@ -40,7 +40,7 @@ from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed, Starting
 from ...transports import Capacity, Certificates, Masker
-from .._attempts import Observed
+from .._attempts import Connected, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
 from ._health import ServerHealth, SharedHealth
@@ -349,11 +349,12 @@ class ServerRecord:
     def observe_calls(self, observers: tuple[CallObserver, ...]) -> None:
         """Call these observers when an attempt of a request is settled."""
 
-        def described() -> tuple[ServerConfig, str | None]:
-            return self.config, None if self.info is None else self.info.protocol_version
+        def describe(actor: str) -> Connected:
+            version = None if self.info is None else self.info.protocol_version
+            return Connected(self.config, version, self.replica(actor).life.error)
 
         name, lists = self.config.name, self.catalog.lists
-        self.calls.observed = Observed(name, observers, lists, described) if observers else None
+        self.calls.observed = Observed(name, observers, lists, describe) if observers else None
 
     def leave(self) -> None:
         """Note that the ``open_servers`` block has exited."""
