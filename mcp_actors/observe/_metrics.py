@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import Event
-    from ..servers import ServerStatus, SourceStatus
-    from ..servers._attempts import Describe
+    from ..servers import ConnectionFacts, ServerStatus, SourceStatus
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
@@ -146,7 +145,7 @@ class Metrics(CallObserver):
         self._codes: set[str] = set()
         self._sessions: dict[str, float] = {}
         self._divided: set[str] = set()
-        self._describe: dict[str, Describe] = {}
+        self._describe: dict[str, Callable[[str], ConnectionFacts]] = {}
         self._meter = meter
         if meter is not None:
             histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BUCKETS)
@@ -154,7 +153,7 @@ class Metrics(CallObserver):
             self._session = histogram("mcp.client.session.duration")
             self._attempts = meter.create_counter("mcp_actors.attempts", unit="{attempt}")
 
-    def added(self, server: str, describe: Describe) -> None:
+    def added(self, server: str, describe: Callable[[str], ConnectionFacts]) -> None:
         """Remember how to describe its sessions."""
         if self._meter is not None:
             self._describe[server] = describe

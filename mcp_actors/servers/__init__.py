@@ -24,7 +24,7 @@ from __future__ import annotations
 from .._errors import NotSupported
 from .._exports import publish
 from ._admission import ToolChanges
-from ._attempts import Attempt, CallObserver
+from ._attempts import Attempt, CallObserver, ConnectionFacts
 from ._deadlines import Latency
 from ._rules import Health, HealthStatus
 from ._sources import SourceStatus
@@ -61,6 +61,7 @@ __all__ = [
     "CallObserver",
     "ConfigChanged",
     "ConfigRejected",
+    "ConnectionFacts",
     "Drained",
     "Draining",
     "Flooded",

@@ -13,7 +13,7 @@ can end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import Event
-    from ._deadlines import Deadline
 
 
 logger = Log("mcp_actors.servers")
@@ -71,7 +70,7 @@ class CallObserver:
     def __call__(self, event: Event, /) -> None:
         """Take an event of the group. By default nothing is done."""
 
-    def added(self, server: str, describe: Describe) -> None:
+    def added(self, server: str, describe: Callable[[str], ConnectionFacts]) -> None:
         """Take a server that joins the group, before any event of it. By default nothing is done.
 
         Args:
@@ -84,17 +83,18 @@ class CallObserver:
         """Take an attempt that has ended. Do not keep its ``error``, which refers to frames and what they hold."""
         raise NotImplementedError(f"{type(self).__name__}: define settled(self, attempt)")
 
-    def counter(self, attempt: Attempt) -> Counter | None:
+    def counter(self, attempt: Attempt) -> Callable[[float, float], object] | None:
         """Return a function that takes further results of the same tool in place of `settled`, which costs less.
 
-        It is called with ``queued`` and ``served`` of each further call of that tool which ends with ``"ok"``. It must
-        not block either, and keeps nothing of the attempt. If one of several observers has none, none is used.
+        It is called with ``queued`` and ``served`` of each further call of that tool which ends with ``"ok"``, and must
+        not block either. It is kept as long as the server, so return None for more tools than a server should have. If
+        one of several observers returns None, `settled` of all of them takes the results of that tool.
 
         Args:
-            attempt: a call of a tool with the result ``"ok"``, after `settled` has taken it.
+            attempt: a call of a listed tool with the result ``"ok"``, after `settled` has taken it.
 
         Returns:
-            None, by default: `settled` takes them all.
+            None, by default.
         """
         return None
 
@@ -103,8 +103,8 @@ Counter: TypeAlias = "Callable[[float, float], object]"
 
 
 @frozen
-class Connected:
-    """What is known of the connection of an actor.
+class ConnectionFacts:
+    """The connection of an actor, as far as it is known.
 
     Attributes:
         config: the configuration of the server.
@@ -117,7 +117,20 @@ class Connected:
     error: Exception | None
 
 
-Describe: TypeAlias = "Callable[[str], Connected]"
+Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
+
+
+class Deadline(Protocol):
+    """The deadline of a request, which keeps what is to be reported of the attempt under way; see ``_deadlines``."""
+
+    operation: str
+    began: float
+    since: float | None
+    tries: int
+    subject: str | None
+    sent_at: float | None
+    replica: str | None
+    request_id: int | str | None
 
 
 @define(eq=False)
@@ -151,7 +164,7 @@ class Observed:
         if counters is None or deadline.sent_at is None:
             attempt = self._attempt(deadline, now, "tool_error" if is_error else "ok", "done")
             self._report(attempt)
-            if is_tool_call and not is_error:
+            if is_tool_call and not is_error and attempt.listed:
                 self._find_counters(attempt)
             return
         # Nearly all attempts end here, so all is in line, and no `Attempt` is made.

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
+from mcp.types import CallToolResult, TextContent
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
@@ -120,6 +121,19 @@ async def test_buckets_add_up(server: ScriptedServer, autojump_clock: MockClock)
         **dict.fromkeys(("0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1.0", "2.0"), 0),
         **dict.fromkeys(("5.0", "10.0", "30.0", "60.0", "120.0", "300.0", "+Inf"), 1),
     }
+
+
+async def test_a_tool_that_fails_first_is_counted_by_its_results(server: ScriptedServer) -> None:
+    failed = CallToolResult(content=[TextContent(type="text", text="no")], is_error=True)
+    results = iter([failed, "a", "b", failed, "c"])
+    server.add_tool("moody", lambda _: next(results))
+    metrics = Metrics()
+    async with open_servers(ServerConfig("x", server.in_process()), observers=[metrics]) as servers:
+        for _ in range(5):
+            await servers["x"].call_tool("moody")
+        text = metrics.text(servers)
+    found = {labels["result"]: value for labels, value in samples(text, "mcp_client_attempts_total")}
+    assert found == {"ok": 3, "tool_error": 2}
 
 
 async def test_only_attempts_that_may_have_reached_the_server_have_a_duration_there(server: ScriptedServer) -> None:

@@ -40,7 +40,7 @@ from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
 from ...kernel import Crashed, StartFailed, Starting
 from ...transports import Capacity, Certificates, Masker
-from .._attempts import Connected, Observed
+from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
 from ._health import ServerHealth, SharedHealth
@@ -349,9 +349,9 @@ class ServerRecord:
     def observe_calls(self, observers: tuple[CallObserver, ...]) -> None:
         """Call these observers when an attempt of a request is settled."""
 
-        def describe(actor: str) -> Connected:
+        def describe(actor: str) -> ConnectionFacts:
             version = None if self.info is None else self.info.protocol_version
-            return Connected(self.config, version, self.replica(actor).life.error)
+            return ConnectionFacts(self.config, version, self.replica(actor).life.error)
 
         name, lists = self.config.name, self.catalog.lists
         self.calls.observed = Observed(name, observers, lists, describe) if observers else None
