@@ -44,6 +44,9 @@ Changed: TypeAlias = Literal["tools", "prompts", "resources"]
 
 logger = Log("mcp_actors.gateway")
 
+COLLISIONS: Final = 100
+"""Collisions that are logged. A server may list others for ever."""
+
 FIRST_LIST: Final = 5.0
 """Seconds for which the first list waits for servers that are being connected. Those that come later are a change."""
 
@@ -172,7 +175,7 @@ class Front:
 
     def _enter(self, owned: dict[str, tuple[str, Json]], name: str, server: str, item: Json) -> None:
         owner = owned.setdefault(name, (server, item))[0]
-        if owner != server and (name, server) not in self._collisions:
+        if owner != server and (name, server) not in self._collisions and len(self._collisions) < COLLISIONS:
             self._collisions.add((name, server))
             logger.warning("server %r: %.200r is hidden, because server %r lists it, too", server, name, owner)
 

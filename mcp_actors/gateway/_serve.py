@@ -128,6 +128,7 @@ class Connection:
         self._lines = LineSplitter(MAX_MESSAGE, MAX_VALUES)
         self._out: deque[bytes] = deque()
         self._waiting = 0
+        self._closed = False
         self._writer: trio.lowlevel.Task | None = None
         self._drained = trio.Event()
         self._scope = trio.CancelScope()
@@ -158,6 +159,7 @@ class Connection:
         except Exception:  # of the session or its own servers; other clients go on
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
+            self._closed = True  # the number of the descriptor may soon be that of another file
             self._gateway.sessions.discard(self.session)
             self.session.close()
 
@@ -278,7 +280,7 @@ class Connection:
 
     def write(self, line: bytes) -> None:
         """Write a line: at once if nothing waits and nothing else is in flight, else with others in the next turn."""
-        if self._waiting > MAX_BACKLOG:
+        if self._closed or self._waiting > MAX_BACKLOG:
             return
         if not self._waiting and len(self.session.calls) < 2:
             try:
@@ -387,7 +389,8 @@ async def serve(
 ) -> None:
     """Serve a group as one MCP server, to one client over stdin and stdout, or to any number over a unix socket.
 
-    Returns when the client over stdin has left, or when no client has been there for `idle_timeout` seconds.
+    Returns when the client over stdin has left, or when no client has been there for `idle_timeout` seconds. The log
+    messages of the group's servers go to the callbacks of the group, and not to clients.
 
     **Cancellation**: withdraws the requests of all clients, and closes their connections.
 

@@ -15,6 +15,7 @@ which the errors of this package say what has become of a request (`error_of`).
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -377,18 +378,16 @@ class Session:
         if (level := params.get("level")) not in LEVELS:
             raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
         self._level = level
-        self._run(request_id, partial(self._ask_for_level, front, request_id))
+        self.answer(request_id, method, {})
+        for ref in front.servers():
+            self.start(partial(self._ask_for_level, ref))
 
-    async def _ask_for_level(self, front: Front, request_id: Id) -> None:
-        """Ask all servers for the lowest level that a client wants."""
+    async def _ask_for_level(self, ref: ServerRef) -> None:
+        """Ask a server for the lowest level that a client wants."""
         levels = [each._level for each in self._gateway.sessions if each._level is not None]
         lowest: Any = min(levels, key=LEVELS.index)
-        for ref in front.servers():
-            try:
-                await ref.set_log_level(lowest)
-            except (McpActorsError, MCPError):
-                continue  # it has no log, or is down: then the next connection sets the level
-        self.answer(request_id, "logging/setLevel", {})
+        with suppress(McpActorsError, MCPError):  # it has no log
+            await ref.set_log_level(lowest)
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = _text(params, "uri")
@@ -431,6 +430,12 @@ class Session:
                 params: Json = {"uri": change.uri}
                 self.notify("notifications/resources/updated", params if meta is None else {**params, "_meta": meta})
 
+    async def _watch_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
+        try:
+            await self._watch(ref, uri, meta, lambda: None)
+        except (McpActorsError, MCPError) as exc:  # the other wishes of the stream hold
+            logger.info("the changes of %.200r are not passed on: %s", uri, exc)
+
     def _listen(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         wishes = params.get("notifications")
         if type(wishes) is not dict:
@@ -450,7 +455,7 @@ class Session:
         try:
             async with trio.open_nursery() as nursery:
                 for uri, ref in refs.items():
-                    nursery.start_soon(self._watch, ref, uri, meta, lambda: None)
+                    nursery.start_soon(self._watch_if_possible, ref, uri, meta)
                 await trio.sleep_forever()
         finally:
             del self._streams[request_id]
@@ -469,7 +474,9 @@ class Session:
 
     def write_result(self, request_id: Id, result: Json) -> None:
         """Write a result as it is."""
-        self._write(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_id(request_id), to_json(result)))
+        self._write(
+            b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_id(request_id), to_json(result, inf_nan_mode="null"))
+        )
 
     def fail(self, request_id: Id, exc: Exception) -> None:
         """Answer a request with an error."""
@@ -484,7 +491,9 @@ class Session:
         self._write_error(_id(request_id), our_error(SERVER_ERROR, message, "not_sent", "ServerUnavailable"))
 
     def _write_error(self, request_id: bytes, error: Json) -> None:
-        self._write(b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, to_json(error, fallback=str)))
+        self._write(
+            b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, to_json(error, inf_nan_mode="null", fallback=str))
+        )
 
     def notify(self, method: str, params: Json | None = None) -> None:
         """Send a notification."""

@@ -40,7 +40,8 @@ def curious() -> MCPServer:
 
     @curious.tool()
     async def log(ctx: Context[Any, Any]) -> str:
-        await ctx.session.send_log_message(level="warning", data="mine")
+        await ctx.session.send_log_message(level="warning", data="quiet")
+        await ctx.session.send_log_message(level="error", data="loud")
         return "ok"
 
     return curious
@@ -74,7 +75,11 @@ async def test_a_server_of_one_client_asks_that_client_and_no_other(tmp_path: Pa
         assert [await host.call("own_greet") for host in hosts] == ["hello 0", "hello 1"]
         assert [await host.call("own_roots") for host in hosts] == ["file:///home/0", "file:///home/1"]
         await hosts[0].call("own_log")
-        assert (await hosts[0].notice("notifications/message"))["data"] == "mine"
+        said = [(await hosts[0].notice("notifications/message"))["data"] for _ in range(2)]
+        assert said == ["quiet", "loud"]
+        assert await hosts[0].result("logging/setLevel", {"level": "error"}) == {}
+        await hosts[0].call("own_log")
+        assert (await hosts[0].notice("notifications/message"))["data"] == "loud"
         assert await hosts[1].result("ping") == {}
         assert hosts[1].notices == []
 

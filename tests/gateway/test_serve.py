@@ -260,6 +260,7 @@ class Command:
             **options,
         )
         self._number = 0
+        self.notices: list[Any] = []
 
     def ask(self, method: str, **params: Any) -> Any:
         """Send a request and return the answer."""
@@ -273,7 +274,13 @@ class Command:
             answer = json.loads(line)
             if answer.get("id") == self._number:
                 return answer
+            self.take(answer)
         raise AssertionError("the process has ended")
+
+    def take(self, message: Any) -> None:
+        """Keep a log message."""
+        if message.get("method") == "notifications/message":
+            self.notices.append(message)
 
     def begin(self) -> Any:
         return self.ask("initialize", protocolVersion="2025-11-25", capabilities={})
@@ -300,6 +307,22 @@ def test_one_server_of_a_file_is_served_under_its_own_names(tmp_path: Path) -> N
     command.begin()
     assert "echo" in [tool["name"] for tool in command.ask("tools/list")["result"]["tools"]]
     command.end()
+
+
+def test_log_messages_of_servers_reach_the_client_with_the_name_of_the_server(tmp_path: Path) -> None:
+    """The command opens the group, so it gets them; ``logger`` names the server."""
+    serving = Command("--config", str(write_file(tmp_path, a=())), "--stdio")
+    serving.begin()
+    assert serving.process.stdin is not None
+    serving.process.stdin.write('{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    serving.ask("tools/list")
+    serving.ask("tools/call", name="a_chatter", arguments={"number": 1})
+    assert serving.process.stdout is not None
+    while not serving.notices:
+        serving.take(json.loads(serving.process.stdout.readline()))
+    assert [each["params"] for each in serving.notices] == [{"level": "info", "logger": "a", "data": 0}]
+    assert "unknown level 'loud'" in serving.ask("logging/setLevel", level="loud")["error"]["message"]
+    serving.end()
 
 
 def test_initialize_is_answered_while_a_server_hangs_and_the_others_serve(tmp_path: Path) -> None:
