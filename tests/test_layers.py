@@ -92,7 +92,7 @@ ORDER: Final = {
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_front _calls _own _session _serve",
+    "gateway": "_daemon _relay attach _front _calls _own _session _serve",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",

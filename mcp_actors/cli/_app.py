@@ -446,6 +446,21 @@ async def serve(
     return await serve_file(config, stdio=stdio, socket=socket, control=control, idle=idle)
 
 
+async def attach(*, config: Annotated[str, Parameter(name=["--config", "-c"], completer=files_for)]) -> int:
+    """Connect a client over stdin and stdout to the process that serves a file to all clients; start that if needed.
+
+    For editors that can only start a server themselves: each session of each then has the same servers.
+
+    Args:
+        config: The absolute path of the file, or that and #SERVER for one server of it. It is not searched for.
+
+    Returns:
+        0 when the client has closed stdin.
+    """
+    program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "gateway", "attach.py")
+    os.execv(sys.executable, [sys.executable, "-I", "-S", program, "--config", config])  # needs a tenth of the memory
+
+
 async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print a script that completes commands, options and the names of servers in a shell.
 
@@ -483,6 +498,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     pins_approve: "mcp-actors pins approve mail/send",
     pins_reject: "mcp-actors pins reject mail/send",
     serve: "mcp-actors serve --config ~/.cursor/mcp.json --stdio",
+    attach: "mcp-actors attach --config ~/.cursor/mcp.json",
     completion: 'eval "$(mcp-actors completion bash)"',
 }
 """Every command, and an example of it for the help."""

@@ -1,0 +1,306 @@
+"""Find the files of a daemon, connect to it, or start it.
+
+A daemon belongs to a user, a configuration file, a version of this package and the values of the variables that the
+file names: a hash of these is the name of its files (`names_for`). It inherits an exclusive lock on one of them, and so
+holds it until its process has ended, whatever ends it. So there is one daemon of a name at most, however many clients
+start at once, and also if the client that starts it is killed meanwhile.
+
+`attach` runs this without the package, so it imports the standard library only, and of that as little as it can: there
+is a process of it for each session of each editor. The daemon and the command line use it too.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import socket
+import stat
+import sys
+import time
+
+TYPE_CHECKING = False  # as in `typing`, whose import costs 1 MB
+if TYPE_CHECKING:
+    from typing import Final
+
+VERSION: Final = "0.1.0"
+"""The version of this package; a test compares them. Another version has daemons of its own."""
+
+# --- The files of a daemon, and who may use them ----------------------------------------------------------------------
+
+MAX_PATH: Final = 103 if sys.platform == "darwin" else 107  # bytes in the path of a unix socket
+MAX_CONFIG: Final = 16 * 1024 * 1024  # bytes of a configuration file, as in the rest of the package
+
+
+class Refused(OSError):
+    """A daemon cannot be used or started. The text is a sentence that says why, and what to do."""
+
+
+class Names:
+    """The files of one daemon: sockets for clients and for commands, its log, and a file that it has locked.
+
+    `config` is a real path, and perhaps ``#server``; `folder` is that of the file, the daemon's working directory.
+    """
+
+    def __init__(self, file: str, server: str, base: str) -> None:
+        self.config = f"{file}#{server}" if server else file
+        self.folder = os.path.dirname(file)
+        self.socket, self.control, self.log, self.lock = (f"{base}.{end}" for end in ("sock", "ctl", "log", "lock"))
+
+
+def folder() -> str:
+    """Return the folder with the files of all daemons of this user; make it if it is missing.
+
+    Raises:
+        Refused: it cannot be made, or other users could have put files there.
+    """
+    parent = os.environ.get("XDG_RUNTIME_DIR", "")
+    if not (os.path.isabs(parent) and os.path.isdir(parent) and os.stat(parent).st_uid == os.geteuid()):
+        parent = os.path.expanduser("~/.cache")
+    path = f"{parent}/mcp-actors"
+    try:
+        if not os.path.lexists(path):
+            os.makedirs(path, 0o700, exist_ok=True)
+        found = os.lstat(path)
+    except OSError as error:
+        raise Refused(f"{path} cannot be made ({error.strerror}); set XDG_RUNTIME_DIR to a folder of yours") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        problem = f"is not a folder of this user alone ({stat.filemode(found.st_mode)}, uid {found.st_uid})"
+        raise Refused(f"{path} {problem}; run: chmod 700 {path}; or remove it")
+    return path
+
+
+def names_for(config: str) -> Names:
+    """Return the files of the daemon of a configuration.
+
+    Args:
+        config: the absolute path of a file, or that and ``#server``.
+
+    Raises:
+        Refused: the path is not absolute, the file cannot be read, or there is no place for the daemon's files.
+    """
+    file, server = file_and_server(config)
+    if not os.path.isabs(file):
+        raise Refused(f"--config needs the absolute path of a file, not {config!r}; write the whole path")
+    values = [(name, os.environb.get(name)) for name in sorted(_variables(_read(file)))]
+    file = os.path.realpath(file)
+    identity = ascii((os.geteuid(), file, server, VERSION, values))
+    names = Names(file, server, f"{folder()}/{_sha256(identity.encode())[:16]}")
+    if len(os.fsencode(names.socket)) > MAX_PATH:
+        problem = f"the path of a socket has at most {MAX_PATH} bytes, and {names.socket} has more"
+        raise Refused(f"{problem}; set XDG_RUNTIME_DIR to a folder with a shorter path")
+    return names
+
+
+def file_and_server(config: str) -> tuple[str, str]:
+    """Split ``PATH#server``. The server is empty for a path alone, also for one that contains ``#``."""
+    file, mark, server = config.rpartition("#")
+    return (file, server) if mark and not os.path.lexists(config) else (config, "")
+
+
+def _read(file: str) -> bytes:
+    try:
+        # A named pipe would block without O_NONBLOCK until another process opens it for writing.
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as opened:
+            found = os.fstat(opened.fileno())
+            if stat.S_ISREG(found.st_mode) and found.st_size <= MAX_CONFIG:
+                return opened.read()
+        problem = "is not a configuration file"
+    except (OSError, ValueError) as error:
+        problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+    raise Refused(f"{file} {problem}; check the path and its permissions")
+
+
+def _variables(data: bytes) -> set[bytes]:
+    """Return the names of the variables that a file uses. A word too many means a daemon too many at worst."""
+    pieces = data.replace(b"\0", b"").split(b"${")  # UTF-16 has zeros
+    names = {
+        piece.partition(b"}")[0].partition(b":-")[0].removeprefix(b"env:")
+        for index, piece in enumerate(pieces)
+        if index and not pieces[index - 1].endswith(b"$")  # "$${" means the two characters
+    }
+    for key in (b"env_from", b"env_vars"):
+        for piece in data.split(key)[1:]:
+            listed = piece.partition(b"[")[2].partition(b"]")[0]
+            names.update(listed.replace(b"'", b'"').split(b'"')[1::2])
+    return names
+
+
+def _sha256(data: bytes) -> str:
+    for name in ("_sha2", "_sha256", "hashlib"):  # hashlib loads OpenSSL, 2 MB
+        try:
+            return str(__import__(name).sha256(data).hexdigest())
+        except ImportError:
+            continue
+    raise AssertionError("hashlib is a part of Python")
+
+
+def check_socket(path: str) -> bool:
+    """Return True if there is a socket of this user, False if there is nothing.
+
+    Raises:
+        Refused: there is something else.
+    """
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
+        problem = f"is not a socket of this user ({stat.filemode(found.st_mode)}, uid {found.st_uid})"
+        raise Refused(f"{path} {problem}; remove it")
+    return True
+
+
+def peer_uid(connection: socket.socket) -> int:
+    """Return the uid of the process at the other end of a unix socket."""
+    if sys.platform == "linux":
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
+    else:
+        data = connection.getsockopt(0, 1, 76)  # LOCAL_PEERCRED: a version, the uid, groups
+    return int.from_bytes(data[4:8], sys.byteorder)
+
+
+# --- Connect to the daemon, or start it -------------------------------------------------------------------------------
+
+START_SECONDS: Final = 60.0  # until a daemon listens; a busy machine needs ten to import everything
+END_SECONDS: Final = 0.5  # in which a daemon that was killed is gone
+IDLE_SECONDS: Final = 60  # without clients, after which a daemon ends
+MAX_LOG: Final = 1024 * 1024  # bytes of a log that is appended to; of a longer one half as many are kept, the last
+SHOWN_OF_LOG: Final = 1000  # bytes of a log in a message
+
+
+def daemon_command(names: Names) -> list[str]:
+    """Return the command of the daemon. With ``-P``, modules in its working directory are not imported."""
+    files = ["--config", names.config, "--socket", names.socket, "--control", names.control]
+    return [sys.executable, "-P", "-m", "mcp_actors", "serve", *files, "--idle", str(IDLE_SECONDS)]
+
+
+def open_daemon(names: Names, command: list[str], former: bytes = b"") -> socket.socket:
+    """Connect to a daemon, and start it if it does not run; wait until it is ready. The connection does not block.
+
+    Args:
+        names: the files of the daemon.
+        command: starts it.
+        former: the process id of the one that has closed its connection. A process that is killed closes connections
+            before the socket that it listens on, so that is not used for `END_SECONDS` while it has the lock.
+
+    Raises:
+        OSError: there is no connection after `START_SECONDS`, or there cannot be one.
+    """
+    began, start, pause = time.time(), time.monotonic(), 0.005
+    while time.monotonic() < start + START_SECONDS:
+        ends = former and time.monotonic() < start + END_SECONDS and former == holder(names.lock)
+        try:
+            return (None if ends else _connect(names.socket)) or _start(names, command, began)
+        except BlockingIOError:  # it starts or ends, or more clients wait to be accepted than the system keeps
+            time.sleep(pause)
+            pause = min(2 * pause, 0.1)
+    raise Refused(f"the daemon of {names.config} accepts no connection; end the process that is named in {names.lock}")
+
+
+def holder(lock: str) -> bytes:
+    """Return the process id of the daemon that has, or had, a lock; empty if it is not known."""
+    try:
+        with open(lock, "rb") as opened:
+            return opened.read(20)
+    except OSError:
+        return b""
+
+
+def _connect(path: str) -> socket.socket | None:
+    """Connect; return None if nothing listens."""
+    if not check_socket(path):
+        return None
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.setblocking(False)
+        connection.connect(path)
+        if (uid := peer_uid(connection)) != os.geteuid():
+            raise Refused(f"another user (uid {uid}) listens on {path}; remove it")
+    except OSError as error:
+        connection.close()
+        if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
+            return None
+        raise
+    return connection
+
+
+def _start(names: Names, command: list[str], began: float) -> socket.socket:
+    """Start a daemon, and connect to it. Raise BlockingIOError if another process has the lock."""
+    lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (connection := _connect(names.socket)) is not None:
+            return connection  # started since the last look, where a lock is not inherited (NFS) or not taken
+        noted = os.pread(lock, 8192, 0)
+        if noted and not noted.isdigit() and os.fstat(lock).st_mtime >= began:
+            raise Refused(noted.decode())  # what another client has found meanwhile; two hundred would take their turns
+        for path in (names.socket, names.control):
+            if check_socket(path):
+                os.unlink(path)  # its daemon was killed
+        size = os.fstat(log).st_size
+        if size > MAX_LOG:
+            kept = os.pread(log, MAX_LOG // 2, size - MAX_LOG // 2)
+            os.ftruncate(log, 0)
+            size = os.write(log, kept[kept.find(b"\n") + 1 :])
+        ready = _spawn(names, command, lock, log)
+        if ready and (connection := _connect(names.socket)) is not None:
+            return connection
+        problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, problem.encode(), 0)
+        raise Refused(problem)
+    finally:
+        os.close(log)
+        os.close(lock)  # a daemon has it, too
+
+
+def end_of(log: str, start: int = 0) -> str:
+    """Return the last lines of a log, from a position on, as one line that is safe to print."""
+    with open(log, "rb") as opened:
+        opened.seek(max(start, os.fstat(opened.fileno()).st_size - SHOWN_OF_LOG))
+        lines = opened.read().decode(errors="replace").splitlines()[-10:]
+    shown = "; ".join("".join(c if c.isprintable() else " " for c in line).strip() for line in lines)
+    return shown or "its log is empty"
+
+
+def _spawn(names: Names, command: list[str], lock: int, log: int) -> bool:
+    """Start a daemon, and return True once it is ready, False if it has ended or is not ready in time."""
+    reads, writes = os.pipe()
+    with open(reads, "rb", 0) as output:
+        with open(writes, "wb", 0):
+            child = os.fork()
+            if not child:
+                _become(names, command, (writes, log, lock, reads))
+        os.waitpid(child, 0)
+        said, deadline = b"", time.monotonic() + START_SECONDS
+        while not said.endswith(b"\n") and select.select([reads], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            if not (piece := output.read(1024)):
+                break
+            said += piece
+    return said == b"ready\n"
+
+
+def _become(names: Names, command: list[str], descriptors: tuple[int, int, int, int]) -> None:
+    """Turn a child process into the daemon. This never returns.
+
+    The daemon has both ends of the pipe, so that it can say that it is ready also if the client is killed meanwhile.
+    """
+    _, log, lock, _ = descriptors
+    try:
+        if os.fork():  # the daemon is not a child of the client, whose children an editor may kill with it
+            os._exit(0)
+        os.setsid()
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d" % os.getpid(), 0)
+        for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), *descriptors)):
+            os.dup2(source, target)
+            os.set_inheritable(target, True)  # dup2 does nothing if it was there already
+        os.closerange(5, os.sysconf("SC_OPEN_MAX"))  # also what the editor has passed on, such as ends of its pipes
+        os.chdir(names.folder)
+        os.execv(command[0], command)
+    except BaseException as error:
+        os.write(log, f"{command[0]}: {error}\n".encode(errors="replace"))
+    finally:
+        os._exit(127)
