@@ -25,7 +25,7 @@ of a name imports its module, and keeps the name here (PEP 562). Type checkers s
 ``__version__``. On Windows the import raises an ``ImportError``.
 
 Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
-``config``, ``__main__`` imports ``cli``, and the single files of L0 import each other.
+``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the single files of L0 import each other.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ from .source import ROOT
 
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
-IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._app", "mcp_actors.kernel", "uvicorn")
+IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mcp_actors.kernel", "uvicorn")
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
 
 running: Final[list[int]] = []

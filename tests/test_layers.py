@@ -49,7 +49,13 @@ LAYERS: Final = {
 }
 """The folders and top-level modules of the package, and the layer each is in. The diagram is in ``__init__.py``."""
 
-SIDEWAYS: Final = {("adapters", "bridge"), ("auth", "config"), ("sync", "bridge"), ("__main__", "cli")}
+SIDEWAYS: Final = {
+    ("adapters", "bridge"),
+    ("auth", "config"),
+    ("gateway", "observe"),
+    ("sync", "bridge"),
+    ("__main__", "cli"),
+}
 """Which folder may import which in its own layer. The single files of layer 0 may import each other."""
 
 FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
@@ -88,11 +94,11 @@ ORDER: Final = {
     "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
     "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _config "
-    "_gateway _app _start",
+    "_gateway _control _attach_hosts _app _run _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_daemon _relay attach _front _calls _own _session _serve",
+    "gateway": "_daemon _relay attach _control _front _calls _own _session _serve",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",

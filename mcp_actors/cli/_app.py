@@ -1,35 +1,26 @@
-"""Declare the commands, run the chosen one, and report its errors.
+"""Declare the commands and their help, and make the parser.
 
-The functions under the first heading are the commands, with their help. `make_app` makes the parser (cyclopts). `run`
-parses the words, runs the command in `trio.run`, and returns the exit code. An error of the command line, a command or
-the package becomes a message on an `Output` and a code, a signal a code; what cannot be written any more is sent to the
-null device.
+The functions under the first heading are the commands. `make_app` makes the parser (cyclopts); ``_run`` uses it to run
+the chosen command.
 
-``_start`` imports this file for every command line, also for ``--help``. A command imports the code behind it when it
-runs: with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
+This file is imported for every command line, also for ``--help``. A command imports the code behind it when it runs:
+with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
 """
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any, Final, Literal, TextIO, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-import trio
-from cyclopts import App, Argument, CycloptsError, Parameter
-from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, Parameter
 
-from .._collapse import collapse
-from .._errors import InvalidArguments, McpActorsError
 from ._completion import files_for, servers_for
-from ._interrupt import INTERRUPTED, exit_on_interrupt
-from ._output import Failure, Misuse, Output, Signalled, unknown
+from ._interrupt import exit_on_interrupt
+from ._output import Misuse, Output
 
 # --- The commands and their help --------------------------------------------------------------------------------------
 
@@ -47,6 +38,10 @@ ConfigFile: TypeAlias = Annotated[
 Server: TypeAlias = Annotated[str, Parameter(completer=servers_for)]
 
 Format: TypeAlias = Literal["claude", "cursor", "vscode", "zed", "codex"]
+
+Host: TypeAlias = Literal["claude", "claude-desktop", "cursor", "vscode", "codex"]
+
+Path: TypeAlias = Annotated[str | None, Parameter(show_default=False, completer=files_for)]
 
 Store: TypeAlias = Annotated[
     str | None,
@@ -260,6 +255,96 @@ async def graph(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
     return await draw_graph(servers, config, Output(as_json=json))
 
 
+async def status(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Show the states of the servers in the daemon of a file, which mcp-actors attach starts.
+
+    Args:
+        servers: Servers to show. Default: all.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if no daemon runs.
+    """
+    return await _control("status", servers, config, as_json=json)
+
+
+async def logs(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Print the last lines of the daemon's log, and of what its servers have written to stderr.
+
+    Args:
+        servers: Servers whose stderr to print. Default: all, and the log.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if no daemon runs.
+    """
+    return await _control("logs", servers, config, as_json=json)
+
+
+async def restart(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Connect servers of the daemon anew. Queued requests are kept.
+
+    Args:
+        servers: Servers to restart. Default: all.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if a server has an error, or no daemon runs.
+    """
+    return await _control("restart", servers, config, as_json=json)
+
+
+async def stop(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Stop servers of the daemon, or the daemon.
+
+    Args:
+        servers: Servers to stop. Default: the daemon, with all its servers.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if no daemon runs.
+    """
+    return await _control("stop", servers, config, as_json=json)
+
+
+async def start(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Start servers of the daemon that were stopped or have failed.
+
+    Args:
+        servers: Servers to start.
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if a server has an error, or no daemon runs.
+    """
+    return await _control("start", servers, config, as_json=json)
+
+
+async def reload(*, config: ConfigFile = None, json: AsJson = False) -> int:
+    """Read the file of the daemon again. Servers whose entries are the same notice nothing.
+
+    Args:
+        config: The configuration file.
+        json: Print JSON.
+
+    Returns:
+        0, or 1 if an entry has an error, or no daemon runs.
+    """
+    return await _control("reload", (), config, as_json=json)
+
+
+async def _control(do: str, servers: Sequence[str], config: str | None, *, as_json: bool) -> int:
+    with exit_on_interrupt():
+        from ._control import control
+
+    return await control(do, servers, config, Output(as_json=as_json))
+
+
 async def login(server: Server, /, *, config: ConfigFile = None) -> int:
     """Sign in to a server by OAuth, for all programs of this user.
 
@@ -356,6 +441,32 @@ async def config_convert(
         from ._config import convert_config
 
     return await convert_config(form, servers, config, output, Output(), literals=literals)
+
+
+async def config_attach(
+    host: Host, /, *, file: Path = None, to: Path = None, undo: Annotated[bool, Parameter(negative="")] = False
+) -> int:
+    """Move the servers of a program to a file of ours, and leave one entry there that runs mcp-actors attach.
+
+    Servers with variables that only the program knows stay. A copy of its file is kept next to it.
+
+    Args:
+        host: The program.
+        file: Its file. Default: the one for all projects of this user.
+        to: The file to move the servers to. Default: ~/.config/mcp-actors/HOST.json.
+        undo: Move the servers back.
+
+    Returns:
+        0, or 1 if nothing was changed because of an error.
+    """
+    with exit_on_interrupt():
+        from ._attach_hosts import attach_host, detach_host
+
+    if undo:
+        if to is not None:
+            raise Misuse("--to is not for --undo, which finds the file in the entry; leave it out")
+        return detach_host(host, file, Output())
+    return attach_host(host, file, to, Output())
 
 
 async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False) -> int:
@@ -489,11 +600,18 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     prompt: "mcp-actors prompt notes plan meal=lunch",
     watch: "mcp-actors watch",
     graph: "mcp-actors graph time",
+    status: "mcp-actors status --config ~/.config/mcp-actors/cursor.json",
+    logs: "mcp-actors logs time",
+    restart: "mcp-actors restart time",
+    stop: "mcp-actors stop --config ~/.config/mcp-actors/cursor.json",
+    start: "mcp-actors start time",
+    reload: "mcp-actors reload",
     login: "mcp-actors login linear",
     logout: "mcp-actors logout linear",
     whoami: "mcp-actors whoami",
     config_show: "mcp-actors config show",
     config_convert: "mcp-actors config convert vscode --output .vscode/mcp.json",
+    config_attach: "mcp-actors config attach cursor",
     pins_show: "mcp-actors pins show",
     pins_approve: "mcp-actors pins approve mail/send",
     pins_reject: "mcp-actors pins reject mail/send",
@@ -505,55 +623,13 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
 
 
 GROUPS: Final = {
-    "config": "Show a configuration as it is understood, or convert it for another program.",
+    "config": "Show a configuration as it is understood, convert it, or move the servers of another program here.",
     "pins": "Review tools that have changed since they were accepted (on_tool_change).",
 }
 """The first words of commands that have two, and their help."""
 
 
-# --- Parse a command line and run its command -------------------------------------------------------------------------
-
-FAILED: Final = 1
-"""The exit code of a command that failed."""
-
-MISUSED: Final = 2
-"""The exit code of a command line that is wrong."""
-
-
-COMPLETE: Final = "__complete"
-"""The command that the scripts of `completion` run."""
-
-
-OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
-    "list": tools,
-    "list-tools": tools,
-    "ls": tools,
-    "describe": tools,
-    "run": call,
-    "inspect": check,
-    "test": check,
-    "logs": watch,
-    "status": watch,
-    "get": read,
-    "auth": login,
-    "show": config_show,
-    "print": config_show,
-    "convert": config_convert,
-    "export": config_convert,
-    "approve": pins_approve,
-    "trust": pins_approve,
-    "reject": pins_reject,
-    "diff": pins_show,
-    "completions": completion,
-    "autocomplete": completion,
-}
-"""Words that people type, and the command that does it here."""
-
-LISTED_BY: Final[Mapping[Any, Any]] = {call: tools, read: resources, prompt: prompts, pins_approve: pins_show}
-"""Commands that need a name, and the command that lists the names."""
-
-RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
-"""Programs that run servers: people copy their command lines."""
+# --- The parser -------------------------------------------------------------------------------------------------------
 
 
 def make_app() -> App:
@@ -566,9 +642,9 @@ def make_app() -> App:
     )
     groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in GROUPS.items()}
     for name, group in groups.items():
-        group.help_epilogue = _examples(*(line for each, line in EXAMPLES.items() if _path(each)[0] == name))
+        group.help_epilogue = _examples(*(line for each, line in EXAMPLES.items() if path_of(each)[0] == name))
     for command, example in EXAMPLES.items():
-        *group_name, name = _path(command)
+        *group_name, name = path_of(command)
         parent = groups[group_name[0]] if group_name else app
         parent.command(command, name=name, help_epilogue=_examples(example))
     for group in groups.values():
@@ -576,7 +652,7 @@ def make_app() -> App:
     return app
 
 
-def _path(command: Callable[..., Any]) -> list[str]:
+def path_of(command: Callable[..., Any]) -> list[str]:
     """Return the words of a command: ``pins_show`` is ``pins show``."""
     return command.__name__.split("_")
 
@@ -584,132 +660,3 @@ def _path(command: Callable[..., Any]) -> list[str]:
 def _examples(*lines: str) -> str:
     heading = "Example:" if len(lines) == 1 else "Examples:"
     return f"{heading}\n\n" + "\n\n".join(f"    {line}" for line in lines)
-
-
-def run(words: Sequence[str]) -> int:
-    """Run a command, and return the exit code."""
-    output = Output(as_json="--json" in words[: [*words, "--"].index("--")])
-    try:
-        return _outcome(words, output)
-    except OSError as error:
-        # An error of the output, because those of files and servers have classes of their own.
-        _discard(sys.stdout)
-        if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
-            _try_to_report(output, f"cannot write the output: {error.strerror}")
-    return FAILED
-
-
-def _outcome(words: Sequence[str], output: Output) -> int:
-    try:
-        return _run(words, output)
-    except CycloptsError as error:
-        output.failure(_misuse(words, error))
-        return MISUSED
-    except (Misuse, InvalidArguments) as error:
-        output.failure(error)
-        return MISUSED
-    except (Failure, McpActorsError) as error:
-        output.failure(error)
-    except KeyboardInterrupt:
-        output.messages.print("cancelled")
-        return INTERRUPTED
-    except Signalled as signalled:
-        return 128 + signalled.number
-    return FAILED
-
-
-def _discard(stream: TextIO) -> None:
-    """Send the buffered output of a stream to the null device, or else writing it would fail again at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _try_to_report(output: Output, problem: str) -> None:
-    try:
-        output.error(problem)
-    except OSError:  # the terminal is gone
-        _discard(sys.stderr)
-
-
-def _run(words: Sequence[str], output: Output) -> int:
-    command, bound, _ = make_app().parse_args(
-        _with_typed_command(_with_stdin(words)), exit_on_error=False, print_error=False
-    )
-    if not inspect.iscoroutinefunction(command):
-        command(*bound.args, **bound.kwargs)  # --help and --version
-        return 0
-    output.as_json = bound.arguments.get("json", False)
-    code: Any
-    try:
-        code = trio.run(partial(command, *bound.args, **bound.kwargs))
-    except BaseExceptionGroup as group:
-        failure = collapse(group)
-    else:
-        sys.stdout.flush()
-        return int(code)
-    raise failure  # outside the handler, so that the group does not become its context
-
-
-def _with_stdin(words: Sequence[str]) -> list[str]:
-    """Return the words with ``@-`` for the ``-`` of ``call``, which would be an option without a name."""
-    end = [*words, "--"].index("--") if words and words[0] == call.__name__ else 0
-    return ["@-" if word == "-" and place < end else word for place, word in enumerate(words)]
-
-
-def _with_typed_command(words: Sequence[str]) -> list[str]:
-    if "--" not in words or words[0] == COMPLETE:
-        return list(words)
-    with exit_on_interrupt():
-        from ._configuration import typed
-
-    return typed(words)
-
-
-def _misuse(words: Sequence[str], error: CycloptsError) -> str:
-    """Return one line that says what is wrong with a command line, and where its help is."""
-    command, *_ = words
-    if command.startswith("-"):
-        return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
-    problem = " ".join(str(error).split()).rstrip(".")
-    if command in OTHERS_SAY:
-        problem = f"there is no command {command!r}; did you mean {' '.join(_path(OTHERS_SAY[command]))!r}?"
-        return f"{problem} For example: {EXAMPLES[OTHERS_SAY[command]]}"
-    if isinstance(error, UnknownCommandError):
-        return _unknown_command(words, error)
-    paths = [_path(each) for each in EXAMPLES]
-    known = next((path for path in paths if path == list(words[: len(path)])), [command])
-    if isinstance(error, MissingArgumentError) and error.argument and not error.argument.name.startswith("-"):
-        return _missing(known, words[len(known) :], error.argument)
-    if isinstance(error, UnusedCliTokensError):
-        problem = f"too many words: {' '.join(error.unused_tokens or ())}"
-    if isinstance(error, UnknownOptionError):
-        start = next((place for place, word in enumerate(words) if word in RUNNERS), 0)
-        if start and "--" not in words:
-            separated = shlex.join([*words[:start], "--", *words[start:]])
-            return f"{problem}; the command of a server follows '--': mcp-actors {separated}"
-        if command == call.__name__:
-            problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
-        elif "Did you mean" not in problem:
-            names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]
-            problem += f"; the options are: {', '.join(names)}"
-    shown = ["", *known] if any(path[: len(known)] == known for path in paths) else [""]
-    return f"{problem}; see mcp-actors{' '.join(shown)} --help"
-
-
-def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
-    """Return the error for a word that is not a command, with the nearest one, or with all."""
-    [word, *_] = error.unused_tokens or words
-    group = words[: words.index(word)]
-    known = dict.fromkeys(path[len(group)] for path in map(_path, EXAMPLES) if path[: len(group)] == list(group))
-    return str(unknown(f"{' '.join(['mcp-actors', *group])} has no command {word!r}", word, known, "commands"))
-
-
-def _missing(path: Sequence[str], given: Sequence[str], argument: Argument) -> str:
-    """Return the error for a word that is missing, with the choices and an example."""
-    command = next(each for each in EXAMPLES if _path(each) == list(path))
-    choices = get_args(argument.hint)
-    problem = f"{' '.join(path)}: {argument.name} is missing"
-    problem += f"; choose {', '.join(choices)}" if choices else ""
-    lists = LISTED_BY.get(command)
-    server = [word for word in given[:1] if command in (read, prompt) and not word.startswith("-")]
-    where = f"; mcp-actors {' '.join([*_path(lists), *server])} lists them" if lists else ""
-    return f"{problem}; for example: {EXAMPLES[command]}{where}"

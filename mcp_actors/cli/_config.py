@@ -165,7 +165,7 @@ async def convert_config(
     for server in loaded.servers:
         if settings := document[TARGETS[form].section][server.name].get(_OURS):
             output.warning(f"server {server.name!r}: only mcp_actors uses: {', '.join(settings)}")
-    text = _toml(document) if TARGETS[form].is_codex else f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
+    text = toml_of(document) if TARGETS[form].is_codex else f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
     if to is None:
         output.text(text.rstrip("\n"))
         return 0
@@ -284,7 +284,8 @@ def _only_variable(text: str) -> str | None:
     return None
 
 
-def _toml(document: Mapping[str, Any]) -> str:
+def toml_of(document: Mapping[str, Any]) -> str:
+    """Return sections of servers as TOML, each server a table."""
     tables = [(section, name, entry) for section, servers in document.items() for name, entry in servers.items()]
     return "\n".join(
         f"[{section}.{_toml_value(name)}]\n" + "".join(f"{key} = {_toml_value(each)}\n" for key, each in entry.items())

@@ -2,7 +2,7 @@
 
 `cli.main` and each command in ``_app`` use `exit_on_interrupt` around their slow imports. Within the block it replaces
 the handler of SIGINT, unless that is ignored, and restores it after; the handler writes a line to stderr and ends the
-process without clean-up, with `INTERRUPTED`, which is also ``_app``'s code for Ctrl-C. This file imports no other of
+process without clean-up, with `INTERRUPTED`, which is also ``_run``'s code for Ctrl-C. This file imports no other of
 the package, because it has to be ready before they load.
 """
 

@@ -40,7 +40,7 @@ def start() -> Callable[[Sequence[str]], int]:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a result must not fail in the last step
-    from ._app import run
+    from ._run import run
 
     return run
 

@@ -286,7 +286,7 @@ def test_no_secret_leaves_whatever_happens(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A-24, B-09, C-17: errors, logs, events, views, tables, files, spans, warnings and commands show no credential."""
-    from mcp_actors.cli import _app
+    from mcp_actors.cli import _run
 
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
@@ -301,7 +301,7 @@ def test_no_secret_leaves_whatever_happens(
     accept_found(tmp_path)
     for command in ("check", "whoami", "tools", "graph"):
         for words in ([command], [command, "--json"]):
-            _app.run(words)
+            _run.run(words)
             shown.show(f"mcp-actors {' '.join(words)}", *capsys.readouterr())
     for record in caplog.records:
         shown.show(f"log {record.name}", record.getMessage(), record.exc_text, vars(record))

@@ -35,7 +35,7 @@ def state(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command in `tmp_path`, whose configuration was accepted; it says nothing of a start that takes long."""
-    from mcp_actors.cli import _app
+    from mcp_actors.cli import _run
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", math.inf)
@@ -43,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     def run(*words: str) -> Done:
         capsys.readouterr()
         accept_found(tmp_path)
-        code = _app.run(words)
+        code = _run.run(words)
         stdout, stderr = capsys.readouterr()
         return Done(code, stdout, stderr.removeprefix(NAMED))
 

@@ -569,7 +569,7 @@ class TestMisuse:
     def test_help_and_usage_errors_do_not_import_the_sdk(self, words: list[str]) -> None:
         lines = (
             "import sys",
-            "from mcp_actors.cli._app import run",
+            "from mcp_actors.cli._run import run",
             f"run({words!r})",
             "print(*sys.modules)",
         )

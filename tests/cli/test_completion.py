@@ -173,7 +173,7 @@ class TestNames:
 
     def test_names_are_found_without_the_sdk(self, tmp_path: Path) -> None:
         (tmp_path / ".mcp.json").write_text('{"mcpServers": {"time": {}}}')
-        lines = "import sys\nfrom mcp_actors.cli._app import run\nrun(['__complete', 'check', ''])\nprint(*sys.modules)"
+        lines = "import sys\nfrom mcp_actors.cli._run import run\nrun(['__complete', 'check', ''])\nprint(*sys.modules)"
         args = [sys.executable, "-c", lines]
         done = subprocess.run(args, cwd=tmp_path, capture_output=True, text=True, check=True)
         *_, name, modules = done.stdout.splitlines()

@@ -92,7 +92,7 @@ class TestShow:
         assert docs["variables"].keys() == {"DOCS_TOKEN", "TEAM"}
 
     def test_nothing_is_asked_for_and_invalid_entries_are_errors(self, tmp_path: Path, run: Run, state: Path) -> None:
-        from mcp_actors.cli._app import run as bare
+        from mcp_actors.cli._run import run as bare
 
         entries = {"a": {"command": "${input:key}"}, "bad": {}}
         write(tmp_path, entries, inputs=[{"id": "key", "type": "promptString"}])

@@ -196,7 +196,7 @@ class TestShow:
 
     def test_neither_a_server_is_started_nor_trust_asked_for(self, mail: Mail, run: Run, state: Path) -> None:
         (mail.folder / "server.py").write_text("raise SystemExit")
-        from mcp_actors.cli._app import run as bare
+        from mcp_actors.cli._run import run as bare
 
         assert bare(["pins", "show", *STORE]) == 1
         assert not (state / "mcp-actors").exists()

@@ -92,7 +92,7 @@ def test_a_command_that_is_missing_is_explained(run: Run, words: list[str]) -> N
     assert done.stderr == "error: a server's command follows '--': mcp-actors tools -- npx -y some-server\n"
 
 
-@pytest.mark.parametrize(("word", "command"), [("ls", "tools"), ("list", "tools"), ("run", "call"), ("logs", "watch")])
+@pytest.mark.parametrize(("word", "command"), [("ls", "tools"), ("list", "tools"), ("run", "call"), ("log", "logs")])
 def test_a_word_that_people_type_suggests_a_command(run: Run, word: str, command: str) -> None:
     done = run(word)
     assert done.returncode == 2

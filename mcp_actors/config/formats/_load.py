@@ -28,6 +28,7 @@ import attrs
 from ..._errors import ConfigError
 from ..._misuse import explained
 from .._server import LoadedConfig, ServerConfig
+from .._template import TransportTemplate
 from .._values import FROM_FILE
 from ._entry import is_enabled, read_entry
 from ._file import (
@@ -359,6 +360,54 @@ def load_servers(
     loading.warnings += permission_warnings(name, status)
     text = decode(name, data)
     return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
+
+
+# --- Refuse entries that would start this package again --------------------------------------------------------------
+
+
+_OURSELVES: Final = re.compile(
+    r"""(?:^|[\s/"'=])mcp[-_]actors(?:\[[^]\s]*\])?(?:[@=<>~]\S*)?(?:/__main__\.py)?["']?\s+["']?(?:attach|serve)(?![\w-])"""
+    r"|mcp_actors/gateway/attach\.py"
+)
+"""The words that run ``mcp-actors attach`` or ``serve``, however they are started: `uvx`, ``python -m``, a shell …"""
+
+
+def runs_us(command: object, args: object) -> bool:
+    """Return whether a command is ``mcp-actors attach`` or ``mcp-actors serve``."""
+    words = (command, *(args if isinstance(args, (list, tuple)) else ()))
+    return _OURSELVES.search(" ".join(word for word in words if isinstance(word, str))) is not None
+
+
+def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
+    """Return a configuration for a gateway, in which each entry that runs a gateway is an error.
+
+    A host's file, in which ``config attach`` has left such an entry, would start itself without end.
+    """
+    refused = {}
+    for server in loaded.servers:
+        transport = server.transport
+        options = (
+            transport.options if isinstance(transport, TransportTemplate) else attrs.asdict(transport, recurse=False)
+        )
+        if runs_us(options.get("command"), options.get("args")):
+            problem = "this entry runs mcp-actors itself, which would start itself without end; remove it, and give its"
+            error = ConfigError(
+                f"{loaded.source}: server {server.name!r}: {problem} --config instead of this file",
+                source=loaded.source,
+                path=f"servers.{server.name}",
+            )
+            refused[server.name] = error
+    servers = tuple(server for server in loaded.servers if server.name not in refused)
+    failed = {**loaded.failed, **refused}
+    required = loaded.required | {
+        server.name for server in loaded.servers if server.name in refused and server.required
+    }
+    return attrs.evolve(
+        loaded, servers=servers, failed=failed, errors=(*loaded.errors, *refused.values()), required=required
+    )
+
+
+# --- Load entries that are not in a document --------------------------------------------------------------------------
 
 
 @attrs.frozen

@@ -1,0 +1,364 @@
+"""``mcp-actors config attach``: move the servers of another program here, and back.
+
+That program is the host. In its file only the text of the servers that move is replaced, by one entry that runs
+``gateway/attach.py``; all other bytes, comments included, stay. So the places of the servers in the text are found
+first (`Span`), and the new text is parsed and compared before anything is written. The file of ours has the entries as
+the host has written them, in the section that says whose they are; the servers of a project get its folder as their
+``cwd``. A copy of the host's file is kept next to it. It is also all that `detach_host` needs: which servers have moved
+follows from the two files, and where to from the entry, so nothing else is stored that could be lost or wrong. If the
+host's file has changed elsewhere since, the servers are written as the file of ours has them.
+
+Files are replaced as a whole, and if one cannot be written, those before it get their old content back. The servers are
+written to their new file before they leave the old one, so a process that is killed in between loses none, and the next
+run completes it. ``_app`` imports this file when the command runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import sys
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from .._errors import ConfigError
+from .._user_files import replace_file
+from ..config._values import literal
+from ..config.formats import NOT_DONE, decode, load_config, read_bytes
+from ..config.formats._file import parse, without_comments
+from ..config.formats._load import find_sections, project_of, runs_us
+from ._config import toml_of
+from ._output import Failure, Misuse, Output
+
+NAME: Final = "mcp-actors"
+"""The name of our entry in the file of a host."""
+
+T = TypeVar("T")
+
+_COPY: Final = ".before-mcp-actors"
+_ON_MACOS: Final = "~/Library/Application Support"
+
+HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
+    "claude": ("mcpServers", "~/.claude.json", "~/.claude.json"),
+    "claude-desktop": (
+        "mcpServers",
+        "~/.config/Claude/claude_desktop_config.json",
+        f"{_ON_MACOS}/Claude/claude_desktop_config.json",
+    ),
+    "cursor": ("mcpServers", "~/.cursor/mcp.json", "~/.cursor/mcp.json"),
+    "vscode": ("servers", "~/.config/Code/User/mcp.json", f"{_ON_MACOS}/Code/User/mcp.json"),
+    "codex": ("mcp_servers", "~/.codex/config.toml", "~/.codex/config.toml"),
+}
+"""Host → the key of its servers, and its file for all projects on Linux and on macOS."""
+
+_OF_HOST: Final = re.compile(r"\$\{(?:input:|workspaceFolder|CLAUDE_)[^}]*\}?")
+"""Variables whose values only the host knows."""
+
+_NEEDED: Final = NOT_DONE.keys() - {"timeout"}
+"""Keys that the host acts on and we do not. A server would not be the same without them."""
+
+
+def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:
+    """Move the servers of a host to a file of ours; return the exit code."""
+    now = HostFile(host, file)
+    ours = os.path.abspath(os.path.expanduser(to or now.attached_to or f"~/.config/mcp-actors/{host}.json"))
+    if os.path.realpath(ours) == now.path or not ours.endswith(".json"):
+        raise Misuse(f"--to {ours!r} is not a file of its own in JSON; name one that ends in .json")
+    reasons = {name: now.reason_to_stay(name) for name in now.entries}
+    moved = {name: now.moved(name) for name, reason in reasons.items() if reason is None}
+    for name, reason in reasons.items():
+        if reason is not None and name != NAME:
+            output.line((name, "bold"), f"  stays: {reason}")
+    if not moved:
+        output.line(f"nothing to move in {now.path}")
+        return 0
+    if NAME in now.entries and NAME not in moved and now.attached_to != ours:
+        elsewhere = f"is attached to {now.attached_to}" if now.attached_to else f"has a server {NAME!r} that stays"
+        raise Failure(f"{now.path} {elsewhere}; undo that, or rename the server; nothing was changed")
+    attach = Path(__file__).parent.parent / "gateway" / "attach.py"
+    entry = {"command": sys.executable, "args": ["-I", "-S", os.path.abspath(attach), "--config", ours]}
+    entry = entry if now.is_toml else {"type": "stdio", **entry}
+    text = now.replaced({*moved, NAME}, now.as_members({NAME: entry}))
+    now.check(text, {name: each for name, each in now.entries.items() if name not in moved} | {NAME: entry})
+    before, document = _read_ours(ours)
+    kept = document.setdefault(now.section, {})
+    for name, each in moved.items():
+        if kept.setdefault(name, each) != each:
+            raise Failure(
+                f"{ours} has another server {name!r}; rename one of them, or choose --to; nothing was changed"
+            )
+    copy = next(path for path in _copies(now.path) if not os.path.lexists(path))
+    _write_all((copy, None, now.data), (ours, before, _dumped(document)), (now.path, now.data, text.encode()))
+    output.line(f"moved to {ours}: {', '.join(moved)}")
+    undo = f"mcp-actors config attach {host} --undo" + (f" --file {file}" if file else "")
+    output.note(f"{now.path} was copied to {copy}; start {host} again to use this; undo it with: {undo}")
+    return 0
+
+
+def detach_host(host: str, file: str | None, output: Output) -> int:
+    """Move the servers of a host back; return the exit code."""
+    now = HostFile(host, file)
+    ours = now.attached_to
+    if ours is None:
+        raise Failure(f"{now.path} has no entry of config attach, or it was changed; there is nothing to undo")
+    old, document = _read_ours(ours)
+    kept = document.get(now.section, {})
+    copies = (HostFile(host, copy, now.project) for copy in itertools.takewhile(os.path.lexists, _copies(now.path)))
+    before = next((each for each in copies if each.became(now)), None)
+    if before is not None:
+        text = before.text
+        moved = {name: before.moved(name) for name in before.entries if name not in now.entries}
+    else:
+        if twice := ", ".join(kept.keys() & now.entries.keys()):
+            raise Failure(f"{now.path} has {twice} again, which {ours} has too; rename one; nothing was changed")
+        text, moved = now.replaced({NAME}, now.as_members(kept)), dict(kept)
+        now.check(text, {name: each for name, each in now.entries.items() if name != NAME} | moved)
+        output.note(f"no copy of {now.path} fits any more; its servers are as in {ours}, and all else is as it was")
+    for name in [name for name in moved if name in kept]:
+        if kept[name] == moved[name]:
+            del kept[name]
+        else:
+            output.warning(f"server {name!r} was changed in {ours} and stays there; {now.path} has it as it was")
+    new = _dumped(document) if kept or document.keys() - {now.section} else None
+    _write_all((now.path, now.data, text.encode()), (ours, old, new))
+    output.line(f"moved back to {now.path}: {', '.join(moved)}")
+    return 0
+
+
+# --- The file of a host -----------------------------------------------------------------------------------------------
+
+
+class Span(NamedTuple):
+    """The place of a server in a text: of all of it, and from where to cut if another one is before it."""
+
+    name: str
+    cut: int
+    start: int
+    end: int
+
+
+class HostFile:
+    """The file of a host: its content, its servers, and their places in the text.
+
+    Args:
+        host: the host.
+        file: the path; None for the usual one.
+        project: the folder of its project, if the path does not say it.
+
+    Raises:
+        ConfigError, Failure: it cannot be read, or has no servers.
+    """
+
+    def __init__(self, host: str, file: str | None, project: str | None = None) -> None:
+        self.section, on_linux, on_macos = HOSTS[host]
+        path = os.path.expanduser(file or (on_macos if sys.platform == "darwin" else on_linux))
+        self.path = os.path.realpath(path)
+        self.data, _ = read_bytes(self.path)
+        self.text = _valid(decode(self.path, self.data))
+        self.document = _valid(parse(self.path, self.text))
+        if self.text.encode() != self.data:
+            raise Failure(f"{self.path} has a byte order mark; save it as plain UTF-8; nothing was changed")
+        self.entries = dict(find_sections(self.path, self.document)).get(self.section) or {}
+        if not self.entries:
+            raise Failure(f"{self.path} has no servers under {self.section!r}; name another file with --file")
+        self.spans = [*(_toml_spans if self.is_toml else _json_spans)(self.text, self.section)]
+        self.project = project or project_of(self.path)
+
+    @property
+    def is_toml(self) -> bool:
+        return self.section == "mcp_servers"
+
+    @property
+    def attached_to(self) -> str | None:
+        """The file of ours in our entry; None if there is no such entry."""
+        match self.entries.get(NAME):
+            case {"args": [*_, "--config", str(ours)] as args} if runs_us("", args):
+                return ours
+        return None
+
+    def reason_to_stay(self, name: str) -> str | None:
+        """Return why a server cannot move; None if it can."""
+        entry = self.entries[name]
+        if not isinstance(entry, Mapping) or name not in {span.name for span in self.spans}:
+            return "it is not an object (or a table) of its own"
+        if runs_us(entry.get("command"), entry.get("args")):
+            return "it runs mcp-actors itself"
+        try:
+            variable = _OF_HOST.search(json.dumps(entry))
+        except TypeError:
+            return "it has a date, which JSON does not have"
+        if variable is not None:
+            return f"only the host knows {variable[0]}"
+        if unknown := sorted(entry.keys() & _NEEDED):
+            return f"only the host knows what {unknown[0]!r} does"
+        errors = load_config({self.section: {name: entry}}, source=self.path).errors
+        return str(errors[0]) if errors else None
+
+    def moved(self, name: str) -> dict[str, Any]:
+        """Return an entry as it is in the file of ours."""
+        entry = dict(self.entries[name])
+        cwd = entry.get("cwd") or ""
+        if self.project is not None and "command" in entry and not str(cwd).startswith("${"):
+            entry["cwd"] = os.path.join(literal(self.project), cwd).rstrip("/")
+        return entry
+
+    def as_members(self, servers: Mapping[str, Any]) -> str:
+        """Return the text of servers, with the indentation of the file."""
+        if self.is_toml:
+            return toml_of({self.section: servers})
+        start = self.spans[0].start
+        lead = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        indent, separator = (None, ", ") if lead.strip() else (2, ",\n")
+        texts = (f"{json.dumps(name)}: {json.dumps(each, indent=indent)}" for name, each in servers.items())
+        return separator.join(texts).replace("\n", f"\n{lead}")
+
+    def replaced(self, gone: Collection[str], new: str) -> str:
+        """Return the text with another one in the place of the first of these servers, and without the others."""
+        text, chosen = self.text, [span for span in self.spans if span.name in gone]
+        for span in reversed(chosen):
+            start, piece = (span.start, new) if span is chosen[0] else (span.cut, "")
+            text = f"{text[:start]}{piece}{text[span.end :]}"
+        return text
+
+    def became(self, now: HostFile) -> bool:
+        """Return whether a file is what `attach_host` has made of this one."""
+        gone = (self.entries.keys() - now.entries.keys()) | {NAME}
+        [ours] = [now.text[span.start : span.end] for span in now.spans if span.name == NAME]
+        return len(gone) > 1 and self.replaced(gone, ours) == now.text
+
+    def check(self, text: str, entries: Mapping[str, Any]) -> None:
+        """Check that a text has these servers, and all else as it was.
+
+        Raises:
+            Failure: it does not, for example because a server is written in several places.
+        """
+        if parse(self.path, text) != {**self.document, self.section: entries}:
+            problem = "the text of its servers cannot be replaced alone; write each as one object, or one [table]"
+            raise Failure(f"{self.path}: {problem}; nothing was changed")
+
+
+def _valid(found: T | ConfigError) -> T:
+    if isinstance(found, ConfigError):
+        raise found
+    return found
+
+
+def _json_spans(text: str, section: str) -> Iterator[Span]:
+    with suppress(ValueError):
+        json.loads(text)
+        return _spans_in(text, section)
+    return _spans_in(without_comments(text), section)
+
+
+def _spans_in(text: str, section: str) -> Iterator[Span]:
+    [place] = [value for name, _, value, _ in _members(text, text.index("{")) if name == section]
+    before = 0
+    for name, start, _, end in _members(text, place):
+        yield Span(name, before or start, start, end)
+        before = end
+
+
+def _members(text: str, at: int) -> Iterator[tuple[str, int, int, int]]:
+    """Yield each member of the JSON object at a place: its name, its start, that of its value, and its end."""
+    at = _skip(text, at + 1)
+    while text[at] != "}":
+        name, end = _DECODER.raw_decode(text, at)
+        value = _skip(text, _skip(text, end) + 1)
+        _, end = _DECODER.raw_decode(text, value)
+        yield name, at, value, end
+        at = _skip(text, end)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+_DECODER: Final = json.JSONDecoder()
+_SPACE: Final = re.compile(r"\s*")
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _toml_spans(text: str, section: str) -> Iterator[Span]:
+    heads = [
+        (found.start(), tables) for found in _HEAD.finditer(text) if (tables := _parsed_line(found[0])) is not None
+    ]
+    for (start, tables), following in itertools.zip_longest(heads, [start for start, _ in heads[1:]]):
+        within = tables.get(section)
+        lines = text[start:following].splitlines(keepends=True)
+        while not lines[-1].strip() or lines[-1].lstrip().startswith("#"):
+            lines.pop()  # a comment belongs to the table below it
+        if isinstance(within, Mapping) and within:
+            yield Span(next(iter(within)), start, start, start + len("".join(lines)))
+
+
+_HEAD: Final = re.compile(r"^[ \t]*\[[^\r\n]*", re.MULTILINE)
+
+
+def _parsed_line(line: str) -> dict[str, Any] | None:
+    """Return the tables that a line begins; None for a line of an array or a string."""
+    try:
+        return tomllib.loads(line)
+    except tomllib.TOMLDecodeError:
+        return None
+
+
+# --- Read and write files ---------------------------------------------------------------------------------------------
+
+
+def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
+    """Return the content of a file of ours, and the object in it; None and an empty one if it does not exist."""
+    if not os.path.lexists(path):
+        return None, {}
+    data, _ = read_bytes(path)
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
+        raise Failure(f"{path} is not JSON with servers, or has comments; choose another file with --to")
+    return data, document
+
+
+def _dumped(document: Mapping[str, Any]) -> bytes:
+    return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
+
+
+def _copies(path: str) -> Iterator[str]:
+    """Yield the names of the copies of a file, the oldest first, without end."""
+    return (f"{path}{_COPY}{number or ''}" for number in itertools.count())
+
+
+def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
+    """Write files: each a path, its old content and its new one; None for a file that does not exist.
+
+    Raises:
+        Failure: one cannot be written; those before it have their old content again.
+    """
+    done: list[tuple[str, bytes | None]] = []
+    try:
+        for path, old, new in changes:
+            done.append((path, old))
+            _put(path, new)
+    except BaseException as error:
+        for path, old in reversed(done):
+            with suppress(OSError):
+                _put(path, old)
+        if isinstance(error, OSError):
+            problem = f"{done[-1][0]} cannot be written: {error.strerror}; nothing was changed; check its permissions"
+            raise Failure(problem) from None
+        raise
+
+
+def _put(path: str, data: bytes | None) -> None:
+    path = os.path.realpath(path)  # a link stays, and its file is replaced
+    if data is None:
+        Path(path).unlink(missing_ok=True)
+    else:
+        # A new file may have credentials of the host's in it, so others cannot read it. One that exists keeps its mode.
+        replace_file(Path(path), data, private=not os.path.lexists(path))

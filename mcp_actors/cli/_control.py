@@ -1,0 +1,159 @@
+"""``mcp-actors status``, ``restart`` and the like: ask a daemon that runs.
+
+A daemon is also identified by the values of the variables that its file names, and those of an editor are rarely those
+of a shell. So each control socket of this user is asked, and the daemons of other files say that they are. The request
+and the lines of the answer are described in ``gateway/_control.py``. Nothing is started, so no trust is needed. A
+daemon that sends nothing for `PATIENCE` seconds is reported as hung; a slow change sends lines meanwhile. Ctrl-C leaves
+at once, and what was begun is completed. ``_app`` imports this file when one of the commands runs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from ..gateway.attach import Refused, check_socket, file_and_server, folder, peer_uid
+from ._configuration import find_file, name_here
+from ._output import Failure, Misuse, Output
+
+PATIENCE: Final = 5.0
+"""Seconds without a line after which a daemon is hung. It sends one each second."""
+
+_LOG: Final = 64 * 1024  # bytes at its end
+_OTHER: Final = {"other": True}
+_COLUMNS: Final = ("name", "state", "pid", "in_flight", "queued", "restarts", "tools")
+
+Line = dict[str, Any]
+
+
+async def control(do: str, servers: Sequence[str], config: str | None, output: Output) -> int:
+    """Have the daemons of a file do something, and print their answers; return the exit code."""
+    if do == "start" and not servers:
+        raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
+    file = _file_of(config or str(find_file()))
+    request = {"do": do, "file": file, "servers": [*map(name_here, servers)]}
+    lines, hung = list[Line](), list[str]()
+    for socket in _sockets():
+        try:
+            answer = await _ask(socket, request, output)
+        except trio.TooSlowError:
+            hung.append(f"{socket} (its log: {socket.with_suffix('.log').name})")
+            continue
+        if answer and do == "logs" and not servers:
+            answer.append(_log_of(socket.with_suffix(".log")))
+            _show(answer[-1], output)
+        lines += answer
+    if hung:
+        problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
+        raise Failure(f"{problem}; end its process, and a host starts it")
+    if not lines:
+        raise Failure(f"no daemon runs for {file}; a host starts one when it runs mcp-actors attach --config {file}")
+    output.json([line.get("status", line) for line in lines if not line.keys() & {"waiting", "done"}])
+    return 1 if any(line.get("error") or line.get("reload", {}).get("failed") for line in lines) else 0
+
+
+def _file_of(config: str) -> str:
+    """Return a file as its daemon names it: its real path, and perhaps ``#`` and one server."""
+    path, server = file_and_server(os.path.expanduser(config))
+    return os.path.realpath(path) + (f"#{server}" if server else "")
+
+
+def _sockets() -> list[Path]:
+    try:
+        return [path for path in sorted(Path(folder()).glob("*.ctl")) if check_socket(str(path))]
+    except Refused as error:
+        raise Failure(str(error)) from None
+
+
+async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
+    """Send a request to a daemon, print the lines of its answer as they come, and return them.
+
+    There are none if it serves another file, or was killed and only its socket is left.
+
+    Raises:
+        trio.TooSlowError: it sends nothing for too long.
+        Failure: it has ended before it has answered, or belongs to another user.
+    """
+    try:
+        stream = await trio.open_unix_socket(os.fspath(socket))
+    except OSError:
+        return []
+    lines, data = list[Line](), b""
+    try:
+        async with stream:
+            if peer_uid(stream.socket) != os.geteuid():  # type: ignore[arg-type]  # Trio's has the same getsockopt
+                raise Failure(f"{socket} belongs to another user and was not used; remove it")
+            await stream.send_all(json.dumps(request).encode() + b"\n")
+            while not lines or "done" not in lines[-1]:
+                with trio.fail_after(PATIENCE):
+                    piece = await stream.receive_some()
+                if not piece:
+                    raise trio.BrokenResourceError
+                *whole, data = (data + piece).split(b"\n")
+                for line in map(json.loads, whole):
+                    if line == _OTHER:
+                        return []
+                    _show(line, output)
+                    lines.append(line)
+    except trio.BrokenResourceError:
+        if request["do"] != "stop" or request["servers"]:
+            raise Failure(f"the daemon ended before it had answered; see {socket.with_suffix('.log')}") from None
+        lines.append({"stopped": request["file"]})
+        _show(lines[-1], output)
+    finally:
+        output.wait_for("")
+    return lines
+
+
+def _show(line: Line, output: Output) -> None:
+    """Print a line of an answer."""
+    output.wait_for("")
+    match line:
+        case {"waiting": waiting}:
+            output.wait_for(f"waiting for {', '.join(waiting)}")
+        case {"status": status}:
+            _show_status(status, output)
+        case {"server": name, "state": state, "error": error}:
+            output.line((name, "bold"), f"  {state}", f"  {error}" if error else "")
+        case {"server": name, "stderr": text} | {"log": name, "text": text}:
+            for each in text.splitlines():
+                output.line((name, "dim"), f"  {each}")
+        case {"reload": changes}:
+            _show_changes(output, **changes)
+        case {"stopped": file}:
+            output.line(f"stopped the daemon of {file}")
+        case {"error": error}:
+            output.error(error)
+
+
+def _show_changes(output: Output, *, failed: dict[str, str], **changes: list[str]) -> None:
+    for what, names in changes.items():
+        if names:
+            output.line(f"{what}: {', '.join(names)}")
+    for error in failed.values():
+        output.error(error)
+
+
+def _log_of(log: Path) -> Line:
+    data = log.read_bytes() if log.exists() else b""
+    return {"log": str(log), "text": data[-_LOG:].decode(errors="replace")}
+
+
+def _show_status(status: Line, output: Output) -> None:
+    output.line((status["file"], "bold"), f"  pid {status['pid']}")
+    servers = [*status["servers"].values()]
+    rows = [[key.replace("_", " ") for key in _COLUMNS]]
+    rows += [["" if each[key] is None else str(each[key]) for key in _COLUMNS] for each in servers]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row, each in zip(rows, [{}, *servers], strict=True):
+        output.line("  ".join(map(str.ljust, row, widths)).rstrip())
+        if each.get("last_error") and each["state"] != "ready":
+            output.line((f"  error: {each['last_error']['message']}", "red"))
+    for each in status["sources"]:
+        if each["error"]:
+            output.warning(each["error"])

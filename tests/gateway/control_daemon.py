@@ -1,0 +1,30 @@
+"""A daemon that has a control socket and nothing else: ``control_daemon.py FILE SOCKET``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+
+import trio
+
+from mcp_actors import open_servers
+from mcp_actors.gateway._control import serve_control
+
+
+async def main(*words: str) -> None:
+    file, path = words
+    ended = trio.Event()
+    with trio.socket.socket(trio.socket.AF_UNIX) as listening:
+        await listening.bind(path)
+        listening.listen()
+        listener = trio.SocketListener(listening)
+        async with trio.open_nursery() as nursery:
+            async with open_servers(file.partition("#")[0]) as group:
+                nursery.start_soon(partial(serve_control, group, listener, file=file, stop=ended.set))
+                os.write(1, b"ready\n")
+                await ended.wait()
+            nursery.cancel_scope.cancel("the daemon is asked to stop")
+
+
+trio.run(main, *sys.argv[1:])
