@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,17 +23,21 @@ from .._errors import ConfigError
 from .._foreign import Log
 from ..config import Callbacks, ServerConfig
 from ..config.formats import load_servers
+from ..config.formats._load import refuse_ourselves
+from ..gateway._control import serve_control
+from ..gateway._daemon import file_and_server
 from ..gateway._front import Front
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import gateway_of, serve_front
+from ..gateway._serve import gateway_of, listening, serve_front
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
 from ._output import Failure, Misuse, until_signalled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from ..gateway._session import Gateway
+    from ..servers import ReloadSummary, ServerGroup
 
 logger = Log("mcp_actors.gateway")
 
@@ -66,21 +71,61 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
             await serving()
             return 1
         raise Failure(str(exc)) from None
-    async with until_signalled():
+    stopping = trio.CancelScope()
+    async with until_signalled(), trio.open_nursery() as commands:
         callbacks = Callbacks(logging=lambda context, params: _relay(gateway, context.server, params))
         shared = [server for server in servers if server.isolation == "shared"]
         gateway.per_session = [server for server in servers if server.isolation == "per-session"]
         opening = open_servers(*map(in_background, shared), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS)
-        async with opening as group:
-            gateway.front = Front(group, naming)
-            async with trio.open_nursery() as nursery:
-                start_eager(nursery, gateway.front, shared)
-                try:
-                    await _serve(serving, ready=socket is not None)
-                except OSError as exc:
-                    raise Failure(f"cannot serve at {socket}: {exc.strerror}") from None
-                nursery.cancel_scope.cancel("no client is left")
+        with _listening(control) as listener:
+            with stopping:
+                async with opening as group, trio.open_nursery() as nursery:
+                    gateway.front = Front(group, naming)
+                    start_eager(nursery, gateway.front, shared)
+                    if listener is not None:
+                        reload = partial(_reload, gateway, nursery, group, config)
+                        answer = partial(serve_control, file=_named(config), stop=stopping.cancel, reload=reload)
+                        commands.start_soon(answer, group, listener)
+                    try:
+                        await _serve(serving, ready=socket is not None)
+                    except OSError as exc:
+                        raise Failure(f"cannot serve at {socket}: {exc}") from None
+                    nursery.cancel_scope.cancel("no client is left")
+            commands.cancel_scope.cancel("the servers are stopped")
     return 0
+
+
+def _named(config: str) -> str:
+    """Return the file as the commands for its daemon name it."""
+    path, only = file_and_server(config)
+    return os.path.realpath(path) + (f"#{only}" if only else "")
+
+
+@contextmanager
+def _listening(control: str | None) -> Iterator[trio.SocketListener | None]:
+    """Listen for the commands ``status``, ``restart`` and so on, if there is a path for them."""
+    if control is None:
+        yield None
+        return
+    try:
+        with listening(control) as listener:
+            yield trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+    except OSError as exc:
+        raise Failure(f"cannot listen at {control}: {exc}") from None
+
+
+async def _reload(gateway: Gateway, nursery: trio.Nursery, group: ServerGroup, config: str) -> ReloadSummary:
+    """Read the file again, and apply what has changed. New clients get the new servers of their own."""
+    try:
+        servers, _ = _load(config)
+    except Failure as exc:
+        raise ConfigError(str(exc), source=config) from None
+    shared = [server for server in servers if server.isolation == "shared"]
+    done = await group.reload(*map(in_background, shared))
+    gateway.per_session = [server for server in servers if server.isolation == "per-session"]
+    assert gateway.front is not None
+    start_eager(nursery, gateway.front, shared)
+    return done
 
 
 async def _serve(serving: Any, *, ready: bool) -> None:
@@ -98,8 +143,8 @@ def _load(config: str) -> tuple[Sequence[ServerConfig], str]:
     Raises:
         ConfigError, Failure: it cannot be read, or has no such server.
     """
-    path, _, only = config.partition("#") if not os.path.exists(config) else (config, "", "")
-    loaded = load_servers(path, None)
+    path, only = file_and_server(config)
+    loaded = refuse_ourselves(load_servers(path, None))
     servers = [server for server in loaded.servers if server.enabled and only in ("", server.name)]
     if servers:
         for error in loaded.errors:

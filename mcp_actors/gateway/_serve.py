@@ -20,8 +20,6 @@ import math
 import os
 import select
 import socket
-import stat
-import struct
 import sys
 from collections import deque
 from contextlib import contextmanager, nullcontext, suppress
@@ -35,6 +33,7 @@ from pydantic_core import from_json
 from .._foreign import Log
 from .._tasks import TimeSlice
 from ..transports import LineSplitter, LongLine
+from ._daemon import check_socket, peer_uid
 from ._front import Front
 from ._session import Gateway, Session
 
@@ -496,20 +495,6 @@ def listening(path: str) -> Iterator[socket.socket]:
                     os.unlink(each)
 
 
-def check_socket(path: str) -> None:
-    """Check that a path is free, or a socket of this user.
-
-    Raises:
-        OSError: it is something else.
-    """
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
-        raise PermissionError(errno.EPERM, "there is something else than a socket of this user", path)
-
-
 def _answers(path: str) -> bool:
     """Return True if a process listens on a socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
@@ -521,17 +506,6 @@ def _answers(path: str) -> bool:
         except OSError:
             return False
         return True
-
-
-def peer_uid(client: socket.socket) -> int:
-    """Return the uid of the process at the other end of a unix socket."""
-    linux = getattr(socket, "SO_PEERCRED", None)
-    if linux is not None:
-        size = struct.calcsize("3i")
-        return int(struct.unpack("3i", client.getsockopt(socket.SOL_SOCKET, linux, size))[1])
-    local_peercred = 1  # of macOS: a struct xucred, whose second member is the uid
-    size = struct.calcsize("2I")
-    return int(struct.unpack("2I", client.getsockopt(0, local_peercred, size)[:size])[1])
 
 
 async def _accept(listener: socket.socket, gateway: Gateway, heart: Heart, idle_timeout: float | None) -> None:

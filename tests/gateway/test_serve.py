@@ -203,7 +203,7 @@ async def test_the_socket_of_a_dead_gateway_is_replaced_and_nothing_else_is(tmp_
     for plant in (lambda: at.write_text("mine"), at.mkdir, lambda: at.symlink_to(tmp_path / "other")):
         plant()
         async with open_servers(in_process("n", notes())) as group:
-            with pytest.raises(PermissionError):
+            with pytest.raises(OSError, match="is not a socket of this user"):
                 await serve(group, path=at)
         at.rmdir() if at.is_dir() else at.unlink()
 
@@ -365,6 +365,43 @@ def test_the_command_says_when_its_socket_is_ready_and_ends_on_a_signal(tmp_path
     assert code == 128 + signal.SIGTERM
     assert not at.exists()
     assert not re.search("Traceback", said)
+
+
+def test_a_daemon_is_reloaded_and_stopped_over_a_socket_of_its_own(tmp_path: Path) -> None:
+    """A reload adds the servers that the file has now, and starts them."""
+    file = write_file(tmp_path, a=())
+    clients, commands = tmp_path / "g.sock", tmp_path / "g.ctl"
+    daemon = Command("--config", str(file), "--socket", str(clients), "--control", str(commands))
+    assert daemon.process.stdout is not None
+    assert daemon.process.stdout.readline() == "ready\n"
+    assert stat.S_IMODE(os.lstat(commands).st_mode) == 0o600
+
+    def do(what: str) -> list[Any]:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(BOUND)
+            client.connect(str(commands))
+            client.sendall(json.dumps({"do": what, "file": str(file), "servers": []}).encode() + b"\n")
+            with client.makefile() as lines:
+                return [json.loads(line) for line in lines if "waiting" not in line]
+
+    write_file(tmp_path, a=(), b=())
+    assert do("reload")[0]["reload"]["added"] == ["b"]
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(BOUND)
+        client.connect(str(clients))
+        client.sendall(
+            b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+            b'"capabilities":{}}}\n{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"b_add",'
+            b'"arguments":{"a":1,"b":2}}}\n'
+        )
+        with client.makefile() as lines:
+            answers = {(answer := json.loads(line))["id"]: answer for line in (next(lines), next(lines))}
+    assert answers[2]["result"]["content"][0]["text"] == "3"
+    file.write_text("{")
+    assert "not valid JSON" in do("reload")[0]["error"]
+    assert do("stop") == []
+    code, _ = daemon.end()
+    assert (code, clients.exists(), commands.exists()) == (0, False, False)
 
 
 def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None:
