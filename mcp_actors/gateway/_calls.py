@@ -136,8 +136,8 @@ class Call:
                 while self._is_question(value):
                     value = await self._ask_client(value)
             except Exception as exc:
-                self._end()
-                self._session.fail(self.id, exc)
+                if self._end():
+                    self._session.fail(self.id, exc)
                 if not isinstance(exc, (McpActorsError, MCPError)):
                     logger.exception("a request of a client failed: %s", self.method)
             else:
@@ -171,7 +171,8 @@ class Call:
         return await self._pending.finish() if taken[0] is None else taken[0].value
 
     def _succeed(self, value: Any) -> None:
-        self._end()
+        if not self._end():
+            return
         session, result = self._session, self._pending.result_of(value)
         if "_meta" in result:
             meta = result.pop("_meta") or {}
@@ -184,9 +185,12 @@ class Call:
             result.pop(member, None)
         session.write_result(self.id, result)
 
-    def _end(self) -> None:
-        if self._session.calls.get(self.id) is self:
-            del self._session.calls[self.id]
+    def _end(self) -> bool:
+        """Return False if the request was cancelled meanwhile: then its id may be that of another."""
+        if self._session.calls.get(self.id) is not self:
+            return False
+        del self._session.calls[self.id]
+        return True
 
     def withdraw(self) -> None:
         """Withdraw the request from the server."""

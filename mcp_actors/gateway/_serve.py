@@ -5,9 +5,9 @@ not take at once, and the session has a nursery of its own. A connection reads u
 `READ_BYTES`, before it begins anything of that, so a request whose cancellation has arrived is never begun.
 
 After a gap (`Heart`: this process was frozen, or one step took too long) the requests that are read may be given up
-already, with the cancellations still on their way. So they are held until a fence is passed: a ``ping`` whose answer
-comes behind the cancellations. A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing
-was sent.
+already, with the cancellations still on their way. So a connection with something to read when the gap is noticed holds
+it until a fence is passed: a ``ping`` whose answer comes behind the cancellations. The end of a stream is a fence, too.
+A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing was sent.
 
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
@@ -53,8 +53,8 @@ CHUNK: Final = 64 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message of a client. A longer one ends its connection."""
 
-MAX_VALUES: Final = 1_000_000
-"""JSON values in one message of a client, likewise."""
+MAX_VALUES: Final = 100_000
+"""JSON values in one message of a client, likewise. To parse so many takes up to 20 ms."""
 
 BACKLOG: Final = 1024 * 1024
 """Bytes that wait for a client before it is no longer read from."""
@@ -75,30 +75,44 @@ GAP: Final = 0.5
 """Seconds that such a look may be late. A later one is a gap."""
 
 FENCE_TIMEOUT: Final = 5.0
-"""Seconds in which a client has to pass a fence."""
+"""Seconds in which a client has to pass a fence, from the last data that it has sent."""
+
+FENCE_LIMIT: Final = 20.0
+"""Seconds in which it has to pass it in any case. A client may have much to send before its answer."""
+
+MAX_HELD: Final = 64 * 1024 * 1024
+"""Bytes that are held before a fence. Further requests are refused."""
+
+OF_A_MESSAGE: Final = 500
+"""Bytes that a message takes in memory in addition to its own."""
 
 BACKLOG_OF_CLIENTS: Final = 1024
 """Connections that may wait to be accepted: two hundred programs may start at once."""
 
 
 class Heart:
-    """Notices that the event loop did not run for a while.
+    """Notices that the event loop did not run for a while, and lets all connections know.
 
     Attributes:
         gap: the time at which the last gap was noticed; minus infinity before the first.
+        connections: the connections.
     """
 
     def __init__(self) -> None:
         self._last = trio.current_time()
         self.gap: float = -math.inf
+        self.connections: set[Connection] = set()
 
     def look(self) -> bool:
-        """Look at the clock; return True if this turn of the loop is the first one after a gap."""
+        """Look at the clock; return True if the event loop did not run since the last look."""
         now = trio.current_time()
-        if now - self._last > BEAT + GAP:
-            self.gap = now
+        late = now - self._last > BEAT + GAP
         self._last = now
-        return now - self.gap < BEAT
+        if late:
+            self.gap = now
+            for each in self.connections:
+                each.note_gap()
+        return late
 
     async def beat(self) -> None:
         """Look again and again."""
@@ -134,8 +148,10 @@ class Connection:
         self._nursery: trio.Nursery | None = None
         self._fences = 0
         self._fence = ""
-        self._fence_due = math.inf
-        self._held: dict[object, Any] = {}
+        self._fence_due = self._fence_limit = math.inf
+        self._late = trio.current_time() - heart.gap < GAP  # it may have been connected during the gap
+        self._held: dict[object, tuple[Any, int]] = {}
+        self._held_size = 0
         self.session: Session = Session(gateway, self.write, self._start)
 
     def _start(self, fn: Callable[..., Any]) -> None:
@@ -148,6 +164,7 @@ class Connection:
         **Cancellation**: withdraws its requests.
         """
         self._gateway.sessions.add(self.session)
+        self._heart.connections.add(self)
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
@@ -159,6 +176,7 @@ class Connection:
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
             self._closed = True  # the number of the descriptor may soon be that of another file
+            self._heart.connections.discard(self)
             self._gateway.sessions.discard(self.session)
             self.session.close()
 
@@ -168,22 +186,30 @@ class Connection:
         ended = False
         while not ended:
             await self._wait_readable()
-            gap = self._heart.look()
-            ended = self._read_all()
-            messages = self._parse(ended)
-            if messages is None:
-                return
-            if gap and messages and not self._fence:
+            data, ended = self._read_all()
+            # Look at the clock after reading, in the same step: what is read before the process is frozen was written
+            # before, and what is read after that is seen to be late.
+            if (self._heart.look() and data) or self._late:
                 self._raise_fence()
-            for message in messages:
-                self._hold(message)
-            if ended or trio.current_time() >= self._fence_due:
-                self._give_up_held()
-            elif not self._fence:
-                await self._begin()
+            if ended and _is_gone(self._writes):
+                return
+            time_slice = TimeSlice()
+            if not await self._take_in(data, ended, time_slice):
+                return
+            if ended or not self._fence:
+                await self._begin(time_slice, refuse=False)
+            elif trio.current_time() >= self._fence_due:
+                self._lower_fence()
+                await self._begin(time_slice, refuse=True)
+            elif data:
+                self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
             while self._waiting > BACKLOG:
                 self._drained = trio.Event()
                 await self._drained.wait()
+
+    def note_gap(self) -> None:
+        """Note that the event loop did not run. If there is something to read, it may have been given up since."""
+        self._late = self._late or bool(_poll(self._reads, select.POLLIN))
 
     async def _wait_readable(self) -> None:
         """Wait for data, for the end of the stream, or until the time for a fence is over."""
@@ -196,78 +222,98 @@ class Connection:
         except PermissionError:  # a regular file, which is always readable
             await trio.lowlevel.checkpoint()
 
-    def _read_all(self) -> bool:
-        """Read until nothing more is there, or `READ_BYTES`; return True at the end of the stream."""
-        size = 0
-        while size < READ_BYTES:
+    def _read_all(self) -> tuple[list[bytes], bool]:
+        """Read until nothing more is there, or `READ_BYTES`; return that, and True at the end of the stream."""
+        chunks: list[bytes] = []
+        while len(chunks) < READ_BYTES // CHUNK:
             try:
                 data = os.read(self._reads, CHUNK)
             except BlockingIOError:
-                return False
+                return chunks, False
             except OSError:
-                return True
+                return chunks, True
             if not data:
-                return True
-            self._lines.feed(data)
-            size += len(data)
+                return chunks, True
+            chunks.append(data)
             if len(data) < CHUNK:
-                return False  # whatever has come since makes the descriptor readable again
-        return False
+                return chunks, False  # whatever has come since makes the descriptor readable again
+        return chunks, False
 
-    def _parse(self, ended: bool) -> list[Any] | None:
-        """Return the messages that have arrived; None if one is over a limit."""
-        messages: list[Any] = []
-        while (line := self._lines.pop()) is not None:
-            if isinstance(line, LongLine):
-                break
-            _parse_line(line, messages)
-        if line is not None or self._lines.partial.skipped is not None:
-            limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
-            logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
-            return None
+    async def _take_in(self, chunks: list[bytes], ended: bool, time_slice: TimeSlice) -> bool:
+        """Parse and hold the messages of what was read; return False if one is over a limit."""
+        for data in chunks:
+            self._lines.feed(data)
+            while (line := self._lines.pop()) is not None and not isinstance(line, LongLine):
+                self._take_line(line)
+                await time_slice.checkpoint()
+            if line is not None or self._lines.partial.skipped is not None:
+                limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
+                logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
+                return False
+            await time_slice.checkpoint()
         if ended:
-            _parse_line(self._lines.take_rest(), messages)
-        return messages
+            self._take_line(self._lines.take_rest())
+        return True
 
-    def _hold(self, message: Any) -> None:
+    def _take_line(self, line: bytes) -> None:
+        """Hold the message in a line; None if it is not JSON. Skip a blank line."""
+        if line and not line.isspace():
+            try:
+                message = from_json(line)
+            except ValueError:
+                message = None
+            self._hold(message, len(line) + OF_A_MESSAGE)
+
+    def _hold(self, message: Any, size: int) -> None:
         """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
         key: object = object()
         if type(message) is dict:
+            given: Any
             given, method = message.get("id"), message.get("method")
             if method is None and given == self._fence and self._fence:
-                self._fence, self._fence_due = "", math.inf
+                self._lower_fence()
                 return
             if method == "notifications/cancelled" and type(params := message.get("params")) is dict:
-                if _is_id(given := params.get("requestId")) and self._held.pop((type(given), given), None) is not None:
+                given = params.get("requestId")
+                if _is_id(given) and (dropped := self._held.pop((type(given), given), None)) is not None:
+                    self._held_size -= dropped[1]
                     return
-            elif method is not None and _is_id(given) and (type(given), given) not in self._held:
+            elif method is not None and _is_id(given):
                 key = type(given), given
-        self._held[key] = message
+                if key in self._held:
+                    self.session.refuse_duplicate(given)
+                    return
+        if self._held_size + size > MAX_HELD:
+            self._take(message, refuse=True)
+        else:
+            self._held[key] = message, size
+            self._held_size += size
 
-    async def _begin(self) -> None:
-        """Begin what is held, in several steps if that is much."""
-        held, self._held = self._held, {}
-        time_slice = TimeSlice()
-        for message in held.values():
-            self.session.take(message)
+    async def _begin(self, time_slice: TimeSlice, *, refuse: bool) -> None:
+        """Take what is held, in several steps if that is much; or refuse the requests of it."""
+        held, self._held, self._held_size = self._held, {}, 0
+        for message, _ in held.values():
+            self._take(message, refuse=refuse)
             await time_slice.checkpoint()
 
+    def _take(self, message: Any, *, refuse: bool) -> None:
+        if refuse and type(message) is dict and "method" in message and _is_id(message.get("id")):
+            reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
+            self.session.refuse_unsent(message["id"], reason)
+        else:
+            self.session.take(message)
+
     def _raise_fence(self) -> None:
+        """Ask for a sign behind all that the client has written; for a new one if there was another gap since."""
+        self._late = False
         self._fences += 1
         self._fence = f"mcp-actors:fence:{self._fences}"
-        self._fence_due = trio.current_time() + FENCE_TIMEOUT
+        now = trio.current_time()
+        self._fence_due, self._fence_limit = now + FENCE_TIMEOUT, now + FENCE_LIMIT
         self.write(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}\n' % self._fence.encode())
 
-    def _give_up_held(self) -> None:
-        """Take what is held. Refuse the requests of it if the client has not passed the fence in time."""
-        held, self._held = self._held, {}
-        refused, self._fence, self._fence_due = self._fence, "", math.inf
-        for message in held.values():
-            if refused and type(message) is dict and "method" in message and _is_id(message.get("id")):
-                reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
-                self.session.refuse_unsent(message["id"], reason)
-            else:
-                self.session.take(message)
+    def _lower_fence(self) -> None:
+        self._fence, self._fence_due = "", math.inf
 
     async def _linger(self) -> None:
         """Wait until the client has its answers, or has left altogether."""
@@ -307,8 +353,12 @@ class Connection:
             if not self._out:
                 self._writer = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._leave)
-            data = memoryview(b"".join(self._out))
-            self._out.clear()
+            lines = [self._out.popleft()]
+            size = len(lines[0])
+            while self._out and size < BACKLOG:
+                lines.append(self._out.popleft())
+                size += len(lines[-1])
+            data = memoryview(b"".join(lines))
             while data:
                 try:
                     sent = os.write(self._writes, data)
@@ -332,20 +382,16 @@ def _is_id(value: Any) -> bool:
     return type(value) is str or type(value) is int
 
 
-def _parse_line(line: bytes, messages: list[Any]) -> None:
-    """Add the message in a line, or None if it is not JSON; nothing for a blank line."""
-    if line and not line.isspace():
-        try:
-            messages.append(from_json(line))
-        except ValueError:
-            messages.append(None)
-
-
 def _is_gone(descriptor: int) -> bool:
     """Return True if nothing reads what is written to a descriptor."""
+    return bool(_poll(descriptor, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL))
+
+
+def _poll(descriptor: int, events: int) -> int:
+    """Return the events of a descriptor that have happened."""
     poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(flags & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, flags in poll.poll(0))
+    poll.register(descriptor, events)
+    return sum(flags for _, flags in poll.poll(0))
 
 
 # --- The door ---------------------------------------------------------------------------------------------------------
@@ -533,6 +579,7 @@ async def _accept(listener: socket.socket, gateway: Gateway, heart: Heart, idle_
                     logger.warning("a client could not be accepted: %s", exc)
                     await trio.sleep(0.1)  # descriptors may be used up
                     continue
+                heart.look()
                 number += 1
                 client.setblocking(False)
                 if peer_uid(client) != os.getuid() or clients.count >= MAX_SESSIONS:

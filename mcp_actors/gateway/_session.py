@@ -162,7 +162,7 @@ class Session:
         elif type(request_id) is not str and type(request_id) is not int:
             self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
         elif request_id in self.calls:
-            self.refuse(None, INVALID_REQUEST, f"a request with the id {request_id!r:.80} is in flight already")
+            self.refuse_duplicate(request_id)
         elif params is not None and type(params) is not dict:
             self.refuse(request_id, INVALID_PARAMS, "params is not an object")
         else:
@@ -177,7 +177,7 @@ class Session:
     def _take_notification(self, method: str, params: Json) -> None:
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
-            if isinstance(request_id, (str, int)):
+            if type(request_id) is str or type(request_id) is int:
                 self.cancel(request_id)
         elif method == "notifications/initialized":
             self._initialized = True
@@ -271,6 +271,7 @@ class Session:
 
     async def _dispatch_later(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         await front.wait_listed()
+        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
         del self.calls[request_id]
         self._take_known(front, request_id, method, params)
 
@@ -349,11 +350,11 @@ class Session:
             with scope:
                 try:
                     await fn()
-                except (Refused, McpActorsError, MCPError) as exc:
-                    self.fail(request_id, exc)
                 except Exception as exc:
-                    logger.exception("a request of a client failed")
-                    self.fail(request_id, exc)
+                    if not isinstance(exc, (Refused, McpActorsError, MCPError)):
+                        logger.exception("a request of a client failed")
+                    if not scope.cancel_called:
+                        self.fail(request_id, exc)
             if self.calls.get(request_id) is scope:
                 del self.calls[request_id]
 
@@ -366,6 +367,7 @@ class Session:
 
     async def _answer_list(self, front: Front, request_id: Id, method: str) -> None:
         await front.wait_listed()
+        await trio.lowlevel.checkpoint_if_cancelled()
         kind, name = LISTS[method]
         self.answer(request_id, method, {name: getattr(front, kind)()})
 
@@ -485,6 +487,10 @@ class Session:
     def refuse(self, request_id: Id | None, code: int, message: str) -> None:
         """Answer a message that is not valid."""
         self._write_error(b"null" if request_id is None else _id(request_id), {"code": code, "message": message})
+
+    def refuse_duplicate(self, request_id: Id) -> None:
+        """Answer a request whose id is that of another one in flight, which must get its own answer."""
+        self.refuse(None, INVALID_REQUEST, f"a request with the id {request_id!r:.80} is in flight already")
 
     def refuse_unsent(self, request_id: Id, message: str) -> None:
         """Answer a request of which nothing was sent to a server."""

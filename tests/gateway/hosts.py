@@ -36,8 +36,11 @@ class Host:
         self.asked: list[dict[str, Any]] = []
         self.answers: dict[Any, dict[str, Any]] = {}
         self.ended = trio.Event()
+        self.connection: Any = None
+        self.descriptor = -1
         self._news = trio.Event()
         self._number = 0
+        self._sending = trio.Lock()  # whose waiters come in the order in which they have asked
 
     async def read(self) -> None:
         """Read until the end."""
@@ -67,8 +70,10 @@ class Host:
         self._news = trio.Event()
 
     async def send(self, *messages: Any) -> None:
-        """Send messages in one write."""
-        await self.stream.send_all(b"".join(json.dumps(each).encode() + b"\n" for each in messages))
+        """Send messages in one write, behind those that other tasks send."""
+        data = b"".join(json.dumps(each).encode() + b"\n" for each in messages)
+        async with self._sending:
+            await self.stream.send_all(data)
 
     def request(self, method: str, params: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
         """Return a request with a new id."""

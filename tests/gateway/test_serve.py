@@ -41,7 +41,9 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
         assert shared.front is not None
         nursery.start_soon(shared.front.follow, shared.changed)
         host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
-        nursery.start_soon(_serve.Connection(shared, heart, ours.fileno(), ours.fileno(), "client").run)
+        host.connection = _serve.Connection(shared, heart, ours.fileno(), ours.fileno(), "client")
+        host.descriptor = theirs.fileno()
+        nursery.start_soon(host.connection.run)
         nursery.start_soon(host.read)
         await host.begin()
         await host.result("tools/list")
