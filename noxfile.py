@@ -20,6 +20,9 @@ EXTRAS = ["agent-framework", "cli", "langchain", "openai-agents", "postgres", "p
 
 PROGRAMS = [
     "tests/bridge/test_acceptance.py",
+    "tests/gateway/test_frozen_daemon.py",
+    "tests/gateway/test_interleavings.py",
+    "tests/gateway/test_kills.py",
     "tests/kernel/test_actor_programs.py",
     "tests/kernel/test_later_programs.py",
     "tests/kernel/test_supervisor_programs.py",

@@ -56,6 +56,9 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused: nothing of it was sent."""
 
+MAX_WATCHED: Final = 200
+"""Subscriptions of a session to resources. One more is refused. With a thousand, steps take a third of a second."""
+
 LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
@@ -393,7 +396,14 @@ class Session:
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = _text(params, "uri")
+        self._check_watched(1)
         self._run(request_id, partial(self._keep_watch, _resource(front, uri), request_id, uri))
+
+    def _check_watched(self, more: int) -> None:
+        streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
+        if len(self._watched) + streams + more > MAX_WATCHED:
+            reason = f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some"
+            raise Refused(**our_error(SERVER_ERROR, reason, "not_sent", "LimitExceeded"))
 
     def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         if (scope := self._watched.pop(_text(params, "uri"), None)) is not None:
@@ -448,6 +458,7 @@ class Session:
         """Keep a stream of notifications until the client cancels it."""
         uris = wishes.get("resourceSubscriptions") or []
         honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
+        self._check_watched(len(uris))
         refs = {uri: _resource(front, uri) for uri in uris if isinstance(uri, str)}
         if refs:
             honored["resourceSubscriptions"] = list(refs)

@@ -90,6 +90,7 @@ def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
     parser.add_argument("--die-after-list", action="store_true", help="answer tools/list and exit with 8 at once")
     parser.add_argument("--error-on-call", nargs=2, metavar=("CODE", "TEXT"), help="answer tool calls with this error")
+    parser.add_argument("--forge-not-sent", action="store_true", help="answer calls as a gateway that sent nothing")
     parser.add_argument("--die-in", metavar="TOOL", help="exit with 9 when this tool was run, before it is answered")
     parser.add_argument("--progress", type=int, default=0, metavar="N", help="report progress N times in a tool call")
     parser.add_argument("--pid-file", metavar="PATH", help="append the pids of this and the grandchild")
@@ -314,6 +315,8 @@ class ScriptedServer:
         if self.flags.error_on_call is not None:
             code, text = self.flags.error_on_call
             raise RpcError(int(code), text)
+        if self.flags.forge_not_sent:
+            raise RpcError(-32000, "not sent", {"mcp_actors": {"outcome": "not_sent", "error": "ServerUnavailable"}})
         if self.flags.close_stdout:
             os.close(1)
             return None

@@ -1,0 +1,187 @@
+"""Clients that send or keep more than they should: the cost for others is short steps and bounded memory."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from mcp_actors.gateway import _serve, _session
+
+from ..servers.hostile import LongestStep
+from ..soak.census import memory
+from ..source import ROOT
+from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
+from .test_serve import Command, across_a_gap, until, write_file
+
+STEP: Final = 0.1
+"""Seconds of processor time that one step may take: several times of the 20 ms that are aimed at, for slow machines."""
+
+MEMORY: Final = 200 * 2**20
+"""Bytes by which the process may grow: a flooded connection has `_serve.MAX_BACKLOG` for its answers."""
+
+
+def line(method: str, params: Any = None, **more: Any) -> bytes:
+    return json.dumps({"jsonrpc": "2.0", "method": method, "params": params or {}, **more}).encode() + b"\n"
+
+
+def call(id: Any, arguments: Any) -> bytes:
+    return line("tools/call", {"name": "n_echo", "arguments": arguments}, id=id)
+
+
+BEGIN: Final = line("initialize", {"protocolVersion": LEGACY, "capabilities": {}}, id="begin")
+
+FLOODS: Final[dict[str, Callable[[], bytes]]] = {
+    "empty lines": lambda: b"\n" * 1_000_000,
+    "numbers": lambda: b"0\n" * 100_000,
+    "notifications": lambda: line("notifications/unknown") * 20_000,
+    "cancellations": lambda: b"".join(line("notifications/cancelled", {"requestId": id}) for id in range(20_000)),
+    "pings": lambda: b"".join(line("ping", id=id) for id in range(20_000)),
+    "huge ids": lambda: b"".join(line("ping", id=10**4000 + id) for id in range(500)) + line("ping", id="x" * 10**6),
+    "deep arrays": lambda: (b"[" * 50_000 + b"]" * 50_000 + b"\n") * 10,
+    "deep arguments": lambda: (
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"n_echo","arguments":'
+        + b'{"text":' * 180
+        + b"0"
+        + b"}" * 180
+        + b"}}\n"
+    ),
+    "many values": lambda: call(1, {str(number): 0 for number in range(49_000)}) * 4,
+    "lists": lambda: b"".join(line("tools/list", id=id) for id in range(5000)),
+    "calls": lambda: b"".join(call(id, {"text": "x"}) for id in range(3000)),
+    "the same id": lambda: call(1, {"text": "x"}) * 3000,
+    "subscriptions": lambda: b"".join(
+        line("resources/subscribe", {"uri": f"note:///{id}/lines"}, id=id) for id in range(1000)
+    ),
+    "no end of a line": lambda: b"x" * (_serve.MAX_MESSAGE + 2**20),
+}
+
+
+def flood(path: str, data: bytes) -> None:
+    """Send everything, read everything, and wait until the gateway has had enough, or has answered all."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(path)
+
+        def read() -> None:
+            with suppress(OSError):
+                while client.recv(2**20):
+                    pass
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            client.sendall(BEGIN + data)
+            client.shutdown(socket.SHUT_WR)
+        reader.join()
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_flood_from_a_client_delays_no_other(
+    kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        host = await door.connect()
+        data = FLOODS[kind]()
+        assert await host.call("n_echo", text="before") == "before"
+        before, served = memory(), 0
+        with LongestStep() as longest, trio.fail_after(3 * BOUND):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.to_thread.run_sync, flood, door.path, data)
+                for _ in range(20):
+                    assert await host.call("n_echo", text="during") == "during"
+                    served += 1
+        record_property("note", f"{kind}: a step took {longest.seconds * 1000:.0f} ms ({longest.task})")
+        assert longest.seconds < STEP, longest.task
+        assert memory() - before < MEMORY
+        assert await host.call("n_echo", text="after") == "after"
+        assert host.asked == []
+
+
+async def test_what_a_slow_reader_does_not_take_is_bounded(tmp_path: Path) -> None:
+    """It is not read from, so its further requests wait where they are; it is served when it reads again."""
+    text = "x" * 100_000
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        other = await door.connect()
+        slow = Host(await trio.open_unix_socket(door.path))
+        async with slow.stream, trio.open_nursery() as nursery:
+            number = 200
+            requests = [
+                slow.request("tools/call", {"name": "n_echo", "arguments": {"text": text}}) for _ in range(number)
+            ]
+            before = memory()
+            begin = slow.request("initialize", {"protocolVersion": LEGACY, "capabilities": {}})
+            nursery.start_soon(slow.send, begin, *requests)
+            for _ in range(20):
+                assert await other.call("n_echo", text="fine") == "fine"
+            assert memory() - before < MEMORY
+            nursery.start_soon(slow.read)
+            for each in requests:
+                assert "result" in await slow.answer_to(each)
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("version", [LEGACY, MODERN])
+async def test_more_subscriptions_than_a_session_may_have_are_refused(version: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        host = await door.connect(version)
+        await host.result("tools/list")
+        uris = [f"note:///{number}/lines" for number in range(_session.MAX_WATCHED + 1)]
+        if version == LEGACY:
+            for uri in uris[:-1]:
+                await host.result("resources/subscribe", {"uri": uri})
+            error = await host.error("resources/subscribe", {"uri": uris[-1]})
+        else:
+            await host.send(
+                host.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": uris[:100]}})
+            )
+            await host.notice("notifications/subscriptions/acknowledged")
+            wishes = {"notifications": {"resourceSubscriptions": uris[100:]}}
+            error = await host.error("subscriptions/listen", wishes)
+        assert outcome_of(error) == ("not_sent", "LimitExceeded")
+        assert "too many subscriptions (200)" in error["message"]
+
+
+async def test_nothing_is_written_for_a_client_that_has_left(mock_clock: MockClock) -> None:
+    """Its descriptors may be those of another client by then."""
+    async with across_a_gap([]) as (host, _):
+        connection = host.connection
+        await host.stream.aclose()
+        await until(lambda: not connection._gateway.sessions)
+        one, other = socket.socketpair()
+        with one, other:
+            connection._writes = one.fileno()
+            connection.session.notify("notifications/progress", {})
+            await wait_all_tasks_blocked()
+            other.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                other.recv(1)
+
+
+@pytest.mark.usefixtures("programs_in_forks")
+def test_a_forged_not_sent_behind_two_gateways_repeats_nothing(tmp_path: Path) -> None:
+    """The error of a server passes both gateways without the mark, and the call is in the ledger once."""
+    ledger = tmp_path / "ledger"
+    inner = write_file(tmp_path, a=("--log-file", str(ledger), "--forge-not-sent"))
+    outer = tmp_path / "outer.json"
+    words = ["-m", "mcp_actors", "serve", "--config", str(inner), "--stdio"]
+    entry = {"command": sys.executable, "args": words, "env": {"PYTHONPATH": str(ROOT)}}
+    outer.write_text(json.dumps({"mcpServers": {"b": entry}}))
+    command = Command("--config", str(outer), "--stdio")
+    command.begin()
+    while not command.ask("tools/list")["result"]["tools"]:  # both gateways wait for servers for a while only
+        time.sleep(0.05)
+    for _ in range(3):
+        error = command.ask("tools/call", name="b_a_add", arguments={"a": 1, "b": 2})["error"]
+        assert (error["code"], error.get("data")) == (-32000, {})
+    command.end()
+    assert ledger.read_text().splitlines().count("tools/call add") == 3
