@@ -6,7 +6,6 @@ import json
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +15,14 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_actors import ServerConfig, Stdio
 from mcp_actors.gateway import _serve, _session
 
 from ..servers.hostile import LongestStep
 from ..soak.census import memory
 from ..source import ROOT
 from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
-from .test_serve import Command, across_a_gap, until, write_file
+from .test_serve import across_a_gap, until, write_file
 
 STEP: Final = 0.1
 """Seconds of processor time that one step may take: several times of the 20 ms that are aimed at, for slow machines."""
@@ -168,20 +168,17 @@ async def test_nothing_is_written_for_a_client_that_has_left(mock_clock: MockClo
 
 
 @pytest.mark.usefixtures("programs_in_forks")
-def test_a_forged_not_sent_behind_two_gateways_repeats_nothing(tmp_path: Path) -> None:
-    """The error of a server passes both gateways without the mark, and the call is in the ledger once."""
+async def test_a_forged_not_sent_behind_two_gateways_repeats_nothing(tmp_path: Path) -> None:
+    """The error of a server passes both gateways without the mark, and each call is in the ledger once."""
     ledger = tmp_path / "ledger"
     inner = write_file(tmp_path, a=("--log-file", str(ledger), "--forge-not-sent"))
-    outer = tmp_path / "outer.json"
-    words = ["-m", "mcp_actors", "serve", "--config", str(inner), "--stdio"]
-    entry = {"command": sys.executable, "args": words, "env": {"PYTHONPATH": str(ROOT)}}
-    outer.write_text(json.dumps({"mcpServers": {"b": entry}}))
-    command = Command("--config", str(outer), "--stdio")
-    command.begin()
-    while not command.ask("tools/list")["result"]["tools"]:  # both gateways wait for servers for a while only
-        time.sleep(0.05)
-    for _ in range(3):
-        error = command.ask("tools/call", name="b_a_add", arguments={"a": 1, "b": 2})["error"]
-        assert (error["code"], error.get("data")) == (-32000, {})
-    command.end()
+    words = ("-m", "mcp_actors", "serve", "--config", str(inner), "--stdio")
+    config = ServerConfig("b", Stdio(sys.executable, words, env={"PYTHONPATH": str(ROOT)}), connect_timeout=BOUND)
+    async with gateway(tmp_path, config) as door:
+        host = await door.connect()
+        while not (await host.result("tools/list"))["tools"]:  # noqa: ASYNC110 - the inner one may take its time
+            await trio.sleep(0.05)
+        for _ in range(3):
+            error = await host.error("tools/call", {"name": "b_a_add", "arguments": {"a": 1, "b": 2}})
+            assert error == {"code": -32000, "message": "not sent", "data": {}}
     assert ledger.read_text().splitlines().count("tools/call add") == 3
