@@ -300,7 +300,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             record.catalog.admission.check_call(name)
             if checks is not None:
                 arguments, text = checks.written(name, arguments)
-                if passing is None:  # else they are written when it is sent, with what it answers
+                if passing is None or not passing.answers:  # else they are written when it is sent, with these
                     members = members_of_call(name, arguments, text)
         except ServerError as exc:
             if record.calls.observed is not None:

@@ -395,6 +395,9 @@ class Passing:
 PASSED: Final = frozenset({"input_required", "input_responses", "request_state", "client_capabilities"})
 """The arguments of `given_passing` that callers give."""
 
+RETURNED: Final = Passing(returns=True, answers={}, capabilities=None)
+"""The parts of most requests that are passed on."""
+
 
 def given_passing(
     server: str,
@@ -413,6 +416,8 @@ def given_passing(
         problem = f"is {input_required!r:.{_SHOWN}}; expected 'answer' or 'return'"
         raise refused(server, method, "input_required", (), problem)
     returns = input_required == "return"
+    if returns and input_responses is None and request_state is None and client_capabilities is None:
+        return RETURNED
     if client_capabilities is not None and not returns:
         raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
     state = None if request_state is None else given_text(server, method, "request_state", request_state)
@@ -552,13 +557,11 @@ class PlainRequest(Request[ResultT]):
         if (passing := self.passing) is not None:
             if passing.answers and not session.modern:
                 raise _no_questions(config.name, self.operation, session.version)
-            capabilities = passing.capabilities
+            capabilities = passing.capabilities if session.modern else None  # older servers know them already
+        meta = meta_for(session, record, self.meta)
         if self.progress is None and config.progress_timeout is None:
-            if self.meta is None and capabilities is None and record.opening.log_level is None:
-                return None
-            return Extras(meta_for(session, record, self.meta), None, capabilities)
-        reports = Reports(config.name, self.progress, self.deadline)
-        return Extras(meta_for(session, record, self.meta), reports, capabilities)
+            return None if meta is None and capabilities is None else Extras(meta, None, capabilities)
+        return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)
 
     async def send(self, session: Session, record: ServerRecord) -> ResultT:
         """Send it, and go on with it while the server asks back. See `Request.send`.
