@@ -100,19 +100,29 @@ class Call:
         request_id: the id of the request there.
         method: its method.
         prepare: prepares the request to the server, again for each round of questions.
+        given: what it is called with.
+        extras: the further arguments of the first round that not every request has.
     """
 
-    __slots__ = ("_pending", "_prepare", "_scope", "_session", "id", "level", "method")
+    __slots__ = ("_extras", "_given", "_pending", "_prepare", "_scope", "_session", "id", "level", "method")
 
     def __init__(
-        self, session: Client, request_id: Id, method: str, prepare: Callable[..., PendingRequest[Any]]
+        self,
+        session: Client,
+        request_id: Id,
+        method: str,
+        prepare: Callable[..., PendingRequest[Any]],
+        given: tuple[Any, ...],
+        extras: Json,
     ) -> None:
         self._session = session
         self.id = request_id
         self.method = method
         self.level: Any = None
         self._prepare = prepare
-        self._pending: PendingRequest[Any] = prepare()
+        self._given = given
+        self._extras = extras
+        self._pending: PendingRequest[Any] = prepare(*given, input_required="return", **extras)
         self._scope: trio.CancelScope | None = None
 
     def begin(self) -> None:
@@ -157,7 +167,8 @@ class Call:
                 else request.params.model_dump(by_alias=True, mode="json", exclude_none=True)
             )
             answers[key] = await self._session.ask(request.method, params)
-        self._pending = self._prepare(input_responses=answers or None, request_state=value.request_state)
+        extras = {**self._extras, "input_responses": answers or None, "request_state": value.request_state}
+        self._pending = self._prepare(*self._given, input_required="return", **extras)
         done = trio.Event()
         taken: list[Any] = []
 

@@ -75,6 +75,11 @@ CAPABILITIES: Final[Json] = {
 QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """The questions that a server may ask a client, each with the capability of the client for it."""
 
+ANSWERABLE: Final = frozenset(QUESTIONS.values())
+
+ANSWERS: Final = (("inputResponses", "input_responses"), ("requestState", "request_state"))
+"""The members of a request that answer a server's questions, each with its argument."""
+
 LISTS: Final = {
     "tools/list": ("tools", "tools"),
     "prompts/list": ("prompts", "prompts"),
@@ -288,15 +293,15 @@ class Session:
 
     def _call_tool(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         ref, name = front.find_tool(_text(params, "name"))
-        self._pass_on(request_id, method, params, partial(ref.send_tool_call, name, params.get("arguments")))
+        self._pass_on(request_id, method, params, ref.send_tool_call, name, params.get("arguments"))
 
     def _read_resource(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = _text(params, "uri")
-        self._pass_on(request_id, method, params, partial(_resource(front, uri).send_read_resource, uri))
+        self._pass_on(request_id, method, params, _resource(front, uri).send_read_resource, uri)
 
     def _get_prompt(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         ref, name = _prompt(front, _text(params, "name"))
-        self._pass_on(request_id, method, params, partial(ref.send_get_prompt, name, params.get("arguments")))
+        self._pass_on(request_id, method, params, ref.send_get_prompt, name, params.get("arguments"))
 
     def _complete(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         given, argument, context = params.get("ref"), params.get("argument"), params.get("context")
@@ -313,29 +318,30 @@ class Session:
             if found is None:
                 raise Unknown(INVALID_PARAMS, f"no server lists the template {reference.uri!r:.200}")
             ref = found
-        self._pass_on(request_id, method, params, partial(ref.send_complete, reference, argument, known))
+        self._pass_on(request_id, method, params, ref.send_complete, reference, argument, known)
 
-    def _pass_on(self, request_id: Id, method: str, params: Json, send: Callable[..., PendingRequest[Any]]) -> None:
+    def _pass_on(
+        self, request_id: Id, method: str, params: Json, prepare: Callable[..., PendingRequest[Any]], *given: Any
+    ) -> None:
         """Pass a request on to a server, without a task."""
         meta = params.get("_meta")
-        token = meta.get("progressToken") if type(meta) is dict else None
         extras: Json = {}
-        if meta:
+        if meta and type(meta) is dict:
+            token = meta.get("progressToken")
             own = {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP) and key != "progressToken"}
             if own:
                 extras["meta"] = own
             if isinstance(token, (str, int)):
                 extras["progress"] = partial(self._report, token)
-        if self._capabilities and not self._capabilities.keys().isdisjoint(QUESTIONS.values()):
-            extras["client_capabilities"] = {
-                name: each for name, each in self._capabilities.items() if name in QUESTIONS.values()
-            }
-        for given, name in (("inputResponses", "input_responses"), ("requestState", "request_state")):
-            if params.get(given) is not None:
-                extras[name] = params[given]
-        call = Call(self, request_id, method, partial(send, **extras, input_required="return"))
+        if self._capabilities:
+            answerable = {name: each for name, each in self._capabilities.items() if name in ANSWERABLE}
+            if answerable:
+                extras["client_capabilities"] = answerable
+        for member, name in ANSWERS:
+            if params.get(member) is not None:
+                extras[name] = params[member]
+        self.calls[request_id] = call = Call(self, request_id, method, prepare, given, extras)
         call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
-        self.calls[request_id] = call
         call.begin()
 
     async def _report(self, token: Id, progress: float, total: float | None, message: str | None) -> None:
