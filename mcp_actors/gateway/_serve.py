@@ -266,7 +266,7 @@ class Connection:
 
     def _hold(self, message: Any, size: int) -> None:
         """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
-        key: object = object()
+        key: object = None
         if type(message) is dict:
             given: Any
             given, method = message.get("id"), message.get("method")
@@ -275,11 +275,11 @@ class Connection:
                 return
             if method == "notifications/cancelled" and type(params := message.get("params")) is dict:
                 given = params.get("requestId")
-                if _is_id(given) and (dropped := self._held.pop((type(given), given), None)) is not None:
+                if _is_id(given) and (dropped := self._held.pop(given, None)) is not None:
                     self._held_size -= dropped[1]
                     return
             elif method is not None and _is_id(given):
-                key = type(given), given
+                key = given
                 if key in self._held:
                     self.session.refuse_duplicate(given)
                     return

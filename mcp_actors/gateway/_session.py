@@ -263,8 +263,11 @@ class Session:
 
     def _dispatch(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         """Take a request. At the start it waits for the lists if nothing that it names is known yet."""
+        take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
+        if take is None:
+            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
         try:
-            self._take_known(front, request_id, method, params)
+            take(self, front, request_id, method, params)
         except (Unknown, ToolNotFound):
             if front.listed:
                 raise
@@ -281,13 +284,7 @@ class Session:
         await front.wait_listed()
         await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
         del self.calls[request_id]
-        self._take_known(front, request_id, method, params)
-
-    def _take_known(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
-        if take is None:
-            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
-        take(self, front, request_id, method, params)
+        self._dispatch(front, request_id, method, params)
 
     # --- requests that a server answers -----------------------------------------------------------------------------
 
