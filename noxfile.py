@@ -148,7 +148,13 @@ def docs(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure what a call, an import and an idle actor cost, also beside others; a bound that is missed is an error."""
     session.install("--editable", ".[bench,test]")
-    session.run("python", "-m", "tests.benchmarks", *session.posargs)
+    env = {}
+    if not session.posargs or "gateway" in session.posargs:
+        folder = Path(session.create_tmp()).resolve() / "mcp-proxy"  # it needs version 1 of the SDK
+        env["MCP_PROXY_PYTHON"] = python = str(folder / "bin" / "python")
+        session.run("python", "-m", "venv", str(folder))
+        session.run(python, "-m", "pip", "install", "--quiet", "mcp-proxy>=0.13", external=True)
+    session.run("python", "-m", "tests.benchmarks", *session.posargs, env=env)
 
 
 @nox.session(python=OLDEST)

@@ -12,6 +12,7 @@ from . import (
     calls,
     catalog,
     depth,
+    gateway,
     hops,
     hostile,
     imports,
@@ -41,6 +42,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "peers": peers.figures,
     "hostile": hostile.figures,
     "observing": observing.figures,
+    "gateway": gateway.figures,
 }
 
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {

@@ -1,0 +1,343 @@
+"""Measure what a gateway computes for each call: ours, the proxy of fastmcp, and mcp-proxy.
+
+One client keeps so many calls in flight over stdin and stdout, one write for each, and checks each answer. It is this
+process, and blocks. Each gateway is a process, with a quick server of its own behind it. What counts is the processor
+time of the gateway's process, with all of its threads, without that of the server and of the client.
+
+Our own direct call is the last of the peers: so many tasks call a tool in the process that has the group. A round of
+these tasks without calls is taken off, so of the client's share only a loop and the wake-up of a task are left.
+
+The other figures are of a daemon with a thousand clients on a unix socket.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any, Final
+
+from .figures import Figure
+from .measuring import ROOT, TIMEOUT, median_ratio
+from .peers import quick_server
+from .peers.contest import Contestant, enter
+
+CALLERS: Final = (1, 16, 128)
+ROUNDS: Final = 15
+
+OURS: Final = "mcp-actors serve"
+DIRECT: Final = "our direct call"
+FASTMCP: Final = "fastmcp"
+MCP_PROXY: Final = "mcp-proxy"
+
+BOUNDS: Final = {FASTMCP: (1 / 5, 1 / 8, 1 / 8), MCP_PROXY: (1 / 2.5, 1 / 5, 1 / 5), DIRECT: (2.0, 2.0, 2.0)}
+"""For each number of calls in flight, how much ours may compute in comparison."""
+
+CALLS: Final = {OURS: 1024, DIRECT: 1024, FASTMCP: 256, MCP_PROXY: 256}
+"""Per round."""
+
+MCP_PROXY_PYTHON: Final = "MCP_PROXY_PYTHON"
+"""The variable with the interpreter of an environment that has mcp-proxy, which needs version 1 of the SDK."""
+
+MISSING: Final = {FASTMCP: "install the extra `bench`", MCP_PROXY: f"set {MCP_PROXY_PYTHON} to a Python that has it"}
+
+MCP_PROXY_PROGRAM: Final = """
+import sys
+
+import anyio
+from mcp import ClientSession, StdioServerParameters, stdio_client
+from mcp.server.stdio import stdio_server
+from mcp_proxy.proxy_server import create_proxy_server
+
+
+async def main() -> None:
+    parameters = StdioServerParameters(command=sys.argv[1], args=sys.argv[2:])
+    async with stdio_client(parameters) as streams, ClientSession(*streams) as session:
+        proxy = await create_proxy_server(session)
+        async with stdio_server() as (read, write):
+            await proxy.run(read, write, proxy.create_initialization_options())
+
+
+anyio.run(main)
+"""
+"""Its command line has HTTP on one side. Without that, its proxy computes less."""
+
+CLIENTS: Final = 1000
+MANY: Final = 10
+"""Calls of each client in flight that are many: ten thousand altogether."""
+
+MEGABYTES: Final = 100.0
+"""Bound of the memory of a daemon with so many clients, with all of Python and the libraries."""
+
+INTRODUCTION: Final = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "bench", "version": "1"},
+}
+
+
+def processor_time(pid: int) -> float:
+    """Return the seconds that a process has computed, with all of its threads, without its children."""
+    return time.clock_gettime(~pid << 3 | 2)  # as `clock_getcpuclockid` of Linux does
+
+
+class Gateway:
+    """A gateway, and its only client.
+
+    Args:
+        name: what errors call the gateway.
+        process: its process.
+        errors: the file that it writes its stderr to.
+    """
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], errors: IO[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._name = name
+        self._pid = process.pid
+        self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
+        self._errors = errors
+        self._rest = b""
+        self._id = 0
+        introduction = {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "b", "version": "1"},
+        }
+        self._ask("initialize", introduction)
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        [self._echo] = [tool["name"] for tool in self._ask("tools/list", {})["tools"] if tool["name"].endswith("echo")]
+
+    def _write(self, message: dict[str, Any]) -> None:
+        try:
+            os.write(self._stdin, json.dumps(message, separators=(",", ":")).encode() + b"\n")
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def _ended(self) -> RuntimeError:
+        self._errors.seek(0)
+        return RuntimeError(f"{self._name} ended; its last words:\n{self._errors.read().decode()}")
+
+    def _read(self) -> list[Any]:
+        """Wait for messages."""
+        while True:
+            data = os.read(self._stdout, 64 * 1024)
+            if not data:
+                raise self._ended()
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if lines:
+                return [json.loads(line) for line in lines]
+
+    def _ask(self, method: str, params: dict[str, Any]) -> Any:
+        self._id += 1
+        self._write({"jsonrpc": "2.0", "id": self._id, "method": method, "params": params})
+        while True:
+            for message in self._read():
+                if message.get("id") == self._id and "method" not in message:
+                    return message["result"]
+
+    def _call(self) -> int:
+        self._id += 1
+        params = {"name": self._echo, "arguments": {"text": f"hello {self._id}"}}
+        self._write({"jsonrpc": "2.0", "id": self._id, "method": "tools/call", "params": params})
+        return self._id
+
+    def play(self, callers: int, times: int) -> float:
+        """Make so many calls, with so many of them in flight; return the processor time of the gateway.
+
+        Raises:
+            RuntimeError: an answer is wrong.
+        """
+        before = processor_time(self._pid)
+        waiting = {self._call() for _ in range(min(callers, times))}
+        left = times - len(waiting)
+        while waiting:
+            for message in self._read():
+                if "method" in message:
+                    continue
+                number = message["id"]
+                waiting.remove(number)
+                if message["result"]["content"][0]["text"] != f"hello {number}":
+                    raise RuntimeError(f"{self._name} gave a wrong answer: {message}")
+                if left:
+                    left -= 1
+                    waiting.add(self._call())
+        return processor_time(self._pid) - before
+
+
+class Direct:
+    """Our direct call: tasks in the process that has the group."""
+
+    def __init__(self, contestant: Contestant) -> None:
+        self._contestant = contestant
+
+    def play(self, callers: int, times: int) -> float:
+        """Make so many calls by so many tasks; return the processor time, without that of tasks that make no calls."""
+        clocks = [processor_time(self._contestant.pid)]
+        for each in (times, 0):
+            self._contestant.play(callers, each)
+            clocks.append(processor_time(self._contestant.pid))
+        return (clocks[1] - clocks[0]) - (clocks[2] - clocks[1])
+
+
+def installed(folder: Path) -> dict[str, Sequence[str]]:
+    """Write a file with the server to a folder; return the command line of each gateway that is installed."""
+    config = folder / "mcp.json"
+    server, *arguments = quick_server.command()
+    config.write_text(json.dumps({"mcpServers": {"quick": {"command": server, "args": arguments}}}))
+    found: dict[str, Sequence[str]] = {
+        OURS: [sys.executable, "-m", "mcp_actors", "serve", "--config", str(config), "--stdio"]
+    }
+    fastmcp = shutil.which("fastmcp", path=str(Path(sys.executable).parent))
+    if fastmcp is not None:
+        found[FASTMCP] = [fastmcp, "run", str(config), "--no-banner", "--log-level", "ERROR"]
+    if python := os.environ.get(MCP_PROXY_PYTHON):
+        found[MCP_PROXY] = [python, "-c", MCP_PROXY_PROGRAM, server, *arguments]
+    return found
+
+
+@contextmanager
+def running(name: str, command: Sequence[str]) -> Iterator[Gateway]:
+    """Start a gateway and connect to it. In the end close its stdin and wait for it."""
+    pipe = subprocess.PIPE
+    with (
+        tempfile.TemporaryFile() as errors,
+        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors) as process,
+    ):
+        try:
+            yield Gateway(name, process, errors)
+            process.communicate(timeout=TIMEOUT)
+        finally:
+            process.kill()
+
+
+def play_rounds(players: Mapping[str, Gateway | Direct], rounds: int, callers: int) -> dict[str, list[float]]:
+    """Let all play in turns, each round another one first; return the processor time of a call, by round."""
+    measured: dict[str, list[float]] = {name: [] for name in players}
+    names = list(players)
+    for number in range(rounds):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            measured[name].append(players[name].play(callers, CALLS[name]) / CALLS[name])
+    return measured
+
+
+def calls() -> Iterator[Figure]:
+    """Compare the processor time of a call."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        players: dict[str, Gateway | Direct] = {
+            name: stack.enter_context(running(name, command)) for name, command in installed(Path(folder)).items()
+        }
+        players[DIRECT] = Direct(stack.enter_context(enter("calls", "ServerRef")))
+        for index, callers in enumerate(CALLERS):
+            play_rounds(players, 1, callers)  # so that no round pays for what happens only once
+            seconds = play_rounds(players, ROUNDS, callers)
+            label = f"processor time of a call; in flight: {callers}"
+            for name, each in seconds.items():
+                yield Figure(f"{label}, {name}", statistics.median(each) * 1e6, "µs")
+            for name, bounds in BOUNDS.items():
+                if name not in seconds:
+                    yield Figure(f"{label}, to {name}", math.nan, "", remark=f"not installed: {MISSING[name]}")
+                else:
+                    ratio = median_ratio(seconds[OURS], seconds[name])
+                    yield Figure(f"{label}, to {name}", ratio, "", bound=bounds[index])
+
+
+# --- A daemon with many clients ---------------------------------------------------------------------------------------
+
+
+class Client:
+    """A client of a daemon, on its socket."""
+
+    def __init__(self, path: str, number: int) -> None:
+        self._number = number
+        self._sent = self._read = 0
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(TIMEOUT)
+        self._socket.connect(path)
+        self._lines = self._socket.makefile("rb")
+        self._send("initialize", 0, INTRODUCTION)
+        self._lines.readline()
+
+    def _send(self, method: str, number: int, params: dict[str, Any]) -> None:
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        self._socket.sendall(json.dumps(message).encode() + b"\n")
+
+    def send_call(self) -> None:
+        """Send a call with a secret of this client."""
+        self._sent += 1
+        arguments = {"text": f"{self._number}:{self._sent}"}
+        self._send("tools/call", self._sent, {"name": "quick_echo", "arguments": arguments})
+
+    def wrong_answers(self) -> int:
+        """Read the answers to all calls; return how many do not have the secret."""
+        texts: dict[int, str] = {}
+        for _ in range(self._sent - self._read):
+            message = json.loads(self._lines.readline())
+            texts[message["id"]] = message["result"]["content"][0]["text"]
+        calls = range(self._read + 1, self._sent + 1)
+        self._read = self._sent
+        return sum(texts.get(call) != f"{self._number}:{call}" for call in calls)
+
+    def close(self) -> None:
+        """Leave."""
+        self._lines.close()
+        self._socket.close()
+
+
+@contextmanager
+def daemon(folder: Path) -> Iterator[tuple[int, str]]:
+    """Run a daemon; return its pid and the path of its socket."""
+    path = str(folder / "s")
+    command = [*installed(folder)[OURS][:-1], "--socket", path]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            yield process.pid, path
+        finally:
+            process.terminate()
+
+
+def crowd(clients: int = CLIENTS) -> Iterator[Figure]:
+    """Measure the memory of a daemon with so many clients, each with calls of its own in flight."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < 4 * clients else soft, hard))  # the daemon inherits it
+    label = f"a daemon with {clients} clients"
+    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (pid, path), ExitStack() as stack:
+        wrong, before = 0, proportional(pid)
+        crowd = [Client(path, number) for number in range(clients)]
+        for each in crowd:
+            stack.callback(each.close)
+        yield Figure(f"{label}, memory for each", (proportional(pid) - before) / clients / 1000, "kB")
+        for calls in (1, MANY):
+            for _ in range(calls):
+                for each in crowd:
+                    each.send_call()
+            wrong += sum(each.wrong_answers() for each in crowd)
+            bound = MEGABYTES if calls == 1 else None
+            yield Figure(f"{label}, memory; in flight each: {calls}", proportional(pid) / 1e6, "MB", bound=bound)
+        yield Figure(f"{label}, wrong answers", wrong, "", bound=0)
+
+
+def proportional(pid: int) -> int:
+    """Return the memory of a process in bytes, with its share of what it has together with others (PSS)."""
+    rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    [kibibytes] = [row.split()[1] for row in rows if row.startswith("Pss:")]
+    return int(kibibytes) * 1024
+
+
+def figures() -> list[Figure]:
+    """Compare ours with the others, and crowd a daemon; nothing on systems that do not tell what a process takes."""
+    return [*calls(), *crowd()] if sys.platform == "linux" else []

@@ -1,0 +1,68 @@
+"""The comparison of gateways measures what it says, and checks each answer; the figures are for ``nox -s bench``."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .gateway import DIRECT, OURS, Direct, crowd, installed, play_rounds, processor_time, running
+from .peers import quick_server
+from .peers.contest import enter
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the clocks of other processes")
+
+LIAR = f"""
+import sys
+
+sys.path.insert(0, {str(Path(quick_server.__file__).parent)!r})
+import quick_server
+
+honest = quick_server.result_of
+
+
+def result_of(message):
+    if message["method"] != "tools/call" or message["params"]["arguments"]["text"] != "hello 5":
+        return honest(message)
+    return {{"content": [{{"type": "text", "text": "hello 4"}}]}}
+
+
+sys.argv = ["quick_server.py", "0"]
+quick_server.result_of = result_of
+quick_server.main()
+"""
+"""A server that gives one call the answer of another."""
+
+
+def test_the_processor_time_of_a_process_is_what_the_process_itself_reads() -> None:
+    before = time.process_time()
+    read = processor_time(os.getpid())
+    assert before <= read <= time.process_time()
+
+
+def test_a_gateway_and_a_direct_call_play_in_turns(tmp_path: Path) -> None:
+    with running(OURS, installed(tmp_path)[OURS]) as ours, enter("calls", "ServerRef") as direct:
+        seconds = play_rounds({OURS: ours, DIRECT: Direct(direct)}, 2, 16)
+    assert [len(rounds) for rounds in seconds.values()] == [2, 2]
+    assert all(0 < each < 1 for rounds in seconds.values() for each in rounds)
+
+
+def test_a_wrong_answer_ends_the_comparison() -> None:
+    pattern = "liar gave a wrong answer"
+    with pytest.raises(RuntimeError, match=pattern), running("liar", [sys.executable, "-c", LIAR]) as liar:
+        liar.play(2, 8)
+
+
+def test_a_gateway_that_ends_says_why() -> None:
+    broken = [sys.executable, "-c", "raise SystemExit('no such file')"]
+    with pytest.raises(RuntimeError, match="broken ended; its last words:\nno such file"), running("broken", broken):
+        pass
+
+
+def test_each_client_of_a_crowd_gets_its_own_answers() -> None:
+    *memory, wrong = crowd(8)
+    assert wrong.value == 0
+    assert all(figure.value < 1000 for figure in memory)
