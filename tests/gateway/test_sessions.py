@@ -11,6 +11,7 @@ import anyio
 import pytest
 import trio
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 
 from mcp_actors import ServerConfig
 
@@ -69,6 +70,38 @@ async def test_a_result_says_what_its_era_wants_and_no_more(version: str, tmp_pa
     else:
         hop = {"resultType", "ttlMs", "cacheScope", "_meta"}
         assert [hop.isdisjoint(each) for each in (called, listed, read)] == [True, True, True]
+
+
+VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
+
+
+@pytest.mark.parametrize(
+    "meta",
+    [
+        None,
+        [],
+        {},
+        {VERSION: MODERN},
+        {CAPABILITIES: {}},
+        {VERSION: "2099-01-01", CAPABILITIES: {}},
+        {VERSION: LEGACY, CAPABILITIES: {}},
+        {VERSION: 2026, CAPABILITIES: {}},
+        {VERSION: [MODERN], CAPABILITIES: {}},
+        {VERSION: None, CAPABILITIES: {}},
+        {VERSION: MODERN, CAPABILITIES: {}},
+    ],
+)
+async def test_a_modern_request_needs_the_members_of_meta_that_the_sdk_wants(meta: Any, tmp_path: Path) -> None:
+    async with host_of(tmp_path, in_process("notes", notes()), version=MODERN) as host:
+        params = {"name": "notes_echo", "arguments": {"text": "x"}, "_meta": meta}
+        request = {"jsonrpc": "2.0", "id": "r", "method": "tools/call", "params": params}
+        await host.send(request)
+        answer = await host.answer_to(request)
+        refusal = classify_inbound_request(request)
+    if isinstance(refusal, InboundLadderRejection):
+        assert (answer["error"]["code"], answer["error"]["message"]) == (refusal.code, refusal.message)
+    else:
+        assert answer["result"]["content"][0]["text"] == "x"
 
 
 async def test_a_client_of_one_era_cannot_speak_the_other_on_the_same_connection(tmp_path: Path) -> None:
