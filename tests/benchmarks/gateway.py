@@ -34,7 +34,7 @@ from .peers import quick_server
 from .peers.contest import Contestant, enter
 
 CALLERS: Final = (1, 16, 128)
-ROUNDS: Final = 15
+ROUNDS: Final = 11
 
 OURS: Final = "mcp-actors serve"
 DIRECT: Final = "our direct call"
@@ -44,7 +44,7 @@ MCP_PROXY: Final = "mcp-proxy"
 BOUNDS: Final = {FASTMCP: (1 / 5, 1 / 8, 1 / 8), MCP_PROXY: (1 / 2.5, 1 / 5, 1 / 5), DIRECT: (2.0, 2.0, 2.0)}
 """For each number of calls in flight, how much ours may compute in comparison."""
 
-CALLS: Final = {OURS: 1024, DIRECT: 1024, FASTMCP: 256, MCP_PROXY: 256}
+CALLS: Final = {OURS: 1024, DIRECT: 1024, FASTMCP: 128, MCP_PROXY: 128}
 """Per round."""
 
 MCP_PROXY_PYTHON: Final = "MCP_PROXY_PYTHON"
