@@ -210,7 +210,10 @@ class Session:
         if self.modern:
             if method == "initialize" or not _is_enveloped(meta):
                 self._refuse_envelope(method, params)
-            self._capabilities = meta[CLIENT_CAPABILITIES_META_KEY] or {}
+            capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
+            if type(capabilities) is not dict:
+                raise Refused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
+            self._capabilities = capabilities
         elif method == "initialize":
             self._initialize(request_id, params)
             self._open_own(self._gateway.front)

@@ -114,6 +114,15 @@ async def test_a_client_of_one_era_cannot_speak_the_other_on_the_same_connection
         assert (await modern.error("tools/list"))["code"] == -32602
 
 
+async def test_the_capabilities_of_a_modern_client_are_an_object(tmp_path: Path) -> None:
+    async with host_of(tmp_path, in_process("notes", notes()), version=MODERN) as host:
+        meta = {"io.modelcontextprotocol/clientCapabilities": ["elicitation"]}
+        error = await host.error("tools/call", {"name": "notes_echo", "arguments": {"text": "x"}, "_meta": meta})
+        assert error["code"] == -32602
+        assert "clientCapabilities is not an object" in error["message"]
+        assert await host.call("notes_echo", text="fine") == "fine"
+
+
 async def test_what_no_gateway_has_is_refused(tmp_path: Path) -> None:
     """Cursors, tasks, unknown methods, tools, prompts and resources."""
     async with host_of(tmp_path, in_process("notes", notes())) as host:
