@@ -13,12 +13,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from .._collapse import collapse
 from .._errors import ConfigError
 from .._foreign import Log
 from ..config import Callbacks, ServerConfig
@@ -86,10 +87,7 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
                         reload = partial(_reload, gateway, nursery, group, config)
                         answer = partial(serve_control, file=_named(config), stop=stopping.cancel, reload=reload)
                         commands.start_soon(answer, group, listener)
-                    try:
-                        await _serve(serving, ready=socket is not None)
-                    except OSError as exc:
-                        raise Failure(f"cannot serve at {socket}: {exc}") from None
+                    await _serve(serving, socket)
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
     return 0
@@ -107,11 +105,12 @@ def _listening(control: str | None) -> Iterator[trio.SocketListener | None]:
     if control is None:
         yield None
         return
-    try:
-        with listening(control) as listener:
-            yield trio.SocketListener(trio.socket.from_stdlib_socket(listener))
-    except OSError as exc:
-        raise Failure(f"cannot listen at {control}: {exc}") from None
+    with ExitStack() as stack:
+        try:
+            listener = stack.enter_context(listening(control))
+        except OSError as exc:
+            raise Failure(f"cannot listen at {control}: {exc.strerror or exc}") from None
+        yield trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 
 async def _reload(gateway: Gateway, nursery: trio.Nursery, group: ServerGroup, config: str) -> ReloadSummary:
@@ -128,13 +127,25 @@ async def _reload(gateway: Gateway, nursery: trio.Nursery, group: ServerGroup, c
     return done
 
 
-async def _serve(serving: Any, *, ready: bool) -> None:
-    async with trio.open_nursery() as nursery:
-        await nursery.start(serving)
-        if ready:
-            sys.stdout.write("ready\n")
-            sys.stdout.flush()
-            os.dup2(2, 1)  # the end of stdout tells that no other line follows
+async def _serve(serving: Any, socket: str | None) -> None:
+    """Serve clients, and say when those of a socket can connect.
+
+    Raises:
+        Failure: the socket cannot be made.
+    """
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(serving)
+            if socket is not None:
+                sys.stdout.write("ready\n")
+                sys.stdout.flush()
+                os.dup2(2, 1)  # the end of stdout tells that no other line follows
+    except BaseExceptionGroup as group:
+        failure = collapse(group)
+        if not isinstance(failure, OSError):
+            raise
+        reason = failure.strerror or failure
+        raise Failure(f"cannot serve at {socket}: {reason}") from None
 
 
 def _load(config: str) -> tuple[Sequence[ServerConfig], str]:

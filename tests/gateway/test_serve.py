@@ -410,6 +410,22 @@ def test_a_daemon_is_reloaded_and_stopped_over_a_socket_of_its_own(tmp_path: Pat
     assert (code, clients.exists(), commands.exists()) == (0, False, False)
 
 
+def test_why_a_socket_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> None:
+    file, at = write_file(tmp_path, a=()), tmp_path / "g.sock"
+    with socket.socket(socket.AF_UNIX) as taken:
+        taken.bind(str(at))
+        taken.listen()
+        code, said = Command("--config", str(file), "--socket", str(at)).end()
+    assert code == 1
+    assert f"error: cannot serve at {at}: another process serves there" in said
+    code, said = Command("--config", str(file), "--socket", str(tmp_path / ("x" * 108))).end()
+    assert code == 1
+    assert "path too long" in said
+    assert "Traceback" not in said
+    code, said = Command("--config", str(file), "--socket", str(at), "--control", str(tmp_path)).end()
+    assert (code, f"error: cannot listen at {tmp_path}: " in said) == (1, True)
+
+
 def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None:
     code, said = Command("--config", str(write_file(tmp_path, a=()))).end()
     assert code == 2
