@@ -56,7 +56,7 @@ FLOODS: Final[dict[str, Callable[[], bytes]]] = {
         + b"}" * 180
         + b"}}\n"
     ),
-    "many values": lambda: call(1, {str(number): 0 for number in range(49_000)}) * 4,
+    "many values": lambda: call(1, {str(number): 0 for number in range(25_000)}) * 8,
     "lists": lambda: b"".join(line("tools/list", id=id) for id in range(5000)),
     "calls": lambda: b"".join(call(id, {"text": "x"}) for id in range(3000)),
     "the same id": lambda: call(1, {"text": "x"}) * 3000,
