@@ -32,7 +32,7 @@ from ..config._values import literal
 from ..config.formats import NOT_DONE, decode, load_config, read_bytes
 from ..config.formats._file import parse, without_comments
 from ..config.formats._load import find_sections, project_of, runs_us
-from ._config import toml_of
+from ._config import json_of, toml_of
 from ._output import Failure, Misuse, Output
 
 NAME: Final = "mcp-actors"
@@ -93,7 +93,7 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
                 f"{ours} has another server {name!r}; rename one of them, or choose --to; nothing was changed"
             )
     copy = next(path for path in _copies(now.path) if not os.path.lexists(path))
-    _write_all((copy, None, now.data), (ours, before, _dumped(document)), (now.path, now.data, text.encode()))
+    _write_all((copy, None, now.data), (ours, before, json_of(document).encode()), (now.path, now.data, text.encode()))
     output.line(f"moved to {ours}: {', '.join(moved)}")
     undo = f"mcp-actors config attach {host} --undo" + (f" --file {file}" if file else "")
     output.note(f"{now.path} was copied to {copy}; start {host} again to use this; undo it with: {undo}")
@@ -124,7 +124,7 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
             del kept[name]
         else:
             output.warning(f"server {name!r} was changed in {ours} and stays there; {now.path} has it as it was")
-    new = _dumped(document) if kept or document.keys() - {now.section} else None
+    new = json_of(document).encode() if kept or document.keys() - {now.section} else None
     _write_all((now.path, now.data, text.encode()), (ours, old, new))
     output.line(f"moved back to {now.path}: {', '.join(moved)}")
     return 0
@@ -323,10 +323,6 @@ def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
     if not isinstance(document, dict) or not all(isinstance(each, dict) for each in document.values()):
         raise Failure(f"{path} is not JSON with servers, or has comments; choose another file with --to")
     return data, document
-
-
-def _dumped(document: Mapping[str, Any]) -> bytes:
-    return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n".encode()
 
 
 def _copies(path: str) -> Iterator[str]:

@@ -165,7 +165,7 @@ async def convert_config(
     for server in loaded.servers:
         if settings := document[TARGETS[form].section][server.name].get(_OURS):
             output.warning(f"server {server.name!r}: only mcp_actors uses: {', '.join(settings)}")
-    text = toml_of(document) if TARGETS[form].is_codex else f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
+    text = toml_of(document) if TARGETS[form].is_codex else json_of(document)
     if to is None:
         output.text(text.rstrip("\n"))
         return 0
@@ -282,6 +282,11 @@ def _only_variable(text: str) -> str | None:
         case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
             return name
     return None
+
+
+def json_of(document: Mapping[str, Any]) -> str:
+    """Return sections of servers as JSON, as people write it."""
+    return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
 
 
 def toml_of(document: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import trio
 
-from ..gateway.attach import Refused, check_socket, file_and_server, folder, peer_uid
+from ..gateway.attach import Refused, check_socket, folder, peer_uid, real_name
 from ._configuration import find_file, name_here
 from ._output import Failure, Misuse, Output
 
@@ -58,9 +58,8 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 def _file_of(config: str) -> str:
-    """Return a file as its daemon names it: its real path, and perhaps ``#`` and one server."""
-    path, server = file_and_server(os.path.expanduser(config))
-    return os.path.realpath(path) + (f"#{server}" if server else "")
+    """Return a file as its daemon names it."""
+    return real_name(os.path.expanduser(config))
 
 
 def _sockets() -> list[Path]:

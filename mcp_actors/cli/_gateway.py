@@ -26,7 +26,7 @@ from ..config import Callbacks, ServerConfig
 from ..config.formats import load_servers
 from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
-from ..gateway._daemon import file_and_server
+from ..gateway._daemon import file_and_server, real_name
 from ..gateway._front import Front
 from ..gateway._own import in_background, start_eager
 from ..gateway._serve import gateway_of, listening, serve_front
@@ -74,9 +74,8 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
         raise Failure(str(exc)) from None
     stopping = trio.CancelScope()
     async with until_signalled(), trio.open_nursery() as commands:
-        callbacks = Callbacks(logging=lambda context, params: _relay(gateway, context.server, params))
-        shared = [server for server in servers if server.isolation == "shared"]
-        gateway.per_session = [server for server in servers if server.isolation == "per-session"]
+        callbacks = Callbacks(logging=gateway.log)
+        shared, gateway.per_session = _divided(servers)
         opening = open_servers(*map(in_background, shared), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS)
         with _listening(control) as listener:
             with stopping:
@@ -85,18 +84,12 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
                     start_eager(nursery, gateway.front, shared)
                     if listener is not None:
                         reload = partial(_reload, gateway, nursery, group, config)
-                        answer = partial(serve_control, file=_named(config), stop=stopping.cancel, reload=reload)
+                        answer = partial(serve_control, file=real_name(config), stop=stopping.cancel, reload=reload)
                         commands.start_soon(answer, group, listener)
                     await _serve(serving, socket)
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
     return 0
-
-
-def _named(config: str) -> str:
-    """Return the file as the commands for its daemon name it."""
-    path, only = file_and_server(config)
-    return os.path.realpath(path) + (f"#{only}" if only else "")
 
 
 @contextmanager
@@ -119,12 +112,18 @@ async def _reload(gateway: Gateway, nursery: trio.Nursery, group: ServerGroup, c
         servers, _ = _load(config)
     except Failure as exc:
         raise ConfigError(str(exc), source=config) from None
-    shared = [server for server in servers if server.isolation == "shared"]
+    shared, own = _divided(servers)
     done = await group.reload(*map(in_background, shared))
-    gateway.per_session = [server for server in servers if server.isolation == "per-session"]
+    gateway.per_session = own
     assert gateway.front is not None
     start_eager(nursery, gateway.front, shared)
     return done
+
+
+def _divided(servers: Sequence[ServerConfig]) -> tuple[list[ServerConfig], list[ServerConfig]]:
+    """Return the servers that all clients share, and those that each has for itself."""
+    shared = [server for server in servers if server.isolation == "shared"]
+    return shared, [server for server in servers if server.isolation == "per-session"]
 
 
 async def _serve(serving: Any, socket: str | None) -> None:
@@ -170,7 +169,3 @@ def _load(config: str) -> tuple[Sequence[ServerConfig], str]:
         if only
         else f"{path} has no enabled server"
     )
-
-
-def _relay(gateway: Gateway, server: str, params: Any) -> None:
-    gateway.log(server, params.level, params.logger, params.data)

@@ -19,6 +19,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
 from .._foreign import Log
+from ._front import json_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +77,11 @@ def our_error(code: int, message: str, outcome: str, error: str) -> Json:
     return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error}}}
 
 
+def not_sent(message: str, error: str) -> Refused:
+    """Return the refusal of a request of which nothing was sent to a server."""
+    return Refused(**our_error(SERVER_ERROR, message, "not_sent", error))
+
+
 class Client(Protocol):
     """The session of a client, as its calls see it."""
 
@@ -84,8 +90,6 @@ class Client(Protocol):
     start: Callable[..., object]
 
     def answer(self, request_id: Id, method: str, result: Json) -> None: ...
-
-    def write_result(self, request_id: Id, result: Json) -> None: ...
 
     def fail(self, request_id: Id, exc: Exception) -> None: ...
 
@@ -161,25 +165,12 @@ class Call:
         """Ask a legacy client what a modern server wants to know, and send the request again with the answers."""
         answers = {}
         for key, request in (value.input_requests or {}).items():
-            params = (
-                {}
-                if request.params is None
-                else request.params.model_dump(by_alias=True, mode="json", exclude_none=True)
-            )
+            params = {} if request.params is None else json_of(request.params)
             answers[key] = await self._session.ask(request.method, params)
         extras = {**self._extras, "input_responses": answers or None, "request_state": value.request_state}
         self._pending = self._prepare(*self._given, input_required="return", **extras)
-        done = trio.Event()
-        taken: list[Any] = []
-
-        def take(answer: Any) -> None:
-            taken.append(answer)
-            done.set()
-
         self._pending.keep_raw()
-        self._pending.send(take)
-        await done.wait()
-        return await self._pending.finish() if taken[0] is None else taken[0].value
+        return await self._pending.finish()
 
     def _succeed(self, value: Any) -> None:
         if not self._end():
@@ -189,12 +180,7 @@ class Call:
             meta = result.pop("_meta") or {}
             if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
                 result["_meta"] = kept
-        if session.modern:
-            session.answer(self.id, self.method, result)
-            return
-        for member in ("resultType", "ttlMs", "cacheScope"):
-            result.pop(member, None)
-        session.write_result(self.id, result)
+        session.answer(self.id, self.method, result)
 
     def _end(self) -> bool:
         """Return False if the request was cancelled meanwhile: then its id may be that of another."""

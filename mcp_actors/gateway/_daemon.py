@@ -43,7 +43,7 @@ class Names:
     """
 
     def __init__(self, file: str, server: str, base: str) -> None:
-        self.config = f"{file}#{server}" if server else file
+        self.config = joined(file, server)
         self.folder = os.path.dirname(file)
         self.socket, self.control, self.log, self.lock = (f"{base}.{end}" for end in ("sock", "ctl", "log", "lock"))
 
@@ -96,6 +96,17 @@ def file_and_server(config: str) -> tuple[str, str]:
     """Split ``PATH#server``. The server is empty for a path alone, also for one that contains ``#``."""
     file, mark, server = config.rpartition("#")
     return (file, server) if mark and not os.path.lexists(config) else (config, "")
+
+
+def real_name(config: str) -> str:
+    """Return a configuration as its daemon names it: the real path of the file, and perhaps ``#server``."""
+    file, server = file_and_server(config)
+    return joined(os.path.realpath(file), server)
+
+
+def joined(file: str, server: str) -> str:
+    """Return what `file_and_server` splits."""
+    return f"{file}#{server}" if server else file
 
 
 def _read(file: str) -> bytes:
@@ -191,7 +202,7 @@ def open_daemon(names: Names, command: list[str], former: bytes = b"") -> socket
     while time.monotonic() < start + START_SECONDS:
         ends = former and time.monotonic() < start + END_SECONDS and former == holder(names.lock)
         try:
-            return (None if ends else _connect(names.socket)) or _start(names, command, began)
+            return (None if ends else connect(names.socket)) or _start(names, command, began)
         except BlockingIOError:  # it starts or ends, or more clients wait to be accepted than the system keeps
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -207,7 +218,7 @@ def holder(lock: str) -> bytes:
         return b""
 
 
-def _connect(path: str) -> socket.socket | None:
+def connect(path: str) -> socket.socket | None:
     """Connect; return None if nothing listens."""
     if not check_socket(path):
         return None
@@ -231,7 +242,7 @@ def _start(names: Names, command: list[str], began: float) -> socket.socket:
     log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if (connection := _connect(names.socket)) is not None:
+        if (connection := connect(names.socket)) is not None:
             return connection  # started since the last look, where a lock is not inherited (NFS) or not taken
         noted = os.pread(lock, 8192, 0)
         if noted and not noted.isdigit() and os.fstat(lock).st_mtime >= began:
@@ -245,7 +256,7 @@ def _start(names: Names, command: list[str], began: float) -> socket.socket:
             os.ftruncate(log, 0)
             size = os.write(log, kept[kept.find(b"\n") + 1 :])
         ready = _spawn(names, command, lock, log)
-        if ready and (connection := _connect(names.socket)) is not None:
+        if ready and (connection := connect(names.socket)) is not None:
             return connection
         problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
         os.ftruncate(lock, 0)

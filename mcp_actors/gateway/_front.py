@@ -313,25 +313,26 @@ class Front:
 
     async def _request(self, ref: ServerRef, kind: str, kept: Kept) -> None:
         if kind == "prompts":
-            before, kept.prompts = kept.prompts, tuple(map(_json, await ref.list_prompts()))
+            before, kept.prompts = kept.prompts, tuple(map(json_of, await ref.list_prompts()))
             changed = kept.prompts != before
         else:
             before = kept.resources + kept.templates
-            resources = tuple(map(_json, await ref.list_resources()))
-            kept.templates = tuple(map(_json, await ref.list_resource_templates()))
+            resources = tuple(map(json_of, await ref.list_resources()))
+            kept.templates = tuple(map(json_of, await ref.list_resource_templates()))
             kept.resources = resources
             changed = kept.resources + kept.templates != before
         if changed:
             self._note_change("prompts" if kind == "prompts" else "resources")
 
 
-def _json(model: Any) -> Json:
+def json_of(model: Any) -> Json:
+    """Return an object of the SDK as JSON."""
     dumped: Json = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return dumped
 
 
 def _tool(tool: Any, public_name: str) -> Json:
-    shown = _json(tool)
+    shown = json_of(tool)
     for member in LEGACY_ONLY:
         shown.pop(member, None)
     return {**shown, "name": public_name}

@@ -21,12 +21,14 @@ from mcp.types import CreateMessageResult, ElicitResult, ErrorData, ListRootsRes
 from .._errors import McpActorsError
 from ..config import Callbacks
 from ..servers import open_servers
-from ._front import Front
+from ._front import Front, json_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ..config import ServerConfig
+    from mcp.types import LoggingMessageNotificationParams
+
+    from ..config import CallbackContext, ServerConfig
     from ..servers import ServerRef
     from ._front import Changed
 
@@ -45,7 +47,7 @@ class Owner(Protocol):
 
     def note_changed(self, kind: Changed) -> None: ...
 
-    def pass_log(self, server: str, level: str, name: str | None, data: Any) -> None: ...
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]: ...
 
@@ -103,26 +105,18 @@ def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
             return ErrorData(code=exc.code, message=exc.message)
         return MODELS[method].model_validate(answer, by_name=False)
 
-    def log(context: Any, params: Any) -> None:
-        owner.pass_log(context.server, params.level, params.logger, params.data)
-
     async def elicit(_: Any, params: Any) -> Any:
-        return await ask("elicitation/create", _dumped(params))
+        return await ask("elicitation/create", json_of(params))
 
     async def sample(_: Any, params: Any) -> Any:
-        return await ask("sampling/createMessage", _dumped(params))
+        return await ask("sampling/createMessage", json_of(params))
 
     async def list_roots(_: Any) -> Any:
         return await ask("roots/list", {})
 
     answered: dict[str, Any] = {"elicitation": elicit, "sampling": sample, "roots": list_roots}
     given = {} if owner.modern else {name: each for name, each in answered.items() if name in capabilities}
-    return Callbacks(logging=log, **given)
-
-
-def _dumped(params: Any) -> dict[str, Any]:
-    dumped: dict[str, Any] = params.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return dumped
+    return Callbacks(logging=owner.pass_log, **given)
 
 
 async def tell_roots_changed(front: Front) -> None:

@@ -33,7 +33,7 @@ from pydantic_core import from_json
 from .._foreign import Log
 from .._tasks import TimeSlice
 from ..transports import LineSplitter, LongLine
-from ._daemon import check_socket, peer_uid
+from ._daemon import connect, peer_uid
 from ._front import Front
 from ._session import Gateway, Session
 
@@ -517,7 +517,6 @@ def listening(path: str) -> Iterator[socket.socket]:
     Raises:
         OSError: another process listens there, the place is not a socket of this user, or the path is too long.
     """
-    check_socket(path)
     if _answers(path):
         raise FileExistsError(errno.EADDRINUSE, "another process serves there", path)
     made = f"{path}.{os.getpid()}"  # no client can connect before it has its permissions
@@ -543,15 +542,13 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 def _answers(path: str) -> bool:
     """Return True if a process listens on a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.setblocking(False)
-        try:
-            client.connect(path)
-        except BlockingIOError:
-            return True  # many are waiting
-        except OSError:
-            return False
-        return True
+    try:
+        connection = connect(path)
+    except BlockingIOError:
+        return True  # many are waiting
+    if connection is not None:
+        connection.close()
+    return connection is not None
 
 
 async def _accept(listener: socket.socket, gateway: Gateway, heart: Heart, idle_timeout: float | None) -> None:

@@ -38,13 +38,15 @@ from pydantic_core import to_json
 
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
-from ._calls import OF_A_HOP, OURS, SERVER_ERROR, Call, Question, Refused, Unknown, error_of, our_error
+from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_of, not_sent
 from ._own import serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from ..config import ServerConfig
+    from mcp.types import LoggingMessageNotificationParams
+
+    from ..config import CallbackContext, ServerConfig
     from ..servers import PendingRequest, ServerRef
     from ._calls import Id, Json
     from ._front import Changed, Front
@@ -90,6 +92,9 @@ LISTS: Final = {
 
 CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
 
+OF_THE_MODERN: Final = ("resultType", "ttlMs", "cacheScope")
+"""Members of a result that legacy clients do not know."""
+
 CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
     kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
 }
@@ -119,10 +124,10 @@ class Gateway:
         for session in tuple(self.sessions):
             session.note_changed(kind)
 
-    def log(self, server: str, level: str, name: str | None, data: Any) -> None:
+    def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass on a log message of a server, to the clients that want those of its level."""
         for session in tuple(self.sessions):
-            session.pass_log(server, level, name, data)
+            session.pass_log(context, params)
 
 
 class Session:
@@ -206,7 +211,7 @@ class Session:
             self.answer(request_id, method, {})
             return
         if self._gateway.front is None:
-            raise Refused(SERVER_ERROR, self._gateway.refusal, {OURS: {"outcome": "not_sent", "error": "ConfigError"}})
+            raise not_sent(self._gateway.refusal, "ConfigError")
         if self.modern:
             if method == "initialize" or not _is_enveloped(meta):
                 self._refuse_envelope(method, params)
@@ -219,11 +224,11 @@ class Session:
             self._open_own(self._gateway.front)
             return
         if len(self.calls) >= MAX_CALLS:
-            reason = f"too many requests in flight ({MAX_CALLS}); nothing was sent"
-            raise Refused(**our_error(SERVER_ERROR, reason, "not_sent", "LimitExceeded"))
+            raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
         self._open_own(self._gateway.front)
         if self._front is None:
-            self._run(request_id, partial(self._dispatch_opened, request_id, method, params))
+            assert self._opened is not None
+            self._run(request_id, partial(self._dispatch_after, self._opened.wait, request_id, method, params))
         else:
             self._dispatch(self._front, request_id, method, params)
 
@@ -275,20 +280,16 @@ class Session:
         except (Unknown, ToolNotFound):
             if front.listed:
                 raise
-            self._run(request_id, partial(self._dispatch_later, front, request_id, method, params))
+            self._run(request_id, partial(self._dispatch_after, front.wait_listed, request_id, method, params))
 
-    async def _dispatch_opened(self, request_id: Id, method: str, params: Json) -> None:
-        assert self._opened is not None
-        await self._opened.wait()
+    async def _dispatch_after(
+        self, wait: Callable[[], Awaitable[None]], request_id: Id, method: str, params: Json
+    ) -> None:
+        await wait()
+        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
         assert self._front is not None
         del self.calls[request_id]
         self._dispatch(self._front, request_id, method, params)
-
-    async def _dispatch_later(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        await front.wait_listed()
-        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
-        del self.calls[request_id]
-        self._dispatch(front, request_id, method, params)
 
     # --- requests that a server answers -----------------------------------------------------------------------------
 
@@ -409,8 +410,7 @@ class Session:
     def _check_watched(self, more: int) -> None:
         streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
         if len(self._watched) + streams + more > MAX_WATCHED:
-            reason = f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some"
-            raise Refused(**our_error(SERVER_ERROR, reason, "not_sent", "LimitExceeded"))
+            raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 
     def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         if (scope := self._watched.pop(_text(params, "uri"), None)) is not None:
@@ -490,10 +490,9 @@ class Session:
             if method in CACHEABLE and result["resultType"] == "complete":
                 result.setdefault("ttlMs", 0)
                 result["cacheScope"] = "private"
-        self.write_result(request_id, result)
-
-    def write_result(self, request_id: Id, result: Json) -> None:
-        """Write a result as it is."""
+        else:
+            for member in OF_THE_MODERN:
+                result.pop(member, None)
         self._write(
             b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_id(request_id), to_json(result, inf_nan_mode="null"))
         )
@@ -512,7 +511,7 @@ class Session:
 
     def refuse_unsent(self, request_id: Id, message: str) -> None:
         """Answer a request of which nothing was sent to a server."""
-        self._write_error(_id(request_id), our_error(SERVER_ERROR, message, "not_sent", "ServerUnavailable"))
+        self.fail(request_id, not_sent(message, "ServerUnavailable"))
 
     def _write_error(self, request_id: bytes, error: Json) -> None:
         self._write(
@@ -533,11 +532,11 @@ class Session:
             if wish in honored:
                 self.notify(method, {"_meta": {SUBSCRIPTION: request_id}})
 
-    def pass_log(self, server: str, level: str, name: str | None, data: Any) -> None:
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass on a log message of a server, if the client wants those of its level."""
-        if self.wants_log(level):
-            params = {"level": level, "logger": server if name is None else f"{server}/{name}", "data": data}
-            self.notify("notifications/message", params)
+        if self.wants_log(params.level):
+            name = context.server if params.logger is None else f"{context.server}/{params.logger}"
+            self.notify("notifications/message", {"level": params.level, "logger": name, "data": params.data})
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""

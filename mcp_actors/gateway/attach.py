@@ -33,4 +33,5 @@ else:
         folder as folder,
         names_for as names_for,
         peer_uid as peer_uid,
+        real_name as real_name,
     )

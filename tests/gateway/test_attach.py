@@ -378,7 +378,7 @@ def test_a_socket_on_which_another_user_listens_is_refused(place: Place) -> None
             assert other.stdout is not None
             assert other.stdout.readline() == b"ready\n"
             with pytest.raises(attach.Refused, match=re.escape(f"another user (uid 12345) listens on {path}; remove")):
-                _daemon._connect(path)
+                _daemon.connect(path)
         finally:
             other.kill()
 
