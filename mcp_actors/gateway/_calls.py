@@ -175,12 +175,12 @@ class Call:
     def _succeed(self, value: Any) -> None:
         if not self._end():
             return
-        session, result = self._session, self._pending.result_of(value)
+        result = dict(self._pending.result_of(value))  # which is not to be changed
         if "_meta" in result:
             meta = result.pop("_meta") or {}
             if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
                 result["_meta"] = kept
-        session.answer(self.id, self.method, result)
+        self._session.answer(self.id, self.method, result)
 
     def _end(self) -> bool:
         """Return False if the request was cancelled meanwhile: then its id may be that of another."""
