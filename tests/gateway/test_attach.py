@@ -1050,18 +1050,3 @@ def test_thirteen_clients_are_small(place: Place) -> None:
     for client in clients:
         client.call(0)
     assert sum(map(memory, clients)) / 13 < 6_000
-
-
-def test_a_call_takes_little_processor_time(place: Place) -> None:
-    client = place.attach()
-    client.call(0)
-    line = b'{"method":"tools/call","params":{"name":"x","arguments":{"a":1}},"jsonrpc":"2.0","id":%d}\n'
-    before = processor_time(client)
-    for id in range(1, 2001):
-        client.send(line % id)
-        client.receive_line()
-    assert (processor_time(client) - before) / 2000 < 2 * 60e-6  # 30 to 45 µs, and the machine may be busy
-
-
-def processor_time(client: Attached) -> float:
-    return int(Path(f"/proc/{client.process.pid}/schedstat").read_text().split()[0]) / 1e9
