@@ -43,9 +43,12 @@ class Names:
     """
 
     def __init__(self, file: str, server: str, base: str) -> None:
-        self.config = joined(file, server)
-        self.folder = os.path.dirname(file)
-        self.socket, self.control, self.log, self.lock = (f"{base}.{end}" for end in ("sock", "ctl", "log", "lock"))
+        self.config: str = joined(file, server)
+        self.folder: str = os.path.dirname(file)
+        self.socket: str = f"{base}.sock"
+        self.control: str = f"{base}.ctl"
+        self.log: str = f"{base}.log"
+        self.lock: str = f"{base}.lock"
 
 
 def folder() -> str:
