@@ -3,24 +3,31 @@
 Prints::
 
     ['mcp__shop__find']
-    ['apples on shelf 7']
+    ('apples on shelf 7', False)
+    ('no such tool: mcp__shop__order', True)
     ordered: apples
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import trio
+from mcp import MCPError
 from mcp.server import MCPServer
 
 from mcp_actors import (
     CatalogTool,
     InProcess,
+    McpActorsError,
     ServerConfig,
+    ServerGroup,
     ToolFilter,
     open_servers,
     result_value,
 )
-from mcp_actors.catalog import strict_schema
+from mcp_actors.catalog import StrictSchema, strict_schema
 from mcp_actors.config import ToolContext
 
 shop = MCPServer("shop")
@@ -42,6 +49,24 @@ def may_order(tool: CatalogTool, context: ToolContext) -> bool:
     return tool.name != "order" or context.agent == "buyer"
 
 
+async def answer(
+    servers: ServerGroup,
+    strict: Mapping[str, StrictSchema],
+    name: str,
+    arguments: dict[str, Any],
+) -> tuple[str, bool]:
+    """Call a tool for a model; return the text for it, and whether the call failed."""
+    if name not in strict:  # invented, or not offered to this agent
+        return f"no such tool: {name}", True
+    try:
+        # A strict schema requires all arguments, so the model has passed null for some.
+        result = await servers.call_tool(name, strict[name].restore(arguments))
+    except (McpActorsError, MCPError) as error:
+        return str(error), True
+    texts = [part.text for part in result.content if part.type == "text"]
+    return "\n".join(texts), bool(result.is_error)
+
+
 async def main() -> None:
     async with open_servers(
         ServerConfig(
@@ -56,7 +81,7 @@ async def main() -> None:
         offered = [
             {
                 "name": tool.public_name,
-                "description": tool.description,
+                "description": tool.description or "",
                 "parameters": strict[tool.public_name].schema,
                 "strict": strict[tool.public_name].is_strict,
             }
@@ -64,10 +89,10 @@ async def main() -> None:
         ]
         print([each["name"] for each in offered])
 
-        # The model's answer. A strict schema requires all arguments, so it passes null.
-        name, arguments = "mcp__shop__find", {"text": "apples", "shelf": None}
-        result = await servers.call_tool(name, strict[name].restore(arguments))
-        print(result_value(result))
+        # What the model asks for, as the API returns it.
+        call = ("mcp__shop__find", {"text": "apples", "shelf": None})
+        print(await answer(servers, strict, *call))
+        print(await answer(servers, strict, "mcp__shop__order", {"item": "apples"}))
 
         # A program that knows the name of a hidden tool can still call it.
         print(
