@@ -246,6 +246,22 @@ class TestAttach:
         assert run("config", "attach", "cursor", "--undo").returncode == 0
         assert file.read_text() == JSON
 
+    def test_several_hosts_that_are_given_one_file_share_its_daemon(self, home: Path, run: Run) -> None:
+        texts = {
+            "cursor": '{"mcpServers": {"time": {"command": "t"}}}',
+            "claude": '{"mcpServers": {"time": {"command": "t"}, "docs": {"command": "d"}}}',
+            "vscode": '{"servers": {"git": {"command": "g"}}}',
+        }
+        files = {host: put(home, host, text) for host, text in texts.items()}
+        for host in files:
+            assert run("config", "attach", host, "--to", "mine.json").returncode == 0
+        entries = [parsed(file)[SECTIONS.get(host, "mcpServers")]["mcp-actors"] for host, file in files.items()]
+        assert entries == [entries[0]] * 3
+        assert [server.name for server in load_config(home / "mine.json").servers] == ["time", "docs", "git"]
+        assert run("config", "attach", "vscode", "--undo").returncode == 0
+        assert files["vscode"].read_text() == texts["vscode"]
+        assert [server.name for server in load_config(home / "mine.json").servers] == ["time", "docs"]
+
     def test_a_link_stays_one(self, home: Path, run: Run) -> None:
         file = put(home, "cursor")
         real = file.rename(home / "dotfile.json")

@@ -114,6 +114,39 @@ class TestDaemon:
         assert found[0]["servers"]["time"]["state"] == "ready"
         assert found[0].keys() == {"file", "pid", "ready", "missing", "servers", "sources"}
 
+    def test_a_service_is_found_if_its_control_socket_is_in_the_folder(
+        self, tmp_path: Path, run: Run, runtime: Path
+    ) -> None:
+        """As in the unit on the page about the gateway; its exit code is about the daemon, not about its servers."""
+        write(tmp_path, {"time": scripted(), "gone": {"command": "/nowhere/at-all"}})
+        file = str(tmp_path / ".mcp.json")
+        words = ("--socket", str(runtime.parent / "g.sock"), "--control", str(runtime / "mine.ctl"))
+        said, say = os.pipe()
+        with open(said) as printed, (tmp_path / "log").open("w") as log:
+            try:
+                service = start_python(
+                    "-m", "mcp_actors", "serve", "--config", file, *words, cwd=ROOT, stdout=say, stderr=log
+                )
+            finally:
+                os.close(say)
+            with service:
+                try:
+                    assert printed.readline() == "ready\n"
+                    deadline = time.monotonic() + PATIENCE
+                    states = dict[str, str]()
+                    while states != {"time": "ready", "gone": "failed"}:
+                        assert time.monotonic() < deadline, states
+                        done = run("status", "--config", file, "--json")
+                        assert done.returncode == 0
+                        servers = json.loads(done.stdout)[0]["servers"]
+                        states = {name: server["state"] for name, server in servers.items()}
+                    service.send_signal(signal.SIGTERM)
+                    code = service.wait(PATIENCE)
+                finally:
+                    service.kill()
+        assert code == 128 + signal.SIGTERM
+        assert run("status", "--config", file).returncode == 1
+
     def test_a_restart_gives_a_server_a_new_process(self, tmp_path: Path, run: Run, start: Start) -> None:
         pids = tmp_path / "pids"
         write(tmp_path, {"my/time": scripted("--pid-file", str(pids)), "docs": scripted()})
