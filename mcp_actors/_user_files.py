@@ -1,4 +1,4 @@
-"""Find the directories of this user, and write private files.
+"""Find the user's directories, write private files and read secrets.
 
 `user_directory` reads the environment, the platform and the user's home, and creates nothing. `make_directory` and
 `replace_file` write new directories and files that other users cannot read, and block meanwhile; directories that exist
@@ -6,13 +6,16 @@ keep their mode. A file is replaced as a whole, so a reader does not see half of
 the old content or the new, and perhaps a file that ends in `UNFINISHED`. With ``durable`` the new content survives a
 power failure after the return.
 
-The store of tokens in files (``auth``), that of listings (``catalog``) and the command line use this file. It imports
-nothing of the package, and takes the content as bytes.
+`read_secret` reads a file that other users cannot read, and blocks, too.
+
+The store of tokens in files (``auth``), that of listings (``catalog``), `config`, `transports`, the gateway and the
+command line use this file. It imports nothing of the package, and takes the content as bytes.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import tempfile
 from contextlib import suppress
@@ -97,3 +100,46 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+MAX_SECRET: Final = 4096
+"""Bytes of a file with a secret."""
+
+SHORTEST_SECRET: Final = 16
+"""Characters of a secret that two processes share."""
+
+
+def secret_problem(text: str) -> str | None:
+    """Return why `text` cannot be a secret that two processes share, without showing it; None if it can."""
+    if len(text) >= SHORTEST_SECRET:
+        return None
+    # An eavesdropper of one handshake can try secrets as fast as a computer can.
+    return f"the secret has fewer than {SHORTEST_SECRET} characters; make one with: openssl rand -hex 32"
+
+
+def read_secret(path: str) -> str:
+    """Return the secret in a file, without the whitespace around it. Blocks.
+
+    A file of this user must not be readable by others; that of another user, such as one that the administrator has
+    made, may be readable by a group.
+
+    Raises:
+        OSError: it cannot be read, or others can read it, or it has no secret. The text is for the user.
+    """
+    at = os.path.expanduser(path)
+    try:
+        # A named pipe would block without O_NONBLOCK until another process opens it for writing.
+        with open(os.open(at, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
+            found = os.fstat(opened.fileno())
+            data = opened.read(MAX_SECRET + 1) if stat.S_ISREG(found.st_mode) else b""
+    except (OSError, ValueError) as exc:
+        raise OSError(f"{path} cannot be read ({getattr(exc, 'strerror', None) or exc}); check the path") from None
+    others = 0o077 if found.st_uid == os.geteuid() else 0o007
+    if found.st_mode & others:
+        raise OSError(f"{path} can be read by other users ({stat.filemode(found.st_mode)}); run: chmod 600 {path}")
+    secret = data.decode(errors="surrogateescape").strip()
+    if len(data) > MAX_SECRET:
+        raise OSError(f"{path} has more than {MAX_SECRET} bytes; write only the secret there")
+    if problem := secret_problem(secret):
+        raise OSError(f"{path}: {problem}")
+    return secret

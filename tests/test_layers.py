@@ -98,7 +98,7 @@ ORDER: Final = {
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_daemon _relay attach _control _front _calls _own _session _serve",
+    "gateway": "_daemon _relay attach _control _network _front _calls _own _session _serve",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",
@@ -111,14 +111,16 @@ ORDER: Final = {
     "servers.requests": "_request _lists _upkeep _tools",
     "sync": "_wait _servers",
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
-    "transports": "_credentials _request_table _exchange _messages _link _in_process stdio http _open",
+    "transports": "_credentials _request_table _exchange _messages _link _in_process stdio socket http _open",
     "transports.http": "_failures _bodies _client _link _session _sse _streamable",
+    "transports.socket": "_handshake _link",
     "transports.stdio": "_landlock _pipes _command _process _link",
 }
 """The files and folders of each folder, from the lowest to the highest: none imports a later one."""
 
 APART: Final = {
     ("transports.http", "transports.stdio"),
+    ("transports.http", "transports.socket"),
     ("servers._rules", "servers._eras"),
     ("servers._sources", "servers.record"),
     ("servers._sources", "servers.connection"),

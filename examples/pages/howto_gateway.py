@@ -1,9 +1,9 @@
-"""One process serves all servers of a file to a client, and a program serves a group.
+"""One process serves all servers of a file to a client; a program serves a group to another group.
 
 Prints::
 
     time_convert_time, time_get_current_time
-    True
+    Europe/Paris
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 
 import trio
 
-from mcp_actors import ServerConfig, Stdio, open_servers
+from mcp_actors import ServerConfig, Socket, Stdio, open_servers
 from mcp_actors.gateway import serve
 
 TIME = ServerConfig("time", Stdio("mcp-server-time"))
@@ -35,8 +35,14 @@ async def serve_a_group(socket: trio.Path) -> None:
         trio.open_nursery() as nursery,
     ):
         await nursery.start(partial(serve, servers, path=socket))
-        print(await socket.is_socket())
+        await use_a_socket(str(socket))
         nursery.cancel_scope.cancel()
+
+
+async def use_a_socket(socket: str) -> None:
+    async with open_servers(ServerConfig("time", Socket(socket))) as servers:
+        now = await servers["time"].call("get_current_time", timezone="Europe/Paris")
+        print(now["timezone"])
 
 
 async def main() -> None:

@@ -42,7 +42,7 @@ from mcp.shared.message import SessionMessage
 from .._errors import ServerUnavailable
 from .._foreign import Log, answer_of
 from .._tasks import Signals
-from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Sse, Stdio
+from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Socket, Sse, Stdio
 from ..kernel import Reply
 from ..servers import CallObserver
 from ..transports import SHUTDOWN_GRACE, ContextReader, ElsewhereServer, Messages, MessageWriter, lowlevel
@@ -377,6 +377,9 @@ def adapted_transport(wrap: Wrap, transport: Any) -> Any:
     match transport:
         case Stdio():
             return attrs.evolve(transport, env=_values(wrap, transport.env))
+        case Socket():
+            address, secret = _value(wrap, transport.address), _value(wrap, transport.secret)
+            return attrs.evolve(transport, address=address, secret=secret)
         case Http() | Sse():
             return attrs.evolve(transport, headers=_values(wrap, transport.headers), auth=_auth(wrap, transport.auth))
         case _:

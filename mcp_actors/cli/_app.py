@@ -536,6 +536,7 @@ async def serve(
     config: Annotated[str, Parameter(name=["--config", "-c"], completer=files_for)],
     stdio: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     socket: str | None = None,
+    secret_file: Path = None,
     control: str | None = None,
     idle: Annotated[float | None, Parameter(name="--idle")] = None,
 ) -> int:
@@ -544,7 +545,10 @@ async def serve(
     Args:
         config: The file, or FILE#SERVER for one server of it under its own names. It is not searched for.
         stdio: Serve one client over stdin and stdout.
-        socket: Serve any number of clients over a unix socket at this path.
+        socket: Serve any number of clients over a unix socket at this path; or at HOST:PORT, for groups on other
+            machines that have this process as a Socket.
+        secret_file: The file with the secret that clients at HOST:PORT must prove. Other users must not be able to
+            read it.
         control: Also listen for the commands status, restart, stop and so on, at this path.
         idle: Seconds without a client after which it ends. Default: never.
 
@@ -554,7 +558,7 @@ async def serve(
     with exit_on_interrupt():
         from ._gateway import serve_file
 
-    return await serve_file(config, stdio=stdio, socket=socket, control=control, idle=idle)
+    return await serve_file(config, stdio=stdio, socket=socket, secret_file=secret_file, control=control, idle=idle)
 
 
 async def attach(*, config: Annotated[str, Parameter(name=["--config", "-c"], completer=files_for)]) -> int:

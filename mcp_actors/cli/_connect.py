@@ -24,7 +24,7 @@ from mcp import MCPError
 
 from .._errors import ConnectionLost
 from .._text import plain_text
-from ..config import LoadedConfig, RestartPolicy, ServerConfig, Stdio, Transport, TransportTemplate
+from ..config import LoadedConfig, RestartPolicy, ServerConfig, Socket, Stdio, Transport, TransportTemplate
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..transports import Masker
@@ -179,6 +179,8 @@ def describe(transport: Transport) -> str:
         return " ".join((transport.command, *mask_args(transport.args)))
     if isinstance(transport, TransportTemplate):
         shown = transport.display_options
-        words = [shown.get("url") or shown.get("command"), *(shown.get("args") or ())]  # type: ignore[misc]  # a tuple
+        words = [shown.get("url") or shown.get("command") or shown.get("address"), *(shown.get("args") or ())]  # type: ignore[misc]  # a tuple
         return " ".join(map(str, words))
+    if isinstance(transport, Socket):
+        return transport.display_address
     return getattr(transport, "display_url", type(transport).__name__)

@@ -22,6 +22,7 @@ import trio
 from .._collapse import collapse
 from .._errors import ConfigError
 from .._foreign import Log
+from .._user_files import read_secret
 from ..config import Callbacks, ServerConfig
 from ..config.formats import load_servers
 from ..config.formats._load import refuse_ourselves
@@ -29,7 +30,7 @@ from ..gateway._control import serve_control
 from ..gateway._daemon import file_and_server, real_name
 from ..gateway._front import Front
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import gateway_of, listening, serve_front
+from ..gateway._serve import Network, gateway_of, listening, network_of, serve_front
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
 from ._output import Failure, Misuse, until_signalled
@@ -49,20 +50,27 @@ ONE: Final = "{tool}"
 """The public names of a server that is served alone."""
 
 
-async def serve_file(config: str, *, stdio: bool, socket: str | None, control: str | None, idle: float | None) -> int:
+async def serve_file(
+    config: str, *, stdio: bool, socket: str | None, secret_file: str | None, control: str | None, idle: float | None
+) -> int:
     """Serve the servers of a file until the client over stdin has left, or no client has been there for a while.
 
     Raises:
-        Misuse: neither stdin nor a socket is to be served, or both are.
-        Failure: no server can be loaded, or the socket cannot be made.
+        Misuse: neither stdin nor a socket is to be served, or both are; or an address has no secret.
+        Failure: no server can be loaded, the socket cannot be made, or the file of the secret cannot be used.
     """
     if stdio == (socket is not None):
-        raise Misuse("say where the clients are: --stdio for one over stdin and stdout, or --socket PATH for many")
+        raise Misuse(
+            "say where the clients are: --stdio for one over stdin and stdout, --socket PATH for many of this user, or "
+            "--socket HOST:PORT --secret-file FILE for many on other machines"
+        )
+    network = _network(socket, secret_file)
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
     gateway = gateway_of(None)
-    serving = partial(serve_front, gateway, path=socket, idle_timeout=idle)
+    path = socket if network is None else None
+    serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle)
     try:
         servers, naming = _load(config)
     except (ConfigError, Failure) as exc:
@@ -90,6 +98,28 @@ async def serve_file(config: str, *, stdio: bool, socket: str | None, control: s
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
     return 0
+
+
+def _network(socket: str | None, secret_file: str | None) -> Network | None:
+    """Return where to listen over TCP; None if the socket is a path.
+
+    Raises:
+        Misuse: the address or the file is missing.
+        Failure: the file cannot be used.
+    """
+    if socket is None or "/" in socket or not socket.rpartition(":")[2].isdecimal() or ":" not in socket:
+        if secret_file is not None:
+            raise Misuse("--secret-file is for --socket HOST:PORT; a unix socket is for this user only")
+        return None
+    if secret_file is None:
+        raise Misuse(
+            f"--socket {socket} is on a network, where anyone could call; add --secret-file FILE, with a secret that "
+            "the clients have too (openssl rand -hex 32 makes one)"
+        )
+    try:
+        return network_of(socket, read_secret(secret_file))
+    except (ValueError, OSError) as exc:
+        raise Failure(str(exc)) from None
 
 
 @contextmanager
@@ -134,9 +164,9 @@ async def _serve(serving: Any, socket: str | None) -> None:
     """
     try:
         async with trio.open_nursery() as nursery:
-            await nursery.start(serving)
+            address = await nursery.start(serving)
             if socket is not None:
-                sys.stdout.write("ready\n")
+                sys.stdout.write("ready\n" if address is None else f"ready {address}\n")
                 sys.stdout.flush()
                 os.dup2(2, 1)  # the end of stdout tells that no other line follows
     except BaseExceptionGroup as group:

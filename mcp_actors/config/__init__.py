@@ -45,8 +45,18 @@ from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, Retry
 from ._server import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
 from ._template import Transport, TransportTemplate, speaks_sse
 from ._tools import ToolContext, ToolFilter, ToolPredicate, permitted
-from ._transports import Http, InProcess, Sandbox, Sse, Stdio, is_auth_flow
-from ._values import ConfigValue, Secret, expand, mask_url, resolve, resolve_env, resolve_headers, resolve_token
+from ._transports import Http, InProcess, Sandbox, Socket, Sse, Stdio, is_auth_flow, parse_address
+from ._values import (
+    ConfigValue,
+    Secret,
+    expand,
+    mask_url,
+    resolve,
+    resolve_env,
+    resolve_headers,
+    resolve_secret,
+    resolve_token,
+)
 
 if TYPE_CHECKING:
     from ._sources import DirectorySource, FileSource
@@ -84,6 +94,7 @@ __all__ = [
     "Sandbox",
     "Secret",
     "ServerConfig",
+    "Socket",
     "Source",
     "SqliteSource",
     "Sse",
@@ -105,10 +116,12 @@ __all__ = [
     "is_not_public",
     "load_config",
     "mask_url",
+    "parse_address",
     "permitted",
     "resolve",
     "resolve_env",
     "resolve_headers",
+    "resolve_secret",
     "resolve_token",
     "speaks_sse",
     "wrapped",

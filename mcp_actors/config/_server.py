@@ -31,7 +31,7 @@ from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, t
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
 from ._template import Transport, TransportTemplate
 from ._tools import ToolFilter, check_static_tools, to_static_tools
-from ._transports import Http, InProcess, Sse, Stdio
+from ._transports import Http, InProcess, Socket, Sse, Stdio
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
@@ -51,8 +51,9 @@ _check_transport: Final = check.kind(
     Http,
     Sse,
     InProcess,
+    Socket,
     TransportTemplate,
-    remedy='give Stdio("program"), Http("https://…"), Sse("https://…") or InProcess(server)',
+    remedy='give Stdio("program"), Http("https://…"), Sse("https://…"), Socket("host:port") or InProcess(server)',
 )
 _check_restart: Final = check.kind(
     RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
@@ -111,7 +112,7 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
     if value == 1:
         return
     if kind not in ("stdio", "script"):
-        what = "a server in this process" if kind == "inprocess" else "a server over HTTP"
+        what = {"inprocess": "a server in this process", "socket": "a gateway"}.get(kind, "a server over HTTP")
         remedy = (
             f"replicas are processes, and {what} has none to start; leave it out, and raise max_in_flight if needed"
         )
@@ -133,7 +134,7 @@ class ServerConfig:
 
     Args:
         name: the name of the server in its group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
-        transport: how the server is reached: `Stdio`, `Http`, `Sse` or `InProcess`.
+        transport: how the server is reached: `Stdio`, `Http`, `Sse`, `Socket` or `InProcess`.
         required: True makes the start of the group fail if this server cannot start. Default False.
         tool_filter: which of its tools are shown and may be called. Default: all of them.
         request_timeout: seconds for one request, from the call to its answer, including the time in the queue. None

@@ -1,6 +1,6 @@
 """A transport with variables in its strings, and the secrets of transports.
 
-Files may have ``${…}`` in commands, arguments, directories and URLs too, which `Stdio`, `Http` and `Sse` take
+Files may have ``${…}`` in commands, arguments, directories, URLs and addresses too, which the transports take
 literally. A `TransportTemplate` expands the variables for every connect, like the values of ``env`` and ``headers``,
 and does not keep the result. `make_transport` makes a transport from options. `speaks_sse` says whether a server is
 reached over HTTP with SSE, as far as that is known. `variables_of` and `secrets_in` list what must be masked;
@@ -28,12 +28,13 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 
 from .._errors import ConfigError
-from ._transports import Http, InProcess, Sse, Stdio
+from ._transports import Http, InProcess, Socket, Sse, Stdio
 from ._validators import problem_of, refused
 from ._values import (
     FROM_FILE,
     MASK,
     NO_VALUES,
+    SHORTEST_SECRET,
     ExpandedUrl,
     NamedValues,
     Reference,
@@ -45,10 +46,12 @@ from ._values import (
     references,
 )
 
-Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url"]
+Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url", "socket"]
 """The kind of a transport. ``"script"`` is a file for an interpreter; ``"url"`` is decided by the end of the URL."""
 
-_T = TypeVar("_T", Stdio, Http, Sse)
+_T = TypeVar("_T", Stdio, Http, Sse, Socket)
+
+_SECRETS: Final = ("auth", "secret")
 
 INTERPRETERS: Final[Mapping[str, str]] = {
     ".py": sys.executable or "python3",
@@ -59,14 +62,19 @@ INTERPRETERS: Final[Mapping[str, str]] = {
 }
 """Suffix of a script → its interpreter. Python scripts run in the environment of this program."""
 
-_TEXTS: Final = ("command", "cwd", "url", "auth")
+_TEXTS: Final = ("command", "cwd", "url", "address", "server", "secret_file", *_SECRETS)
 _NAMED: Final = ("env", "headers")
 
-_STAND_INS: Final[Mapping[str, str]] = {"url": "https://server.invalid/", "auth": "token"}
+_STAND_INS: Final[Mapping[str, str]] = {
+    "url": "https://server.invalid/",
+    "auth": "token",
+    "address": "/x",
+    "secret": "x" * SHORTEST_SECRET,
+}
 """Placeholders for strings with variables while the other options are validated; for other fields ``"x"``."""
 
 
-def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse:
+def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse | Socket:
     """Make a transport of a kind. For a script this looks at the file system.
 
     Raises:
@@ -74,6 +82,8 @@ def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse
     """
     if kind in ("stdio", "script"):
         return _made(Stdio, _with_interpreter(options, always=kind == "script"))
+    if kind == "socket":
+        return _made(Socket, options)
     if kind == "sse" or (kind == "url" and ends_in_sse(options.get("url"))):
         return _made(Sse, options)
     return _made(Http, options)
@@ -120,13 +130,12 @@ def _masked(options: Mapping[str, Any]) -> dict[str, object]:
         masked["args"] = mask_args(options["args"])
     if "url" in options:
         masked["url"] = mask_url(options["url"])
-    if "auth" in options:
-        masked["auth"] = MASK
+    masked.update(dict.fromkeys(options.keys() & _SECRETS, MASK))
     return masked
 
 
 def _shown_options(options: Mapping[str, Any]) -> str:
-    shown = (f"{name!r}: {value if name == 'auth' else repr(value)}" for name, value in _masked(options).items())
+    shown = (f"{name!r}: {value if name in _SECRETS else repr(value)}" for name, value in _masked(options).items())
     return "{" + ", ".join(shown) + "}"
 
 
@@ -149,12 +158,13 @@ def _stand_in(field: str, text: str) -> str:
 class TransportTemplate:
     """A transport with variables in any of its strings; `load_config` makes one where a file needs it.
 
-    It is used in place of a `Stdio`, `Http` or `Sse`, and every connect makes one of these from it. ``repr`` shows what
-    theirs would show.
+    It is used in place of a `Stdio`, `Http`, `Sse` or `Socket`, and every connect makes one of these from it. ``repr``
+    shows what theirs would show.
 
     Args:
-        kind: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, or ``"url"`` if the end of the URL decides.
-        options: the arguments of `Stdio`, `Http` or `Sse`. In strings, ``${…}`` is expanded at each connect.
+        kind: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, ``"socket"``, or ``"url"`` if the end of the URL
+            decides.
+        options: the arguments of `Stdio`, `Http`, `Sse` or `Socket`. In strings, ``${…}`` is expanded at each connect.
         variables: values of names other than environment variables, for example of ``"input:token"``.
 
     Raises:
@@ -177,7 +187,7 @@ class TransportTemplate:
                 shown[field] = sorted(self.options[field])
         return shown
 
-    def resolve(self, environ: Mapping[str, str], *, where: str) -> Stdio | Http | Sse:
+    def resolve(self, environ: Mapping[str, str], *, where: str) -> Stdio | Http | Sse | Socket:
         """Make the transport for one connect.
 
         Args:
@@ -210,8 +220,9 @@ class TransportTemplate:
                 filled(f"args[{index}]", text) if isinstance(text, str) else text
                 for index, text in enumerate(options["args"])
             )
-        if isinstance(options.get("auth"), str):
-            options["auth"] = Secret(options["auth"])
+        for field in _SECRETS:
+            if isinstance(options.get(field), str):
+                options[field] = Secret(options[field])
         for field in _NAMED:
             if field in options:
                 options[field] = {
@@ -221,7 +232,7 @@ class TransportTemplate:
         return options
 
 
-Transport: TypeAlias = Stdio | Http | Sse | InProcess | TransportTemplate
+Transport: TypeAlias = Stdio | Http | Sse | InProcess | Socket | TransportTemplate
 """The ways to reach a server."""
 
 
@@ -254,7 +265,7 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
     options = getattr(transport, "options", None)
     known: Mapping[str, str] = getattr(transport, "variables", {})
     if options is None:  # not a template: only values can contain variables
-        fields = (getattr(transport, name, None) for name in ("env", "headers", "auth"))
+        fields = (getattr(transport, name, None) for name in ("env", "headers", *_SECRETS))
     else:
         fields = iter(options.values())
     for text in _texts(fields):

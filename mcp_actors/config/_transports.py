@@ -1,4 +1,4 @@
-"""Transports as configured: `Http`, `Sse`, `InProcess`, `Stdio` and its `Sandbox`.
+"""Transports as configured: `Http`, `Sse`, `InProcess`, `Stdio` with its `Sandbox`, and `Socket`.
 
 Frozen data that are checked when they are made. A ``repr`` shows no token and no value of ``headers`` and ``env``, and
 masks credentials in the URL and arguments that look like credentials. `is_auth_flow` recognizes an `httpx2.Auth`
@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 from urllib.parse import SplitResult, urlsplit
 
@@ -36,6 +36,7 @@ from ._values import (
     header_problem,
     mask_args,
     mask_url,
+    secret_problem,
     system_problem,
     token_problem,
 )
@@ -446,15 +447,15 @@ check_sandbox: Final = check.kind(
 _DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
 
 
-def _path(field: str, value: object) -> str:
+def _path(field: str, value: object, owner: str = "Stdio") -> str:
     """Return a path as a str; refuse anything that the operating system does not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
-        raise check.refused_type("Stdio", field, value, "give a str or a path of str")
+        raise check.refused_type(owner, field, value, "give a str or a path of str")
     path: str = os.fspath(value)
     if not path.strip():
-        raise check.refused("Stdio", field, f"{field} is empty; give a name or a path")
+        raise check.refused(owner, field, f"{field} is empty; give a name or a path")
     if problem := system_problem(path):
-        raise check.refused("Stdio", field, f"{field} {problem}")
+        raise check.refused(owner, field, f"{field} {problem}")
     return path
 
 
@@ -540,6 +541,9 @@ class Stdio:
         cwd: the directory to start in. None starts in the directory of this process.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
         sandbox: what the process may reach. Default None: everything that its user may.
+        trust_outcomes: True if the program is a gateway of this package (``mcp-actors serve --stdio``), perhaps behind
+            ``ssh``: its errors become those of this package, with their ``outcome``. Default False: a foreign server
+            could make this program repeat what was carried out.
 
     Raises:
         ConfigError: a value is not valid. The message contains no value of `env`.
@@ -554,3 +558,115 @@ class Stdio:
         default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
     sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)
+    trust_outcomes: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
+
+
+# --- Servers behind a gateway of this package (`Socket`) --------------------------------------------------------------
+
+
+_HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Za-z:.%]+)\]|(?P<host>[^\s:/@\[\]]+)):(?P<port>[0-9]{1,5})")
+_SERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # as the names of a `ServerConfig`
+
+
+def parse_address(address: str) -> str | tuple[str, int]:
+    """Return the path of a unix socket, or a host and a port.
+
+    Raises:
+        ValueError: it is neither; the text says what is expected.
+    """
+    if address.startswith(("/", "~/")) and system_problem(address) is None:
+        return os.path.expanduser(address)
+    found = _HOST_AND_PORT.fullmatch(address)
+    if found is None or int(found["port"]) >= _PORTS:
+        raise ValueError("is neither a path nor a host and a port; write '/run/x.sock', 'host:port' or '[::1]:port'")
+    return found["v6"] or found["host"], int(found["port"])
+
+
+def _check_address(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
+    if isinstance(value, str):
+        try:
+            parse_address(value)
+        except ValueError as exc:
+            raise check.refused("Socket", "address", f"address {check.shown(value)} {exc}") from None
+    elif not callable(value):
+        remedy = "give a path, 'host:port', or an async function that returns one of them"
+        raise check.refused_type("Socket", "address", value, remedy)
+
+
+def _check_named(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is not None and not (isinstance(value, str) and _SERVER.fullmatch(value)):
+        remedy = "give the name of a server behind the gateway, or None for the name of this one"
+        raise check.refused_value(instance, "server", value, remedy)
+
+
+def _check_secret(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    text = value.reveal() if isinstance(value, Secret) else value
+    if not isinstance(text, str) and not callable(text):
+        remedy = "give a str, a Secret, or a function that returns a str"
+        raise check.refused_type("Socket", "secret", value, remedy)
+    literal = isinstance(value, Secret) or "${" not in str(text)
+    if isinstance(text, str) and literal and (problem := secret_problem(text)):
+        raise check.refused("Socket", "secret", f"secret: {problem}")
+
+
+def _to_secret_file(value: str | os.PathLike[str] | None) -> str | None:
+    return None if value is None else _path("secret_file", value, "Socket")
+
+
+def _check_proof(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
+    """Refuse two secrets, and a host without one: anyone on the network could be either side."""
+    if value is not None and instance.secret is not None:
+        raise check.refused("Socket", "secret_file", "secret and secret_file are both given; remove one of them")
+    address = instance.address
+    if isinstance(address, str) and isinstance(parse_address(address), tuple) and instance.secret is value is None:
+        remedy = "set secret or secret_file to that of the gateway's --secret-file"
+        raise check.refused(
+            "Socket", "secret", f"address {address!r} is on a network, and there is no secret; {remedy}"
+        )
+
+
+@explained
+@check.brief
+@attrs.frozen
+class Socket:
+    """A server behind a gateway of this package, which another process or machine runs (``mcp-actors serve``).
+
+    A connection carries this server alone, under its own names. Errors of the gateway become those of this package,
+    with their ``outcome``. Over a network both sides prove that they know the secret before anything else is sent. That
+    protects the beginning and not the messages: on a network with others use ``ssh``, a VPN or a mesh.
+
+    ``repr`` does not show `secret`.
+
+    Args:
+        address: the path of a unix socket (``"/run/x.sock"``, ``"~/x.sock"``), whose user must be that of this process;
+            ``"host:port"``; or an async function without arguments that returns one of them. It is called for each
+            connect.
+        server: the name of the server there. Default None: that of its `ServerConfig`.
+        secret: the secret that the gateway has too, 16 characters or more; resolved at each connect. Required for a
+            host, unless `secret_file` is given; not used for a path.
+        secret_file: the path of a file with the secret, which other users cannot read; read at each connect.
+        max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
+
+    Raises:
+        ConfigError: a value is not valid. The message does not contain `secret`.
+    """
+
+    address: str | Callable[[], Awaitable[str]] = attrs.field(
+        validator=_check_address,
+        repr=lambda value: repr(value) if isinstance(value, str) else check.shown_function(value),
+    )
+    server: str | None = attrs.field(default=None, validator=_check_named, kw_only=True)
+    secret: ConfigValue | None = attrs.field(
+        default=None, validator=_check_secret, repr=lambda value: "None" if value is None else MASK, kw_only=True
+    )
+    secret_file: str | None = attrs.field(default=None, converter=_to_secret_file, validator=_check_proof, kw_only=True)
+    max_line_bytes: int = attrs.field(
+        default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    )
+
+    @property
+    def display_address(self) -> str:
+        """The address for messages: the text, or the name of the function."""
+        return self.address if isinstance(self.address, str) else f"<{check.name_of(self.address)}>"

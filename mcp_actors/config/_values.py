@@ -26,6 +26,7 @@ import attrs
 from .._errors import ConfigError
 from .._foreign import answer_of
 from .._misuse import explained
+from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
 from ._validators import a_type, refused, refused_type
 
 # --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
@@ -544,6 +545,18 @@ async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where
     if problem := token_problem(token):
         raise ConfigError(f"{where}: {problem}", path=where)
     return token
+
+
+async def resolve_secret(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
+    """Resolve a secret that two processes share.
+
+    Raises:
+        ConfigError: as for `resolve`, or the text is too short.
+    """
+    secret = await resolve(value, environ, where=where)
+    if problem := secret_problem(secret):
+        raise ConfigError(f"{where}: {problem}", path=where)
+    return secret
 
 
 async def _resolve_all(

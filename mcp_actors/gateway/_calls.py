@@ -34,6 +34,9 @@ logger = Log("mcp_actors.gateway")
 OURS: Final = "mcp_actors"
 """The member of an error's ``data`` that says what has become of a request. Only this gateway may set it."""
 
+FACTS: Final = ("state", "retry_at", "seconds", "limit")
+"""The further attributes of our errors by which a group on the other side makes the same error."""
+
 OF_A_HOP: Final = "io.modelcontextprotocol/"
 """How the keys of a ``_meta`` begin that belong to one hop."""
 
@@ -69,12 +72,13 @@ def error_of(exc: Exception) -> Json:
         return error
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
     outcome = getattr(exc, "outcome", "not_sent" if invalid else "unknown")
-    return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, str(exc), outcome, type(exc).__name__)
+    facts = {name: value for name in FACTS if (value := getattr(exc, name, None)) is not None}
+    return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, str(exc), outcome, type(exc).__name__, **facts)
 
 
-def our_error(code: int, message: str, outcome: str, error: str) -> Json:
+def our_error(code: int, message: str, outcome: str, error: str, **facts: Any) -> Json:
     """Return an error of this gateway."""
-    return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error}}}
+    return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error, **facts}}}
 
 
 def not_sent(message: str, error: str) -> Refused:

@@ -6,8 +6,9 @@ requests them again when they may have changed (`Front.follow`, a task of the ga
 that is being asked). Of tools it keeps nothing: the group has them. `Changed` says which lists have changed.
 
 A resource belongs to the first server, in configured order, that lists its URI; one that no server lists to the first
-with a template that matches. ``_session`` asks it, ``_serve`` runs it. It uses `ServerGroup`, and reads the tools as
-the servers list them from the records, because the catalogue of the group keeps no icons.
+with a template that matches. `OneServer` is the front for a client that has named one of the servers. ``_session`` asks
+it, ``_serve`` runs it. It uses `ServerGroup`, and reads the tools as the servers list them from the records, because
+the catalogue of the group keeps no icons.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from attrs import define, field
 from mcp import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
-from .._errors import McpActorsError
+from .._errors import McpActorsError, ServerUnavailable
 from .._foreign import Log
+from .._text import problem_of
 from ..servers import (
     PromptsChanged,
     ResourcesChanged,
@@ -34,6 +36,7 @@ from ..servers import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from ..catalog import CatalogTool
     from ..kernel import Event
     from ..servers import ServerGroup, ServerRef
 
@@ -121,16 +124,19 @@ class Front:
 
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
-        snapshot = self._group.tools
         listed = {
             (ref.name, each.name): each.tool for ref in self._group.configured for each in ref._record.catalog.tools
         }
-        shown = [(tool, listed.get((tool.server, tool.name))) for tool in snapshot]
-        key = tuple((tool.public_name, id(given)) for tool, given in shown)
+        shown = [(name, listed.get((tool.server, tool.name))) for tool, name in self._shown()]
+        key = tuple((name, id(given)) for name, given in shown)
         if key != self._tools[0]:
-            tools = tuple(_tool(given, tool.public_name) for tool, given in shown if given is not None)
+            tools = tuple(_tool(given, name) for name, given in shown if given is not None)
             self._tools = key, tools
         return self._tools[1] if self._shared is None else self._tools[1] + self._shared.tools()
+
+    def _shown(self) -> Iterable[tuple[CatalogTool, str]]:
+        """Return the tools that are shown, each with its name for clients."""
+        return ((tool, tool.public_name) for tool in self._group.tools)
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
@@ -214,6 +220,10 @@ class Front:
         if len(self._group) == 1:
             return given[0][1] if given else None
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
+
+    def has_changed(self, kind: Changed) -> bool:
+        """Return True if a list that has changed in the group may have changed here."""
+        return True
 
     @property
     def listed(self) -> bool:
@@ -323,6 +333,103 @@ class Front:
             changed = kept.resources + kept.templates != before
         if changed:
             self._note_change("prompts" if kind == "prompts" else "resources")
+
+
+class OneServer(Front):
+    """One server of a front under its own names, for a client that has named it.
+
+    Each tool, prompt and resource that the client names is asked of that server, which knows best what it has.
+
+    Args:
+        front: the front, which follows the changes.
+        name: the server.
+    """
+
+    def __init__(self, front: Front, name: str) -> None:
+        super().__init__(front._group, "{tool}")
+        self._front = front
+        self._name = name
+        self._kept = front._kept
+        self._seen: dict[str, object] = {}
+
+    @property
+    def ref(self) -> ServerRef:
+        """The server.
+
+        Raises:
+            ServerUnavailable: the gateway does not have it any more.
+        """
+        found = self._group.get(self._name)
+        if found is None:
+            gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
+            raise ServerUnavailable(gone, server=self._name, state="stopped")
+        return found
+
+    def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
+        """See `Front.find_tool`."""
+        return self.ref, public_name
+
+    def find_prompt(self, public_name: str) -> tuple[ServerRef, str]:
+        """See `Front.find_prompt`."""
+        return self.ref, public_name
+
+    def find_resource(self, uri: str) -> ServerRef:
+        """See `Front.find_resource`."""
+        return self.ref
+
+    def find_template(self, text: str) -> ServerRef:
+        """See `Front.find_template`."""
+        return self.ref
+
+    def _shown(self) -> Iterable[tuple[CatalogTool, str]]:
+        return ((tool, tool.name) for tool in self._group.tools if tool.server == self._name)
+
+    def _all(self) -> Iterable[tuple[str, Kept]]:
+        return [(self._name, self._kept[self._name])] if self._name in self._kept else []
+
+    def own_servers(self) -> tuple[ServerRef, ...]:
+        """See `Front.own_servers`."""
+        return (self.ref,)
+
+    servers = own_servers
+
+    def instructions(self) -> str | None:
+        """See `Front.instructions`."""
+        info = self.ref._record.info
+        return None if info is None else info.instructions
+
+    def has_changed(self, kind: Changed) -> bool:
+        """See `Front.has_changed`."""
+        now = self.resources() + self.templates() if kind == "resources" else getattr(self, kind)()
+        before, self._seen[kind] = self._seen.get(kind), now
+        return bool(now != before)
+
+    @property
+    def listed(self) -> bool:
+        """True: it takes any name."""
+        return True
+
+    async def wait_listed(self) -> None:
+        """Start the server if it is lazy, and wait until it has its lists.
+
+        Raises:
+            ServerUnavailable: it has none, because it is not connected.
+        """
+        ref = self.ref
+        if ref._record.life.wanted.mode == "rest" and not self._asked:
+            ref._caller.wake()
+        while not self._asked:
+            news, life = self._front._news, ref._record.life
+            if life.state not in ("pending", "connecting", "ready", "degraded"):
+                why = "" if life.error is None else f": {problem_of(life.error)}"
+                text = f"server {self._name!r} is not connected to the gateway ({life.state}){why}"
+                raise ServerUnavailable(text, server=self._name, state=life.state, last_error=life.error)
+            await news.wait()
+            ref = self.ref
+
+    @property
+    def _asked(self) -> bool:
+        return self._kept.get(self._name, Kept()).asked
 
 
 def json_of(model: Any) -> Json:

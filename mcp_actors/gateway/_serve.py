@@ -1,4 +1,4 @@
-"""Serve a group over stdin and stdout, or over a unix socket.
+"""Serve a group over stdin and stdout, or over sockets.
 
 `serve` accepts clients. A `Connection` has the bytes of one: one task reads and parses, one writes what the client did
 not take at once, and the session has a nursery of its own. A connection reads until nothing more is there, or
@@ -8,6 +8,9 @@ After a gap (`Heart`: this process was frozen, or one step took too long) the re
 already, with the cancellations still on their way. So a connection with something to read when the gap is noticed holds
 it until a fence is passed: a ``ping`` whose answer comes behind the cancellations. The end of a stream is a fence, too.
 A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing was sent.
+
+The first line of a client over a unix socket may name one of the servers, and its session has that alone then. Over TCP
+it must, and must prove the secret (``_network``).
 
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
@@ -22,19 +25,22 @@ import select
 import socket
 import sys
 from collections import deque
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 from pydantic_core import from_json
 
 from .._foreign import Log
 from .._tasks import TimeSlice
-from ..transports import LineSplitter, LongLine
+from .._user_files import secret_problem
+from ..config import Secret, parse_address
+from ..transports import OK, REFUSED, LineSplitter, LongLine, answer_line, is_ours, server_in
 from ._daemon import connect, peer_uid
 from ._front import Front
+from ._network import MAX_UNPROVEN, admit, listen, name_of
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
@@ -130,9 +136,12 @@ class Connection:
         reads: the descriptor to read from; it does not block.
         writes: the descriptor to write to, likewise.
         client: what log lines call the client.
+        only: the server that it has named already; None if its first line may name one.
     """
 
-    def __init__(self, gateway: Gateway, heart: Heart, reads: int, writes: int, client: str) -> None:
+    def __init__(
+        self, gateway: Gateway, heart: Heart, reads: int, writes: int, client: str, only: str | None = None
+    ) -> None:
         self._gateway = gateway
         self._heart = heart
         self._reads = reads
@@ -152,7 +161,10 @@ class Connection:
         self._late = trio.current_time() - heart.gap < GAP  # it may have been connected during the gap
         self._held: dict[object, tuple[Any, int]] = {}
         self._held_size = 0
+        self._begins = only is None
+        self._refused = False
         self.session: Session = Session(gateway, self.write, self._start)
+        self.session.only = only
 
     def _start(self, fn: Callable[..., Any]) -> None:
         if self._nursery is not None:
@@ -246,6 +258,8 @@ class Connection:
             while (line := self._lines.pop()) is not None and not isinstance(line, LongLine):
                 self._take_line(line)
                 await time_slice.checkpoint()
+                if self._refused:
+                    return False
             if line is not None or self._lines.partial.skipped is not None:
                 limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
                 logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
@@ -257,7 +271,12 @@ class Connection:
 
     def _take_line(self, line: bytes) -> None:
         """Hold the message in a line; None if it is not JSON. Skip a blank line."""
-        if line and not line.isspace():
+        begins, self._begins = self._begins, False
+        if begins and is_ours(line):
+            said = REFUSED if (server := server_in(line)) is None else self._gateway.answer_to(server)
+            self._refused, self.session.only = said != OK, server
+            self.write(answer_line(said))
+        elif line and not line.isspace():
             try:
                 message = from_json(line)
             except ValueError:
@@ -428,11 +447,13 @@ async def serve(
     *,
     stdio: bool = False,
     path: str | os.PathLike[str] | None = None,
+    address: str | None = None,
+    secret: str | Secret | None = None,
     per_session: Sequence[ServerConfig] = (),
     idle_timeout: float | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve a group as one MCP server, to one client over stdin and stdout, or to any number over a unix socket.
+    """Serve a group as one MCP server: to one client over stdin and stdout, or to any number over a socket.
 
     Returns when the client over stdin has left, or when no client has been there for `idle_timeout` seconds. The log
     messages of the group's servers go to the callbacks of the group, and not to clients.
@@ -442,22 +463,27 @@ async def serve(
     Args:
         group: the servers. Their public names are the names outside.
         stdio: serve the client over this process's stdin and stdout. Nothing else may use them.
-        path: the path of the socket. Only this user may connect.
+        path: the path of a unix socket. Only this user may connect.
+        address: ``"host:port"`` for clients of other machines, which are groups with a `Socket`. With port 0 the system
+            chooses one. ``"0.0.0.0:port"`` or ``"[::]:port"`` are all addresses of this machine.
+        secret: the secret that these clients must prove, of 16 characters or more. Required with `address`.
         per_session: servers of which each client gets one for itself, besides those of the group. They are started when
             it begins its session, may ask it and see its roots, and end with it.
         idle_timeout: seconds without a client after which it returns; None (default) waits for ever.
-        task_status: started once clients can connect.
+        task_status: started once clients can connect, with the address that they connect to if one is given.
 
     Raises:
         OSError: the socket cannot be made, or another process serves there.
-        ValueError: neither `stdio` nor `path` is given, or both are.
+        ValueError: not one of `stdio`, `path` and `address` is given; or an address without a secret.
     """
-    if stdio == (path is not None):
-        raise ValueError("serve() needs stdio=True or path=…, and not both")
+    if [stdio, path is not None, address is not None].count(True) != 1:
+        raise ValueError("serve() needs one of stdio=True, path=… and address=…")
+    text = secret.reveal() if isinstance(secret, Secret) else secret
     front = Front(group, group._roster.naming)
     await serve_front(
         gateway_of(front, per_session),
         path=None if path is None else os.fspath(path),
+        network=None if address is None else network_of(address, text),
         idle_timeout=idle_timeout,
         task_status=task_status,
     )
@@ -467,19 +493,23 @@ async def serve_front(
     gateway: Gateway,
     *,
     path: str | None,
+    network: Network | None = None,
     idle_timeout: float | None = None,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Do as `serve` does, also without servers: then each request is refused with the reason."""
-    with nullcontext() if path is None else listening(path) as listener:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(listening(path))] if path is not None else []
+        if network is not None:
+            listeners = [stack.enter_context(each) for each in await listen(network.host, network.port)]
         async with trio.open_nursery() as nursery:
             heart = Heart()
             nursery.start_soon(heart.beat)
             if gateway.front is not None:
                 nursery.start_soon(gateway.front.follow, gateway.changed)
-            task_status.started()
-            if listener is not None:
-                await _accept(listener, gateway, heart, idle_timeout)
+            task_status.started(None if network is None else name_of(listeners[0]))
+            if listeners:
+                await _accept(listeners, gateway, heart, idle_timeout, None if network is None else network.secret)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
                 with _unblocked(reads, writes):
@@ -490,6 +520,31 @@ async def serve_front(
 def gateway_of(front: Front | None, per_session: Sequence[ServerConfig] = ()) -> Gateway:
     """Return a gateway without clients."""
     return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set(), per_session=per_session)
+
+
+@frozen
+class Network:
+    """An address of this machine, and the secret that its clients must prove."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+
+def network_of(address: str, secret: str | None) -> Network:
+    """Return where to listen.
+
+    Raises:
+        ValueError: the address has no host and port, or there is no secret, or a short one.
+    """
+    at = parse_address(address)
+    if isinstance(at, str):
+        raise ValueError(f"address {address!r} is a path; write host:port, or give it as path=…")
+    if secret is None:
+        raise ValueError(f"address {address!r} is on a network, where anyone could call; give a secret")
+    if problem := secret_problem(secret):
+        raise ValueError(problem)
+    return Network(*at, secret.encode(errors="surrogateescape"))
 
 
 @contextmanager
@@ -551,41 +606,89 @@ def _answers(path: str) -> bool:
     return connection is not None
 
 
-async def _accept(listener: socket.socket, gateway: Gateway, heart: Heart, idle_timeout: float | None) -> None:
-    """Serve each client in a task, until none has been there for `idle_timeout` seconds."""
-    clients = Clients()
+@define(eq=False)
+class Reception:
+    """Accepts clients, and serves each in a task.
 
-    async def run(client: socket.socket, name: str) -> None:
+    Attributes:
+        gateway, heart: what the connections share.
+        secret: what clients over TCP must prove; None for a unix socket.
+        clients: those that are connected, and have proven it.
+        unproven: the number of those that have not yet.
+    """
+
+    gateway: Gateway
+    heart: Heart
+    secret: bytes | None
+    clients: Clients = field(factory=Clients, init=False)
+    unproven: int = field(default=0, init=False)
+    _number: int = field(default=0, init=False)
+
+    async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        """Accept clients. Does not return."""
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            try:
+                client, _ = listener.accept()
+            except BlockingIOError:
+                continue
+            except OSError as exc:
+                logger.warning("a client could not be accepted: %s", exc)
+                await trio.sleep(0.1)  # descriptors may be used up
+                continue
+            self.heart.look()
+            self._number += 1
+            client.setblocking(False)
+            name = f"client {self._number}"
+            if (why := self._refusal(client)) is not None:
+                logger.warning("%s is refused: %s", name, why)
+                client.close()
+            elif self.secret is None:
+                self.clients.note(+1)
+                nursery.start_soon(self._serve, client, name, None)
+            else:
+                self.unproven += 1
+                nursery.start_soon(self._admit, client, name, self.secret)
+
+    def _refusal(self, client: socket.socket) -> str | None:
+        if self.clients.count >= MAX_SESSIONS:
+            return f"there are {MAX_SESSIONS} clients"
+        if self.secret is None:
+            return None if peer_uid(client) == os.getuid() else "it is a process of another user"
+        return None if self.unproven < MAX_UNPROVEN else f"{MAX_UNPROVEN} others have not proven the secret yet"
+
+    async def _admit(self, client: socket.socket, name: str, secret: bytes) -> None:
+        """Serve a client over TCP, if it proves the secret and names a server."""
+        only: str | None = None
+        try:
+            only = await admit(client, secret, self.gateway.answer_to, name)
+        finally:
+            self.unproven -= 1
+            if only is None:
+                client.close()
+        if only is not None:
+            self.clients.note(+1)
+            await self._serve(client, name, only)
+
+    async def _serve(self, client: socket.socket, name: str, only: str | None) -> None:
         try:
             with client:
-                await Connection(gateway, heart, client.fileno(), client.fileno(), name).run()
+                await Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only).run()
         finally:
-            clients.note(-1)
+            self.clients.note(-1)
 
+
+async def _accept(
+    listeners: Sequence[socket.socket],
+    gateway: Gateway,
+    heart: Heart,
+    idle_timeout: float | None,
+    secret: bytes | None,
+) -> None:
+    """Serve each client in a task, until none has been there for `idle_timeout` seconds."""
+    reception = Reception(gateway, heart, secret)
     async with trio.open_nursery() as nursery:
-
-        async def accept() -> None:
-            number = 0
-            while True:
-                await trio.lowlevel.wait_readable(listener)
-                try:
-                    client, _ = listener.accept()
-                except BlockingIOError:
-                    continue
-                except OSError as exc:
-                    logger.warning("a client could not be accepted: %s", exc)
-                    await trio.sleep(0.1)  # descriptors may be used up
-                    continue
-                heart.look()
-                number += 1
-                client.setblocking(False)
-                if peer_uid(client) != os.getuid() or clients.count >= MAX_SESSIONS:
-                    logger.warning("client %d is refused: another user, or more than %d clients", number, MAX_SESSIONS)
-                    client.close()
-                    continue
-                clients.note(+1)
-                nursery.start_soon(run, client, f"client {number}")
-
-        nursery.start_soon(accept)
-        await clients.wait_idle(math.inf if idle_timeout is None else idle_timeout)
+        for listener in listeners:
+            nursery.start_soon(reception.accept, listener, nursery)
+        await reception.clients.wait_idle(math.inf if idle_timeout is None else idle_timeout)
         nursery.cancel_scope.cancel("no client is left")

@@ -38,7 +38,9 @@ from pydantic_core import to_json
 
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
+from ..transports import OK, unknown
 from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_of, not_sent
+from ._front import OneServer
 from ._own import serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
@@ -119,6 +121,12 @@ class Gateway:
     refusal: str = ""
     per_session: Sequence[ServerConfig] = ()
 
+    def answer_to(self, server: str) -> str:
+        """Return the answer to a client that names a server."""
+        names = [] if self.front is None else [ref.name for ref in self.front.servers()]
+        names += [config.name for config in self.per_session]
+        return OK if server in names else unknown(names)
+
     def changed(self, kind: Changed) -> None:
         """Tell all clients that a list has changed."""
         for session in tuple(self.sessions):
@@ -140,6 +148,7 @@ class Session:
     Attributes:
         start: starts a task of the session.
         calls: the requests of the client that have no answer yet, by id.
+        only: the server that it sees alone; None if it sees all.
         modern: whether it is of the era since 2026-07-28; None before its first request.
     """
 
@@ -149,6 +158,7 @@ class Session:
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self.modern: bool | None = None
+        self.only: str | None = None
         self._front: Front | None = None
         self._opened: trio.Event | None = None
         self._capabilities: Json = {}
@@ -220,8 +230,7 @@ class Session:
                 raise Refused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
             self._capabilities = capabilities
         elif method == "initialize":
-            self._initialize(request_id, params)
-            self._open_own(self._gateway.front)
+            self._initialize(request_id, params, self._gateway.front)
             return
         if len(self.calls) >= MAX_CALLS:
             raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
@@ -237,16 +246,20 @@ class Session:
         if self._opened is not None:
             return
         self._opened = trio.Event()
-        if not self._gateway.per_session:
-            self._front = shared
+        own = [each for each in self._gateway.per_session if self.only in (None, each.name)]
+        if not own:
+            self._front = self._shown(shared)
             return
-        own = self._gateway.per_session
         self.start(partial(serve_own, self, shared, own, self._capabilities, self._use))
 
     def _use(self, own: Front) -> None:
         assert self._opened is not None
-        self._front = own
+        self._front = self._shown(own)
         self._opened.set()
+
+    def _shown(self, front: Front) -> Front:
+        """Return the part of a front that the client sees."""
+        return front if self.only is None else OneServer(front, self.only)
 
     def _refuse_envelope(self, method: str, params: Json) -> None:
         if method == "initialize":
@@ -256,16 +269,17 @@ class Session:
         if isinstance(route, InboundLadderRejection):
             raise Refused(route.code, route.message, getattr(route, "data", None))
 
-    def _initialize(self, request_id: Id, params: Json) -> None:
+    def _initialize(self, request_id: Id, params: Json, shared: Front) -> None:
         version, capabilities = params.get("protocolVersion"), params.get("capabilities")
         if type(version) is not str or type(capabilities) is not dict:
             raise Refused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
         self._capabilities = capabilities
+        self._open_own(shared)
         agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
         self.answer(request_id, "initialize", {"protocolVersion": agreed, **self._introduction()})
 
     def _introduction(self) -> Json:
-        front = self._gateway.front
+        front = self._gateway.front if self.only is None else self._front
         instructions = None if front is None else front.instructions()
         introduction = {"capabilities": CAPABILITIES, "serverInfo": self._gateway.info}
         return introduction if instructions is None else {**introduction, "instructions": instructions}
@@ -525,6 +539,8 @@ class Session:
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
+        if self._front is not None and not self._front.has_changed(kind):
+            return
         method, wish = CHANGES[kind]
         if self.modern is False and self._initialized:
             self.notify(method)
@@ -534,7 +550,7 @@ class Session:
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass on a log message of a server, if the client wants those of its level."""
-        if self.wants_log(params.level):
+        if self.only in (None, context.server) and self.wants_log(params.level):
             name = context.server if params.logger is None else f"{context.server}/{params.logger}"
             self.notify("notifications/message", {"level": params.level, "logger": name, "data": params.data})
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from attrs import define, field
 from mcp import MCPError
 
-from ..config import Http, Sse, Stdio
+from ..config import Http, Socket, Sse, Stdio, parse_address
 from ..servers import Attempt, CallObserver, ReplicaChanged, ServerRemoved, StateChanged
 from ..servers.record import CONNECTED
 
@@ -288,6 +288,10 @@ def _common(config: ServerConfig, version: str | None) -> dict[str, str]:
     common = {} if version is None else {"mcp.protocol.version": version}
     if isinstance(config.transport, Stdio):
         common["network.transport"] = "pipe"
+    elif isinstance(config.transport, Socket):
+        address = config.transport.address
+        if isinstance(address, str):
+            common["network.transport"] = "unix" if isinstance(parse_address(address), str) else "tcp"
     elif isinstance(config.transport, Http | Sse):
         common |= {"network.transport": "tcp", "network.protocol.name": "http"}
     return common

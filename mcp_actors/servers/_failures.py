@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import httpx2
 from mcp import MCPError
-from mcp.types import METHOD_NOT_FOUND
+from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND
 from pydantic_core import ValidationError
 
 from .._collapse import caused_by, collapse
@@ -31,6 +31,7 @@ from .._errors import (
     HttpStatusError,
     LimitExceeded,
     RequestTimedOut,
+    ServerError,
     ServerUnavailable,
 )
 from .._text import indented, own_shortage, plain_text, problem_of
@@ -302,6 +303,63 @@ def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLo
 
 def _invalid_response(exc: ValidationError, masker: Masker) -> str:
     return f"invalid response ({first_problem(exc, masker)})"
+
+
+# --- A request that a gateway of this package has refused -------------------------------------------------------------
+
+
+OURS: Final = "mcp_actors"
+"""The member of an error's ``data`` that says what has become of a request."""
+
+
+def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -> ServerError | MCPError:
+    """Return the error of this package that a trusted gateway has named; any other error as it is.
+
+    A foreign server could name an error, too, so that its request is repeated. So only a link that is `Link.trusted`
+    is believed.
+    """
+    said = error.data.get(OURS) if link.trusted and isinstance(error.data, dict) else None
+    if not isinstance(said, dict) or error.code == INVALID_PARAMS:
+        return error
+    outcome: Literal["not_sent", "unknown"] = "not_sent" if said.get("outcome") == "not_sent" else "unknown"
+    message = f"server {server!r}: {link.endpoint} answered: {plain_text(error.message)}"
+    named: ServerError
+    match said.get("error"):
+        case "ConnectionLost":
+            named = ConnectionLost(message, server=server, outcome=outcome)
+        case "ConnectFailed":  # of a further attempt there: an earlier one may have had an effect
+            named = ConnectionLost(message, server=server)
+        case "RequestTimedOut":
+            seconds, limit = said.get("seconds"), said.get("limit")
+            named = RequestTimedOut(
+                message,
+                server=server,
+                operation=operation,
+                seconds=seconds if isinstance(seconds, (int, float)) else 0.0,
+                limit="progress_timeout" if limit == "progress_timeout" else "request_timeout",
+                outcome=outcome,
+            )
+        case "ServerUnavailable":
+            state, at = said.get("state"), said.get("retry_at")
+            named = ServerUnavailable(
+                message,
+                server=server,
+                state=state if isinstance(state, str) else "failed",
+                outcome=outcome,
+                retry_at=_time(at),
+            )
+        case "LimitExceeded":
+            named = LimitExceeded(message, server=server, outcome=outcome)
+        case _:
+            return error
+    return named
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
 
 
 # --- A request that was not sent --------------------------------------------------------------------------------------

@@ -126,6 +126,7 @@ class Link:
         direct: writes lines without a task; None if the transport has no lines.
         traced: whether requests have spans of their own. A server that is called in the task of its caller has that
             one's context variables.
+        trusted: whether the other side is a gateway of this package, so that its errors say what became of a request.
         max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
             there is no limit here.
     """
@@ -136,6 +137,7 @@ class Link:
     max_connections: int | None = None
     direct: Pipe | None = None
     traced: bool = True
+    trusted: bool = False
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self._lifeline = lifeline

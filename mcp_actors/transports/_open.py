@@ -6,8 +6,8 @@ without a link.
 
 `mcp_actors.servers` shares a `Capacity` in a group, waits for turns, and calls `open_link` for each connect; servers
 and the command line call `open_exchange`. This file resolves templates with ``os.environ``, makes the `Masker`, and
-selects among the links in this process, of `stdio` and of `http`, whose files are imported with the first server over
-HTTP. It starts no task itself, and imports `auth` for a type.
+selects among the links in this process, of `stdio`, of `socket` and of `http`, whose files are imported with the first
+server over HTTP. It starts no task itself, and imports `auth` for a type.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._errors import ConfigError, ConnectFailed
-from ..config import Http, InProcess, ServerConfig, Sse, Stdio, TransportTemplate
+from ..config import Http, InProcess, ServerConfig, Socket, Sse, Stdio, TransportTemplate
 from ..config._template import INHERITED, variables_of
 from . import http
 from ._credentials import Masker, discreet, install_filters
 from ._in_process import open_in_process_link
 from ._link import Certificates, Link
+from .socket import open_socket_link
 from .stdio import open_stdio_link
 
 if TYPE_CHECKING:
@@ -176,6 +177,8 @@ def open_link(
     if isinstance(transport, Stdio):
         link = open_stdio_link(config, transport, _masker(config), on_lost=on_lost)
         return link if capacity is None else _counted(link, config.name, capacity)
+    if isinstance(transport, Socket):
+        return open_socket_link(config, transport, _masker(config), on_lost=on_lost)
     certificates = certificates or Certificates()
     if isinstance(transport, Http):
         return http.open_link_over_http(
@@ -224,7 +227,7 @@ def _masker(config: ServerConfig) -> Masker:
     return masker
 
 
-def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess:
+def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess | Socket:
     """Return the transport with its variables replaced by their current values.
 
     Raises:

@@ -164,7 +164,16 @@ class TestStdio:
 
     def test_its_signature_shows_names_types_and_defaults(self) -> None:
         parameters = inspect.signature(Stdio).parameters
-        assert list(parameters) == ["command", "args", "env", "env_from", "cwd", "max_line_bytes", "sandbox"]
+        assert list(parameters) == [
+            "command",
+            "args",
+            "env",
+            "env_from",
+            "cwd",
+            "max_line_bytes",
+            "sandbox",
+            "trust_outcomes",
+        ]
         assert parameters["args"].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
         assert parameters["env"].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters["env"].annotation == "Mapping[str, ConfigValue]"

@@ -429,4 +429,4 @@ def test_why_a_socket_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> No
 def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None:
     code, said = Command("--config", str(write_file(tmp_path, a=()))).end()
     assert code == 2
-    assert "--stdio for one over stdin and stdout, or --socket PATH for many" in said
+    assert "--stdio for one over stdin and stdout, --socket PATH for many" in said

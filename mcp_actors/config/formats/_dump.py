@@ -25,13 +25,13 @@ from ..._misuse import explained
 from .._oauth import OAuth
 from .._server import ServerConfig, check_unique_names
 from .._template import TransportTemplate
-from .._transports import Http, InProcess, Sse, Stdio, is_auth_flow
+from .._transports import Http, InProcess, Socket, Sse, Stdio, is_auth_flow
 from .._values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
 from ._entry import Nameable
 from ._keys import SETTINGS
 from ._load import predefined
 
-_ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers")
+_ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
 
@@ -120,7 +120,7 @@ class _Dumping:
         settings |= self._settings(self.server, "", skip=("name", "transport", "source", "enabled"))
         return {**entry, SETTINGS: settings} if settings else entry
 
-    def _options(self, transport: Stdio | Http | Sse | TransportTemplate) -> Iterator[tuple[str, Any]]:
+    def _options(self, transport: Stdio | Http | Sse | Socket | TransportTemplate) -> Iterator[tuple[str, Any]]:
         """Yield the options of a transport, with every string as a file has it."""
         options = transport.options if isinstance(transport, TransportTemplate) else _changed(transport)
         for name, value in options.items():
@@ -128,13 +128,17 @@ class _Dumping:
                 yield name, {key: self._credential(f"{name}.{key}", each) for key, each in value.items()}
             elif name == "auth":
                 yield name, self._auth(value)
+            elif name == "secret":
+                yield name, self._credential(name, value)
+            elif name == "address":
+                yield "socket", self._text(value) if isinstance(value, str) else self._plain("address", value)
             elif name == "args":
                 self._check_args(value)
                 yield name, [self._text(each) for each in value]
-            elif name in ("command", "cwd", "url"):
+            elif name in ("command", "cwd", "url", "server", "secret_file"):
                 if name == "url":
                     self._check_url(value)
-                elif value.partition("/")[0] == "~":
+                elif name != "secret_file" and value.partition("/")[0] == "~":
                     self._refuse(name, "begins with '~', which load_config expands; write the whole path")
                 yield name, self._text(value)
             else:
@@ -255,8 +259,8 @@ class _Dumping:
         self.errors.append(error)
 
 
-def _kind(transport: Stdio | Http | Sse) -> str:
-    return "stdio" if isinstance(transport, Stdio) else "sse" if isinstance(transport, Sse) else "http"
+def _kind(transport: Stdio | Http | Sse | Socket) -> str:
+    return "http" if isinstance(transport, Http) else type(transport).__name__.lower()
 
 
 def _changed(thing: Any) -> dict[str, Any]:

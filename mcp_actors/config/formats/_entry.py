@@ -45,7 +45,7 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
     """Return how the server is reached.
 
     Raises:
-        ConfigError: the entry has neither a command nor a URL, or contradicts itself.
+        ConfigError: the entry has neither a command, a URL nor a socket, or contradicts itself.
     """
     source, path = transport.source, transport.path
     said = [key for key in ("type", "transport") if entry.get(key) is not None]
@@ -53,18 +53,22 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
     if len(set(kinds.values())) > 1:
         raise bad(source, path, "'type' and 'transport' differ; remove one of them")
     declared = next(iter(kinds.values()), None)
-    command, url = transport.keys.get("command"), transport.keys.get("url")
-    if command and url:
-        names = [place.removeprefix(path).lstrip(".") for place in (command, url)]
+    given = [field for field in ("command", "url", "address") if field in transport.keys]
+    names = [transport.keys[field].removeprefix(path).lstrip(".") for field in given]
+    if len(given) > 1:
         raise bad(source, path, f"both {names[0]!r} and {names[1]!r} are given; remove one of them")
-    if not command and not url:
+    if not given:
         raise bad(source, path, _nothing_to_reach(entry, declared))
-    if declared is not None and (declared == "stdio") != bool(command):
-        given = "'command'" if command else "'url'"
-        raise bad(source, path, f"{said[0]!r} is {declared!r}, which contradicts {given}; remove one of them")
-    if declared is None and url:
+    if declared is not None and _REACHED_BY.get(declared, "url") != given[0]:
+        shown = {"command": "command", "url": "url", "address": "socket"}[given[0]]
+        raise bad(source, path, f"{said[0]!r} is {declared!r}, which contradicts {shown!r}; remove one of them")
+    if declared is None and given[0] == "url":
         return "http" if "httpUrl" in entry else "url"
-    return declared or "stdio"
+    return declared or ("stdio" if given[0] == "command" else "socket")
+
+
+_REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "script": "command", "socket": "address"}
+"""Kind → the field that says where the server is; for the others it is the URL."""
 
 
 def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None) -> str:
@@ -72,30 +76,27 @@ def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None) -> str:
     near = next(filter(None, (did_you_mean(key, ("command", "url")) for key in unknown)), "")
     if declared is None:
         return f"neither 'command' nor 'url' is given; write the program to start, or the URL to connect to{near}"
-    wanted = "command" if declared == "stdio" else "url"
+    wanted = {"stdio": "command", "socket": "socket"}.get(declared, "url")
     return f"the type is {declared!r}, but there is no {wanted!r}; write it{near}"
 
 
 def _declared(word: object, place: str, source: str) -> Kind:
     kind = _keys.KINDS.get(word) if isinstance(word, str) else None
     if kind is None:
-        choices = "'stdio', 'http' or 'sse'"
+        choices = "'stdio', 'http', 'sse' or 'socket'"
         raise bad(source, place, f"found {found(word)}; write {choices}{did_you_mean(word, _keys.KINDS)}")
     return kind
 
 
 def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str], None]) -> None:
-    """Drop the fields of the other kind of server with a warning; other programs drop them silently."""
-    of_others, what = (
-        (_keys.ONLY_URL, "a server with a URL")
-        if kind in ("stdio", "script")
-        else (_keys.ONLY_COMMAND, "a server with a command")
-    )
-    for field in of_others:
+    """Drop the fields of the other kinds of servers with a warning; other programs drop them silently."""
+    reached = {"command": "a command", "address": "a socket"}.get(_REACHED_BY.get(kind, "url"), "a URL")
+    of_others = [(field, what) for what, fields in _keys.ONLY.items() if what != reached for field in fields]
+    for field, what in of_others:
         if field in transport.values and _keys.SETTINGS not in transport.keys[field]:
             place = transport.keys[field]
             if transport.drop(field):
-                warn(place, f"this has no effect, because it is only for {what}")
+                warn(place, f"this has no effect, because it is only for a server with {what}")
 
 
 # --- Resolve relative paths in an entry, and those with ``~`` ---------------------------------------------------------
@@ -135,7 +136,9 @@ def _within(folder: str, path: object) -> object:
 # --- Find the variables of an entry, and make its transport -----------------------------------------------------------
 
 
-_RESOLVED: Final = ("env", "headers", "auth")
+_OF_SOCKET: Final = ("address", "server", "secret_file")
+
+_RESOLVED: Final = ("env", "headers", "auth", "secret")
 """The fields whose variables a transport resolves on its own."""
 
 
@@ -166,9 +169,9 @@ def _pass_on(fields: Fields, around: Surroundings) -> None:
 
 
 def _unescaped(fields: Fields) -> dict[str, Any]:
-    """Return the values without variables as `Stdio` and `Http` take them, where ``${`` is not special."""
+    """Return the values without variables as the transports take them, where ``${`` is not special."""
     values = dict(fields.values)
-    for field in ("command", "cwd", "url"):
+    for field in ("command", "cwd", "url", *_OF_SOCKET):
         if isinstance(values.get(field), str):
             values[field] = _plain(values[field])
     if isinstance(values.get("args"), (list, tuple)):
@@ -182,7 +185,7 @@ def _plain(text: str) -> str:
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
     """Yield each string that may contain variables: its field, its place and the string."""
-    for field in ("command", "cwd", "url", "auth", "args", "env", "headers"):
+    for field in ("command", "cwd", "url", "auth", "args", "env", "headers", *_OF_SOCKET, "secret"):
         value = fields.values.get(field)
         if isinstance(value, str):
             yield field, field, value

@@ -23,7 +23,7 @@ from .._policies import BreakerPolicy
 from .._server import ServerConfig
 from .._template import Kind
 from .._tools import GLOB, ToolFilter
-from .._transports import Http, Sse, Stdio
+from .._transports import Http, Socket, Sse, Stdio
 from .._validators import problem_of
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._inputs import Inputs
@@ -39,6 +39,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "streamable_http": "http",
     "streamableHttp": "http",
     "sse": "sse",
+    "socket": "socket",
 }
 """The values of ``type``."""
 
@@ -54,8 +55,12 @@ TRANSPORT: Final[Mapping[str, str]] = {
     "http_headers": "headers",
     "auth": "auth",
     "bearer_token": "auth",
+    "socket": "address",
+    "server": "server",
+    "secret": "secret",
+    "secret_file": "secret_file",
 }
-"""Key → the field of `Stdio`, `Http` or `Sse` that it sets."""
+"""Key → the field of `Stdio`, `Http`, `Sse` or `Socket` that it sets."""
 
 SERVER: Final[Mapping[str, str]] = {
     "required": "required",
@@ -130,8 +135,12 @@ KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPE
 WITH_EFFECT: Final = KNOWN - IGNORED - NOT_DONE.keys()
 """Keys that this package uses."""
 
-ONLY_COMMAND: Final = ("args", "cwd", "env", "env_from")
-ONLY_URL: Final = ("headers", "auth")
+ONLY: Final[Mapping[str, tuple[str, ...]]] = {
+    "a command": ("args", "cwd", "env", "env_from"),
+    "a URL": ("headers", "auth"),
+    "a socket": ("server", "secret", "secret_file"),
+}
+"""How a server is reached → the fields that only such servers have."""
 
 
 # --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
@@ -239,7 +248,7 @@ _OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
 """Optional fields and their classes; the class of any other field is that of its default."""
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
-_OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse) for attribute in attrs.fields(kind)}
+_OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse, Socket) for attribute in attrs.fields(kind)}
 SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - IN_PYTHON
 
 

@@ -52,6 +52,7 @@ from .._failures import (
     connection_lost,
     connection_over,
     known_failure,
+    named_by_gateway,
     reason_of_end,
     session_failed,
     too_many_rounds,
@@ -380,7 +381,8 @@ class ServerActor(Actor):
                 raise self._lost_by_request() from exc
             refuse_unreadable(self._name, message.operation, exc)
             if trace.failure is None:
-                raise
+                named = named_by_gateway(self._name, message.operation, self._session.link, exc)
+                raise named from named.__cause__
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
         except ValidationError as exc:

@@ -52,7 +52,7 @@ from ..._foreign import Log
 from ...kernel import NotSent
 from ...transports import CancelLine, refuse_unreadable
 from .._dispatcher import RequestSpan, is_traced
-from .._failures import answer_not_read, answer_not_understood
+from .._failures import answer_not_read, answer_not_understood, named_by_gateway
 from ..requests import NO_EXTRAS, PlainRequest
 
 if TYPE_CHECKING:
@@ -152,7 +152,8 @@ class DirectRequests:
             refuse_unreadable(name, request.operation, exc)
         except ServerError as unreadable:
             return unreadable
-        return request.explain(exc, self.record)
+        named = named_by_gateway(name, request.operation, self.session.link, exc)
+        return request.explain(named, self.record) if isinstance(named, MCPError) else named
 
     def carry_on(self, later: Later[Any], value: Any, extras: Extras) -> None:
         """Go on after an answer that is not the result, in a task with the context variables of the caller."""

@@ -177,8 +177,11 @@ class Caller:
         try:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
                 raise failure  # from a middleware, about another server
-            # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent.
+            # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent. A trusted gateway can
+            # say so, too; but a middleware may have sent another call before.
             sent = not isinstance(failure, ConnectFailed)
+            if isinstance(failure, ConnectionLost) and failure.outcome == "not_sent":
+                sent = bool(self._config.middleware)
             retries.deadline = deadline.at  # it moves while a person signs in
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):

@@ -108,6 +108,7 @@ class StdioLink(Link):
         self._unread: int | None = None
         self._stopping = False
         self.direct = self._writer
+        self.trusted = transport.trust_outcomes
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
         process.watch(background, self._exited)

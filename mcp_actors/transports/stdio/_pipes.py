@@ -7,9 +7,10 @@ have just arrived; one background task (`PipeWriter.run`) writes these lines tog
 at once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
 always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in the pipe.
 
-The link owns both. They write its `Lifeline` and count in its `IncomingRequests`; the reader settles its table, and
-masks and logs malformed lines; the writer marks lines as sent. Of the process they have only a function that waits for
-its exit. ``_link`` and ``_process`` use functions of the first part.
+The link owns both; that of `socket` has one descriptor for the two. They write its `Lifeline` and count in its
+`IncomingRequests`; the reader settles its table, and masks and logs malformed lines; the writer marks lines as sent. Of
+the process they have only a function that waits for its exit. ``_link`` and ``_process`` use functions of the first
+part.
 """
 
 from __future__ import annotations
@@ -160,6 +161,7 @@ class PipeReader:
     _table: RequestTable
     _pace: ReadingPace
     _limits: MessageLimits
+    _gone: str | None = field(default=None, kw_only=True)
     _clock: Callable[[], float] = field(factory=work_clock, init=False)
     _lines: LineSplitter = field(init=False)
     _burst: int = field(default=0, init=False)
@@ -295,7 +297,7 @@ class PipeReader:
         # Wait before the connection is marked as lost: callers fail in that step, and their errors should say how the
         # process ended. If cancelled here, the next call finds the end of the stream again.
         await self._wait_exit()
-        raise self._end()
+        raise self._end(None if self._gone is None else ConnectionOver(self._gone))
 
     def _end(self, error: Exception | None = None) -> anyio.EndOfStream:
         self._lifeline.lose(error)
@@ -320,6 +322,19 @@ BACKLOG_BYTES: Final = 1024 * 1024
 """Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
 
 
+@define(eq=False)
+class LooseLine:
+    """A line that has no answer, behind lines that were collected before it."""
+
+    line: bytes
+    sent: bool | None = None
+
+    def written(self) -> None:
+        """See `OutgoingLine.written`."""
+
+    withdrawn = written
+
+
 @define(eq=False, repr=False)
 class PipeWriter:
     """The messages that a server reads from stdin: the `Pipe` of its link. Any number of tasks may send.
@@ -333,6 +348,7 @@ class PipeWriter:
     _wait_exit: WaitExit
     _requests: IncomingRequests
     table: RequestTable
+    _gone: str = field(default=INPUT_CLOSED, kw_only=True)
     on_room: Callable[[], None] = field(default=ignore, init=False)
     # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
@@ -341,6 +357,8 @@ class PipeWriter:
     _drained: int = field(default=0, init=False)
     # Lines that may still be withdrawn.
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)
+    # The bytes of the `LooseLine` among them: other lines are limited by the slots of the actor.
+    _loose: int = field(default=0, init=False)
     _blocked: bool = field(default=False, init=False)
     _broken: OSError | None = field(default=None, init=False)
     _room_wanted: bool = field(default=False, init=False)
@@ -376,6 +394,12 @@ class PipeWriter:
                 self._let_in()
 
     async def _give(self, line: bytes) -> None:
+        if self._collected:
+            # A notice that a request is cancelled may be there. What is sent after it, such as the answer to the fence
+            # of a gateway, must not come before it.
+            self._loose += len(line)
+            self.collect(LooseLine(line))
+            return
         taken = 0
         if not self._backlog and not self._blocked and not self._reader.crowded:
             taken = await self._write(line)
@@ -415,9 +439,9 @@ class PipeWriter:
 
     def withdraw_all(self) -> None:
         """See `Pipe.withdraw_all`."""
-        withdrawn, self._collected = self._collected, {}
+        withdrawn, self._collected, self._loose = self._collected, {}, 0
         for line in withdrawn:
-            if isinstance(line, CancelLine):
+            if isinstance(line, (CancelLine, LooseLine)):
                 self._put_off(memoryview(line.line), None)  # it is written before stdin is closed
             line.withdrawn()
 
@@ -445,6 +469,8 @@ class PipeWriter:
     def _take(self, line: OutgoingLine, taken: int) -> None:
         """Note that the pipe has taken at least the first bytes of a line; the rest must follow."""
         self._begun = True
+        if isinstance(line, LooseLine):
+            self._loose -= len(line.line)
         if taken < len(line.line):
             line.sent = False
             self._put_off(memoryview(line.line)[taken:], line)
@@ -471,7 +497,7 @@ class PipeWriter:
 
     @property
     def _full(self) -> bool:
-        return len(self._backlog) >= BACKLOG_BYTES
+        return len(self._backlog) + self._loose >= BACKLOG_BYTES
 
     def _let_in(self) -> None:
         # Wake one sender at a time; it wakes the next if there is still room. If all of thousands were woken, each
@@ -495,7 +521,7 @@ class PipeWriter:
         try:
             exited = await self._wait_exit()
         finally:
-            self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
+            self._lifeline.lose(None if exited else ConnectionOver(self._gone))
             self._waiting.unpark_all()
         raise anyio.BrokenResourceError from error
 

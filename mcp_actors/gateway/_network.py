@@ -1,0 +1,93 @@
+"""Accept clients over TCP that prove a secret.
+
+`listen` opens the listeners of an address. `admit` runs the handshake of one connection (`Challenge`): both sides prove
+the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without
+the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a time have one; clients that were
+admitted do not notice them.
+
+``_serve`` accepts connections, and serves those that were admitted.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from .._foreign import Log
+from ..transports import HANDSHAKE_SECONDS, MAX_LINE, OK, REFUSED, Challenge, NotProven, answer_line, read_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = Log("mcp_actors.gateway")
+
+MAX_UNPROVEN: Final = 100
+"""Connections at a time that have not proven the secret. One more is closed at once."""
+
+IDLE: Final = 60
+"""Seconds without data from a client, after which the system asks whether its machine is still there: every
+`INTERVAL` seconds, `TRIES` times. Without that, sessions of machines that are gone would stay for ever."""
+
+INTERVAL: Final = 15
+TRIES: Final = 4
+
+
+async def listen(host: str, port: int) -> list[socket.socket]:
+    """Return listeners for an address. A name may have several addresses; a port 0 is chosen by the system, for one.
+
+    Raises:
+        OSError: the address is not known, or in use.
+    """
+    listeners = await trio.open_tcp_listeners(port, host=host)
+    found = [socket.socket(fileno=each.socket.detach()) for each in listeners]
+    for each in found[1:] if port == 0 else ():
+        each.close()
+    return found[:1] if port == 0 else found
+
+
+def name_of(listener: socket.socket) -> str:
+    """Return the address of a listener as clients write it."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def prepare(client: socket.socket) -> None:
+    """Send small messages at once, and notice that the machine of a client is gone."""
+    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", INTERVAL), ("TCP_KEEPCNT", TRIES)):
+        if hasattr(socket, option):
+            client.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str], str], name: str) -> str | None:
+    """Return the server that a client has named, once it has proven the secret; None if it is refused.
+
+    Args:
+        client: the connection.
+        secret: the secret.
+        answer_to: returns the answer to a client that names a server: `OK` if it is there.
+        name: what log lines call the client.
+    """
+    connection = trio.socket.from_stdlib_socket(client)
+    why = f"it has not proven the secret within {HANDSHAKE_SECONDS:g} s"
+    with trio.move_on_after(HANDSHAKE_SECONDS):
+        try:
+            prepare(client)
+            challenge = Challenge(secret)
+            await connection.send(challenge.line)  # a new connection takes this much
+            proven = challenge.check(await read_line(connection, MAX_LINE))
+            said = answer_to(proven.server)
+            await connection.send(proven.answer(said))
+            if said == OK:
+                return proven.server
+            why = f"it wants server {proven.server!r}, which is not here"
+        except NotProven as exc:
+            why = str(exc)
+            client.send(answer_line(REFUSED))  # never blocks: nothing else waits
+        except OSError as exc:
+            why = f"its connection ended ({exc.strerror or exc})"
+    logger.warning("%s is refused: %s", name, why)
+    return None

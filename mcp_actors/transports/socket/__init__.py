@@ -1,0 +1,23 @@
+"""Connect to one of the servers behind a gateway.
+
+``_handshake`` makes and reads the lines before MCP begins, for both sides; `gateway` uses it too. ``_link`` dials and
+opens the link, whose messages go through the pipes of `stdio`. They use the shared files of `transports`, `config` and
+single files of layer 0, but nothing of `http` and `auth`.
+"""
+
+from __future__ import annotations
+
+from ._handshake import (
+    HANDSHAKE_SECONDS as HANDSHAKE_SECONDS,
+    MAX_LINE as MAX_LINE,
+    OK as OK,
+    REFUSED as REFUSED,
+    Challenge as Challenge,
+    NotProven as NotProven,
+    answer_line as answer_line,
+    is_ours as is_ours,
+    read_line as read_line,
+    server_in as server_in,
+    unknown as unknown,
+)
+from ._link import open_socket_link as open_socket_link

@@ -1,0 +1,254 @@
+"""Make and read the lines before MCP begins.
+
+By them a client names a server, and both sides prove a secret. No line of MCP begins as they do. Over a unix socket the
+client begins, and no secret is needed::
+
+    client    mcp-actors/1 NAME
+    gateway   mcp-actors/1 - ok
+
+Over a network the gateway begins, and each side proves the secret by an HMAC over the nonces of both::
+
+    gateway   mcp-actors/1 NONCE
+    client    mcp-actors/1 NAME NONCE PROOF
+    gateway   mcp-actors/1 PROOF ok
+
+The gateway answers ``unknown NAME,NAME`` in place of ``ok`` if it has other servers only, and ``- refused`` if the
+proof is wrong. The proofs also cover the role, so that neither can be sent back, the name, the answer and the version.
+A recorded line is of no use, because the gateway has another nonce each time. A client has one try for each connection.
+
+`Challenge` is the gateway's side, and `Proof` the client's. They do no I/O; the last part has what both sides read
+with. A wrong line raises `NotProven`, and the text of that never has a part of a secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+import socket
+import sys
+from typing import TYPE_CHECKING, Final
+
+from attrs import field, frozen
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import trio
+
+VERSION: Final = b"mcp-actors/1"
+"""Begins each line. It changes with the form of the lines."""
+
+HANDSHAKE_SECONDS: Final = 5.0
+"""Seconds for the whole handshake."""
+
+MAX_LINE: Final = 256
+"""Bytes that a gateway reads before the client has proven the secret."""
+
+MAX_ANSWER: Final = 4096
+"""Bytes of the answer of a gateway, which may list the names of its servers."""
+
+MAX_NAMED: Final = 20
+"""Names that it lists."""
+
+OK: Final = "ok"
+REFUSED: Final = "refused"
+_UNKNOWN: Final = "unknown "
+
+_UNPROVEN: Final = b"-"
+
+_HEX: Final = rb"[0-9a-f]{64}"
+_NAME: Final = rb"[A-Za-z0-9_.-]{1,64}"
+_CHALLENGE: Final = re.compile(rb"%b (?P<nonce>%b)" % (VERSION, _HEX))
+_NAMED: Final = re.compile(rb"%b (?P<name>%b)" % (VERSION, _NAME))
+_PROVEN: Final = re.compile(rb"%b (?P<name>%b) (?P<nonce>%b) (?P<proof>%b)" % (VERSION, _NAME, _HEX, _HEX))
+_ANSWER: Final = re.compile(rb"%b (?P<proof>-|%b) (?P<answer>[ -~]+)" % (VERSION, _HEX))
+
+
+class NotProven(Exception):
+    """The other side sent a line that is not the expected one. The text says why, for a log or an error."""
+
+
+def _nonce() -> bytes:
+    return secrets.token_hex(32).encode()
+
+
+def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
+    # No part contains a zero, so no two lists of parts have the same text.
+    return hmac.new(secret, b"\0".join((VERSION, role, *parts)), "sha256").hexdigest().encode()
+
+
+# --- The gateway's side -----------------------------------------------------------------------------------------------
+
+
+@frozen
+class Challenge:
+    """The gateway's side of one connection over a network.
+
+    Attributes:
+        secret: the secret.
+    """
+
+    secret: bytes = field(repr=False)
+    _nonce: bytes = field(factory=_nonce, init=False)
+
+    @property
+    def line(self) -> bytes:
+        """The first line, which the gateway sends."""
+        return b"%b %b\n" % (VERSION, self._nonce)
+
+    def check(self, line: bytes) -> Client:
+        """Return what the client has proven with its line.
+
+        Raises:
+            NotProven: the line is not valid, or the client has another secret.
+        """
+        found = _PROVEN.fullmatch(line)
+        if found is None:
+            raise NotProven("it did not begin as a client of this version of the gateway does")
+        name, nonce, proof = found["name"], found["nonce"], found["proof"]
+        if not hmac.compare_digest(proof, _proof(self.secret, b"client", self._nonce, nonce, name)):
+            raise NotProven("it has another secret; compare it with that of this gateway")
+        return Client(name.decode(), self.secret, (self._nonce, nonce, name))
+
+
+@frozen
+class Client:
+    """A client that has proven the secret.
+
+    Attributes:
+        server: the server that it has named.
+    """
+
+    server: str
+    _secret: bytes = field(repr=False)
+    _proven: tuple[bytes, ...]
+
+    def answer(self, said: str) -> bytes:
+        """Return the line that proves the secret to the client, and answers it."""
+        return answer_line(said, _proof(self._secret, b"server", *self._proven, said.encode()))
+
+
+def is_ours(line: bytes) -> bool:
+    """Return True if the first line of a client is not one of MCP."""
+    return line.startswith(VERSION.partition(b"/")[0] + b"/")
+
+
+def server_in(line: bytes) -> str | None:
+    """Return the server that the first line of a client over a unix socket names; None if it is not valid."""
+    found = _NAMED.fullmatch(line)
+    return None if found is None else found["name"].decode()
+
+
+def unknown(names: Sequence[str]) -> str:
+    """Return the answer to a client that has named none of these servers."""
+    return _UNKNOWN + ",".join(names[:MAX_NAMED]) + (",…" if len(names) > MAX_NAMED else "")
+
+
+def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
+    """Return the line that answers a client."""
+    return b"%b %b %b\n" % (VERSION, proof, said.replace("…", "...").encode())
+
+
+# --- The client's side ------------------------------------------------------------------------------------------------
+
+
+@frozen
+class Proof:
+    """The client's side of one connection.
+
+    Attributes:
+        server: the server that it names.
+        secret: the secret; None over a unix socket.
+    """
+
+    server: str
+    secret: bytes | None = field(default=None, repr=False)
+    _nonce: bytes = field(factory=_nonce, init=False)
+
+    def line(self, challenge: bytes = b"") -> bytes:
+        """Return the line to send, in answer to the first line of the gateway over a network.
+
+        Raises:
+            NotProven: that line is not valid.
+        """
+        if self.secret is None:
+            return b"%b %b\n" % (VERSION, self.server.encode())
+        return b"%b %b %b %b\n" % (
+            VERSION,
+            self.server.encode(),
+            self._nonce,
+            _proof(self.secret, b"client", *self._parts(challenge)),
+        )
+
+    def _parts(self, challenge: bytes) -> tuple[bytes, ...]:
+        found = _CHALLENGE.fullmatch(challenge)
+        if found is None:
+            raise NotProven(_stranger(challenge))
+        return found["nonce"], self._nonce, self.server.encode()
+
+    def check(self, line: bytes, challenge: bytes = b"") -> str:
+        """Return the answer of the gateway.
+
+        Raises:
+            NotProven: the line is not valid, or the gateway has not proven the secret.
+        """
+        found = _ANSWER.fullmatch(line)
+        if found is None:
+            raise NotProven(_stranger(line))
+        if self.secret is None:
+            return found["answer"].decode()
+        if found["proof"] == _UNPROVEN:
+            raise NotProven("refused the secret; compare secret or secret_file here with the --secret-file there")
+        expected = _proof(self.secret, b"server", *self._parts(challenge), found["answer"])
+        if not hmac.compare_digest(found["proof"], expected):
+            raise NotProven(
+                "has not proven the secret; check which program listens there, and the secret on both sides"
+            )
+        return found["answer"].decode()
+
+
+def _stranger(line: bytes) -> str:
+    """Say what may listen there."""
+    if not line:
+        return "closed the connection; check that it is a gateway, that it has no other user, and its log"
+    if is_ours(line):
+        return "has another version of the handshake; install the same version of mcp-actors on both sides"
+    return "is not a gateway of mcp-actors, or an older one; check the address"
+
+
+def names_of(answer: str) -> Sequence[str]:
+    """Return the names of servers in an answer that is not `OK`."""
+    return [name for name in answer.removeprefix(_UNKNOWN).split(",") if name] if answer.startswith(_UNKNOWN) else []
+
+
+# --- What both sides read with ----------------------------------------------------------------------------------------
+
+
+async def read_line(connection: trio.socket.SocketType, most: int) -> bytes:
+    """Read one line, and return it without its end; empty if the connection has ended.
+
+    **Cancellation**: what was read is lost.
+
+    Raises:
+        NotProven: there is more than a line, or no line within so many bytes.
+    """
+    data = b""
+    while not data.endswith(b"\n"):
+        if b"\n" in data or len(data) >= most:
+            raise NotProven("sent something else than one line")
+        piece = await connection.recv(most - len(data))
+        if not piece:
+            return b""
+        data += piece
+    return data[:-1]
+
+
+def peer_uid(connection: trio.socket.SocketType) -> int:
+    """Return the uid of the process at the other end of a unix socket."""
+    # ``gateway/_daemon`` has the same, because that file is also run without the package.
+    if sys.platform == "linux":
+        data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
+    else:
+        data = connection.getsockopt(0, 1, 76)  # LOCAL_PEERCRED: a version, the uid, groups
+    return int.from_bytes(data[4:8], sys.byteorder)

@@ -1,0 +1,254 @@
+"""The link to a server behind a gateway, over a socket.
+
+Ownership: the owner task of the actor enters `open_socket_link`, which asks for the address and the secret, dials and
+names the server, and leaves it, which closes the socket. A background task of the link writes what the socket did not
+take at once, and the lines that were collected. The socket is read by the task that receives. There is no process: the
+connection ends when the socket does, and a gateway that is frozen, or a network that is gone, is noticed by the health
+checks of `mcp_actors.servers`.
+
+It uses ``_handshake`` for the first lines, and then the `PipeReader` and the `PipeWriter` of `stdio`, which read and
+write the descriptor of the socket.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from ..._collapse import collapse
+from ..._errors import ConnectFailed
+from ..._foreign import answer_of
+from ..._tasks import Background, open_background
+from ..._text import own_shortage
+from ..._user_files import read_secret
+from ...config import parse_address, resolve_secret
+from .._credentials import Masker, discreet, install_filters, resolve_credentials
+from .._exchange import IncomingRequests, exchange_lines
+from .._link import Lifeline, Link
+from .._messages import MessageLimits, ReadingPace
+from .._request_table import RequestTable
+from ..stdio import PipeReader, PipeWriter
+from ._handshake import HANDSHAKE_SECONDS, MAX_ANSWER, MAX_LINE, OK, NotProven, Proof, names_of, peer_uid, read_line
+
+if TYPE_CHECKING:
+    from ...config import ServerConfig, Socket
+    from .._exchange import Exchange, Json, Receive, Unanswered
+
+
+class SocketLink(Link):
+    """A link to a server behind a gateway. On leaving, the socket is closed."""
+
+    trusted = True
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        transport: Socket,
+        endpoint: str,
+        stream: trio.lowlevel.FdStream,
+        background: Background,
+        lifeline: Lifeline,
+        masker: Masker,
+    ) -> None:
+        super().__init__(lifeline, masker)
+        self._name = config.name
+        self._stream = stream
+        self.endpoint = endpoint
+        self.table = RequestTable()
+        requests = IncomingRequests(config.name, config.limits.max_requests)
+        gone = f"{endpoint} closed the connection"
+        self._reader = PipeReader(
+            stream,
+            lifeline,
+            _wait_no_exit,
+            server=config.name,
+            masker=masker,
+            requests=requests,
+            table=self.table,
+            pace=ReadingPace(config.limits.max_notifications),
+            limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
+            gone=gone,
+        )
+        self._writer = PipeWriter(stream, self._reader, lifeline, _wait_no_exit, requests, self.table, gone=gone)
+        self.direct = self._writer
+        background.start_soon(self._writer.run, name=f"{config.name}:socket")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._stream.fileno() == -1 else "lost" if self.lost else "open"
+        return f"<SocketLink {self._name!r} to {self.endpoint}, {state}>"
+
+    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
+        """See `Link.exchange`."""
+        return exchange_lines(self._writer, request)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await self._writer.send(message)
+
+    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
+        """See `Link.read`."""
+        return self._reader.read(receive)
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of skipped lines that were not messages."""
+        return self._reader.malformed_lines
+
+    def close(self) -> None:
+        """Close the socket. The gateway withdraws what was not answered."""
+        self._reader.close()
+        self._writer.close()
+        self._stream.close()
+
+
+async def _wait_no_exit() -> bool:
+    """Return False: there is no process whose exit could be awaited."""
+    await trio.lowlevel.checkpoint()
+    return False
+
+
+@asynccontextmanager
+@trio.lowlevel.enable_ki_protection  # a Ctrl-C between the dial and the `try` would leak the socket
+async def open_socket_link(
+    config: ServerConfig, transport: Socket, masker: Masker, *, on_lost: Callable[[], None]
+) -> AsyncIterator[SocketLink]:
+    """Connect to a gateway, and name the server; on leaving, close the connection.
+
+    Raises:
+        ConnectFailed: there is no address or secret, nothing listens there, or the gateway refuses.
+    """
+    dial = Dial(config, transport, masker)
+    async with open_background() as background:
+        await dial.resolve()
+        stream = await dial.connect()
+        # No checkpoint between here and the `try`: a cancellation delivered there would leak the socket.
+        link = SocketLink(config, transport, dial.endpoint, stream, background, Lifeline(on_lost), masker)
+        install_filters()
+        try:
+            with discreet(masker):
+                yield link
+        finally:
+            link.close()
+
+
+class Dial:
+    """One attempt to connect to a gateway.
+
+    Attributes:
+        endpoint: the gateway, as messages show it.
+    """
+
+    def __init__(self, config: ServerConfig, transport: Socket, masker: Masker) -> None:
+        self._config = config
+        self._transport = transport
+        self._masker = masker
+        self._address: str | tuple[str, int] = ""
+        self._secret: bytes | None = None
+        self.endpoint = f"the gateway at {transport.display_address}"
+
+    def _failed(self, problem: str, *, configured: bool = False) -> ConnectFailed:
+        server = self._config.name
+        return ConnectFailed(
+            f"server {server!r}: {problem}", server=server, phase="configure" if configured else "open"
+        )
+
+    async def resolve(self) -> None:
+        """Find the address, and the secret if one is needed.
+
+        Raises:
+            ConnectFailed: there is none.
+        """
+        transport, given = self._transport, self._transport.address
+        if not isinstance(given, str):
+            try:
+                given = await answer_of(given())
+            except Exception as exc:
+                problem = f"{self.endpoint}: the function for the address raised {type(exc).__name__}: {exc}"
+                raise self._failed(problem, configured=True) from exc
+        try:
+            self._address = parse_address(given if isinstance(given, str) else "")
+        except ValueError:
+            problem = f"{self.endpoint}: the function returned {given!r:.80}; return a path or 'host:port'"
+            raise self._failed(problem, configured=True) from None
+        self.endpoint = f"the gateway at {given}"
+        if isinstance(self._address, str):
+            return
+        if transport.secret_file is not None:
+            try:
+                secret = await trio.to_thread.run_sync(read_secret, transport.secret_file, abandon_on_cancel=True)
+            except OSError as exc:
+                raise self._failed(f"secret_file: {exc}", configured=True) from exc
+        elif transport.secret is not None:
+            server = self._config.name
+            secret = await resolve_credentials(resolve_secret, transport.secret, server=server, field="secret")
+        else:
+            problem = f"{self.endpoint} is on a network, and there is no secret; set secret or secret_file"
+            raise self._failed(problem, configured=True)
+        self._masker.add("<secret>", secret)
+        self._secret = secret.encode(errors="surrogateescape")
+
+    async def connect(self) -> trio.lowlevel.FdStream:
+        """Connect, and name the server; return the socket.
+
+        Raises:
+            ConnectFailed: nothing listens there, or the gateway refuses.
+        """
+        stream = await self._open()
+        try:
+            with trio.move_on_after(HANDSHAKE_SECONDS) as waiting:
+                answer = await self._greet(stream.socket)
+            if waiting.cancelled_caught:
+                problem = f"{self.endpoint} did not answer within {HANDSHAKE_SECONDS:g} s; check that it is a gateway"
+                raise self._failed(f"{problem}, and whether it is frozen")
+            if answer != OK:
+                raise self._failed(self._refusal(answer))
+        except (NotProven, OSError) as exc:
+            stream.socket.close()
+            said = exc if isinstance(exc, NotProven) else f"closed the connection ({exc.strerror or exc})"
+            raise self._failed(f"{self.endpoint} {said}") from None
+        except BaseException:
+            stream.socket.close()
+            raise
+        return trio.lowlevel.FdStream(stream.socket.detach())
+
+    async def _open(self) -> trio.SocketStream:
+        try:
+            if isinstance(self._address, str):
+                stream = await trio.open_unix_socket(self._address)
+            else:
+                stream = await trio.open_tcp_stream(*self._address)
+        except OSError as exc:
+            cause = collapse(exc.__cause__) if exc.__cause__ is not None else exc
+            reason = getattr(cause, "strerror", None) or cause
+            remedy = "check that it runs, and the address"
+            if (shortage := own_shortage(cause)) is not None:
+                remedy = shortage.remedy
+            raise self._failed(f"cannot connect to {self.endpoint} ({reason}); {remedy}") from exc
+        return stream
+
+    async def _greet(self, connection: trio.socket.SocketType) -> str:
+        """Name the server, prove the secret if there is one, and return the answer of the gateway."""
+        proof = Proof(self._transport.server or self._config.name, self._secret)
+        challenge = b""
+        if isinstance(self._address, str):
+            if (uid := peer_uid(connection)) != os.geteuid():
+                raise NotProven(f"belongs to another user (uid {uid}); check the path")
+        else:
+            challenge = await read_line(connection, MAX_LINE)
+        line = proof.line(challenge)
+        while line:
+            line = line[await connection.send(line) :]
+        return proof.check(await read_line(connection, MAX_ANSWER), challenge)
+
+    def _refusal(self, answer: str) -> str:
+        names = names_of(answer)
+        wanted = self._transport.server or self._config.name
+        if not names:
+            return f"{self.endpoint} answered {answer:.80}; read its log"
+        return (
+            f"{self.endpoint} has no server {wanted!r}; its servers: {', '.join(names)}; set server=…, or add it there"
+        )
