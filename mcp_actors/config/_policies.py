@@ -73,7 +73,8 @@ class HealthPolicy:
 
     A server that executes one request at a time looks frozen meanwhile. So a server that is only silent becomes
     ``unhealthy``, but is restarted only after `silence`, and not while a request that was sent before it fell silent is
-    within its own deadline. A stopped process (SIGSTOP) is restarted without these conditions.
+    within its own deadline. A stopped process (SIGSTOP), and a gateway behind a `Socket`, which answers checks at
+    once whatever its servers do, are restarted without these conditions.
 
     Args:
         interval: seconds between checks while they succeed; None disables checks. Default 60.

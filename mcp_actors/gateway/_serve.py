@@ -203,7 +203,7 @@ class Connection:
             # before, and what is read after that is seen to be late.
             if (self._heart.look() and data) or self._late:
                 self._raise_fence()
-            if ended and _is_gone(self._writes):
+            if ended and self._has_left:
                 return
             time_slice = TimeSlice()
             if not await self._take_in(data, ended, time_slice):
@@ -337,8 +337,14 @@ class Connection:
     async def _linger(self) -> None:
         """Wait until the client has its answers, or has left altogether."""
         with trio.move_on_after(LINGER):
-            while (self.session.calls or self._waiting) and not _is_gone(self._writes):  # noqa: ASYNC110 - no event for it
+            while (self.session.calls or self._waiting) and not self._has_left:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.01)
+
+    @property
+    def _has_left(self) -> bool:
+        """True if the client, which has closed its side, does not wait for answers."""
+        # TCP does not tell a client that is gone from one that still reads. A group closes both sides at once.
+        return self.session.only is not None or _is_gone(self._writes)
 
     # --- write ------------------------------------------------------------------------------------------------------
 

@@ -126,7 +126,8 @@ class Link:
         direct: writes lines without a task; None if the transport has no lines.
         traced: whether requests have spans of their own. A server that is called in the task of its caller has that
             one's context variables.
-        trusted: whether the other side is a gateway of this package, so that its errors say what became of a request.
+        trusted: whether the other side is a gateway of this package: its errors say what became of a request, and it
+            answers health checks whatever its servers do.
         max_connections: the maximum of concurrent connections to the server, of which each stream holds one; None if
             there is no limit here.
     """

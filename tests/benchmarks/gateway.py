@@ -7,6 +7,9 @@ time of the gateway's process, with all of its threads, without that of the serv
 Our own direct call is the last of the peers: so many tasks call a tool in the process that has the group. A round of
 these tasks without calls is taken off, so of the client's share only a loop and the wake-up of a task are left.
 
+A group in another process may hold the server of the gateway through a unix socket (`ThroughSocket`). Of that, the time
+of both processes counts.
+
 The other figures are of a daemon with a thousand clients on a unix socket.
 """
 
@@ -31,12 +34,14 @@ from typing import IO, Any, Final
 from .figures import Figure
 from .measuring import ROOT, TIMEOUT, median_ratio
 from .peers import quick_server
+from .peers.clients import GATEWAY
 from .peers.contest import Contestant, enter
 
 CALLERS: Final = (1, 16, 128)
 ROUNDS: Final = 11
 
 OURS: Final = "mcp-actors serve"
+SOCKET: Final = "a group with a Socket, and its gateway"
 DIRECT: Final = "our direct call"
 FASTMCP: Final = "fastmcp"
 MCP_PROXY: Final = "mcp-proxy"
@@ -44,7 +49,10 @@ MCP_PROXY: Final = "mcp-proxy"
 BOUNDS: Final = {FASTMCP: (1 / 5, 1 / 8, 1 / 8), MCP_PROXY: (1 / 2.5, 1 / 5, 1 / 5), DIRECT: (2.0, 2.0, 2.0)}
 """For each number of calls in flight, how much ours may compute in comparison."""
 
-CALLS: Final = {OURS: 1024, DIRECT: 1024, FASTMCP: 128, MCP_PROXY: 128}
+SOCKET_BOUNDS: Final = (3.0, 3.0, 3.0)
+"""How much the two processes may compute in comparison with our direct call."""
+
+CALLS: Final = {OURS: 1024, DIRECT: 1024, SOCKET: 1024, FASTMCP: 128, MCP_PROXY: 128}
 """Per round."""
 
 MCP_PROXY_PYTHON: Final = "MCP_PROXY_PYTHON"
@@ -191,6 +199,37 @@ class Direct:
         return (clocks[1] - clocks[0]) - (clocks[2] - clocks[1])
 
 
+class ThroughSocket:
+    """Calls through a gateway: tasks in the process that has a group with a `Socket`.
+
+    Args:
+        contestant: that process.
+        gateway: the process of the gateway.
+    """
+
+    def __init__(self, contestant: Contestant, gateway: int) -> None:
+        self._direct = Direct(contestant)
+        self._gateway = gateway
+
+    def play(self, callers: int, times: int) -> float:
+        """Make so many calls by so many tasks; return the processor time of both processes."""
+        before = processor_time(self._gateway)
+        seconds = self._direct.play(callers, times)
+        return seconds + processor_time(self._gateway) - before
+
+
+@contextmanager
+def through_socket(folder: Path) -> Iterator[ThroughSocket]:
+    """Start a gateway on a unix socket, and a process with a group that calls through it."""
+    with daemon(folder) as (pid, path):
+        os.environ[GATEWAY] = path
+        try:
+            with enter("calls", "ServerRef, Socket") as contestant:
+                yield ThroughSocket(contestant, pid)
+        finally:
+            del os.environ[GATEWAY]
+
+
 def installed(folder: Path) -> dict[str, Sequence[str]]:
     """Write a file with the server to a folder; return the command line of each gateway that is installed."""
     config = folder / "mcp.json"
@@ -222,7 +261,9 @@ def running(name: str, command: Sequence[str]) -> Iterator[Gateway]:
             process.kill()
 
 
-def play_rounds(players: Mapping[str, Gateway | Direct], rounds: int, callers: int) -> dict[str, list[float]]:
+def play_rounds(
+    players: Mapping[str, Gateway | Direct | ThroughSocket], rounds: int, callers: int
+) -> dict[str, list[float]]:
     """Let all play in turns, each round another one first; return the processor time of a call, by round."""
     measured: dict[str, list[float]] = {name: [] for name in players}
     names = list(players)
@@ -236,10 +277,11 @@ def play_rounds(players: Mapping[str, Gateway | Direct], rounds: int, callers: i
 def calls() -> Iterator[Figure]:
     """Compare the processor time of a call."""
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        players: dict[str, Gateway | Direct] = {
+        players: dict[str, Gateway | Direct | ThroughSocket] = {
             name: stack.enter_context(running(name, command)) for name, command in installed(Path(folder)).items()
         }
         players[DIRECT] = Direct(stack.enter_context(enter("calls", "ServerRef")))
+        players[SOCKET] = stack.enter_context(through_socket(Path(folder)))
         for index, callers in enumerate(CALLERS):
             play_rounds(players, 1, callers)  # so that no round pays for what happens only once
             seconds = play_rounds(players, ROUNDS, callers)
@@ -252,6 +294,8 @@ def calls() -> Iterator[Figure]:
                 else:
                     ratio = median_ratio(seconds[OURS], seconds[name])
                     yield Figure(f"{label}, to {name}", ratio, "", bound=bounds[index])
+            ratio = median_ratio(seconds[SOCKET], seconds[DIRECT])
+            yield Figure(f"{label}, {SOCKET}, to {DIRECT}", ratio, "", bound=SOCKET_BOUNDS[index])
 
 
 # --- A daemon with many clients ---------------------------------------------------------------------------------------

@@ -21,6 +21,8 @@ from ..servers.processes import processes, wait_ended
 from ..source import ROOT
 from .hosts import LEGACY, Host
 
+SECRET: Final = "the secret of these tests"
+
 RESTARTS: Final = {"max_restarts": 10**6, "backoff": {"first": 0, "initial": 0.01, "maximum": 0.05, "factor": 1}}
 
 
@@ -40,11 +42,22 @@ class Daemon:
 
     Args:
         folder: where its file and its socket are.
+        port: the port that it serves at, in place of a unix socket.
         entries: the servers of its file.
+
+    Attributes:
+        path: the path of its socket, or its host and port.
+        secret: the file with the secret that clients at the port must prove.
     """
 
-    def __init__(self, folder: Path, **entries: dict[str, Any]) -> None:
-        self.path = str(folder / "g.sock")
+    def __init__(self, folder: Path, port: int | None = None, **entries: dict[str, Any]) -> None:
+        self.path = str(folder / "g.sock") if port is None else f"127.0.0.1:{port}"
+        self.secret = folder / "secret"
+        self._proof: tuple[str, ...] = ()
+        if port is not None:
+            self.secret.write_text(f"{SECRET}\n")
+            self.secret.chmod(0o600)
+            self._proof = ("--secret-file", str(self.secret))
         self.servers: set[int] = set()
         self._file = folder / "servers.json"
         self._file.write_text(json.dumps({"mcpServers": entries}))
@@ -60,13 +73,13 @@ class Daemon:
     def start(self) -> None:
         """Start it, and wait until clients can connect."""
         said, say = os.pipe()
-        words = ("-m", "mcp_actors", "serve", "--config", str(self._file), "--socket", self.path)
+        words = ("-m", "mcp_actors", "serve", "--config", str(self._file), "--socket", self.path, *self._proof)
         with open(said) as printed, self.log.open("ab") as log:
             try:
                 self._program = start_python(*words, cwd=ROOT, stdout=say, stderr=log)
             finally:
                 os.close(say)
-            assert printed.readline() == "ready\n"
+            assert printed.readline() == (f"ready {self.path}\n" if self._proof else "ready\n")
 
     def server_pids(self) -> list[int]:
         """Return the processes of its servers that run."""
@@ -92,10 +105,10 @@ class Daemon:
 
 
 @contextmanager
-def daemon(folder: Path, **entries: dict[str, Any]) -> Iterator[Daemon]:
+def daemon(folder: Path, port: int | None = None, **entries: dict[str, Any]) -> Iterator[Daemon]:
     """Run a daemon during a block. Its socket is in a folder of its own, because a path of one must be short."""
     with tempfile.TemporaryDirectory() as short:
-        each = Daemon(Path(short), **entries)
+        each = Daemon(Path(short), port, **entries)
         each.log = folder / "daemon.log"
         each.start()
         try:

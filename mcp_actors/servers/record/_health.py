@@ -18,9 +18,10 @@ from the server counts as a failure and triggers a check at once, if there are c
 all is well this costs a call one comparison, when it was answered.
 
 The ladder (`Ladder`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
-process is suspended. Otherwise the server may be busy, so two conditions must hold: no byte has come for
-``HealthPolicy.silence`` (None never allows it), and no request is within its deadline that was sent before the server
-fell silent. Later requests do not count: they cannot be the reason for the silence.
+process is suspended, or the other side is a gateway of this package, which answers checks whatever its servers do.
+Otherwise the server may be busy, so two conditions must hold: no byte has come for ``HealthPolicy.silence`` (None never
+allows it), and no request is within its deadline that was sent before the server fell silent. Later requests do not
+count: they cannot be the reason for the silence.
 
 A process may exit while another process holds its pipes: a wrapper with its server as a child, or a server with a
 helper. It is checked once, and without an answer the connection is lost at once. A request that was sent before
@@ -196,7 +197,7 @@ class ServerHealth:
                 return None if self._is_busy() and await self._link.may_serve_on() else "restart"
             if self._succeeded and not await self._link.may_serve_on():
                 return "restart"
-        if due is None or self._link.suspended:
+        if due is None or self._link.suspended or self._link.trusted:
             return due
         silence, silent = self.policy.silence, trio.current_time() - self._link.heard_at
         return due if silence is not None and silent >= silence and not self._is_busy() else None

@@ -6,6 +6,7 @@ Each imports its library only when it is asked for, so that the process of one h
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 CallTool = Callable[..., Awaitable[object]]
 Repeat = Callable[[], Awaitable[None]]
 Era = Literal["auto", "legacy"]
+
+GATEWAY: Final = "BENCHMARK_GATEWAY"
+"""The variable with the path of the socket of a gateway."""
 
 
 @frozen
@@ -53,6 +57,15 @@ async def connect_server_ref(command: Sequence[str], **options: Any) -> AsyncIte
 
     config = ServerConfig("quick", Stdio(command[0], command[1:]), required=True, **options)
     async with open_servers(config) as servers:
+        yield servers["quick"].call_tool
+
+
+@asynccontextmanager
+async def connect_through_socket(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """Ours, through the gateway at a unix socket, which has started the server."""
+    from mcp_actors import ServerConfig, Socket, open_servers
+
+    async with open_servers(ServerConfig("quick", Socket(os.environ[GATEWAY]), required=True)) as servers:
         yield servers["quick"].call_tool
 
 
@@ -293,6 +306,7 @@ CLIENTS: Final = {
     },
     "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand, connect_many_by_hand),
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs, "progress"),
+    "ServerRef, Socket": Client(run_trio, together_in_trio, connect_through_socket),
     "ServerRef, metrics": Client(run_trio, together_in_trio, connect_observed),
     "bridge, thread": Client(run_asyncio, together_in_asyncio, connect_through_bridge),
     "bridge, guest": Client(run_asyncio, together_in_asyncio, partial(connect_through_bridge, host="guest")),
