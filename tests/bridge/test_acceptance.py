@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
+from mcp_actors import ServerConfig, Socket
 from tests.forkserver import run_python
+from tests.gateway.daemons import daemon
+from tests.servers.groups import BOUND
+from tests.servers.scripted_server import command
 from tests.source import ROOT
 
+from . import scenarios
 from .hosts import on_asyncio, on_trio
 from .scenarios import SCENARIOS
 
@@ -29,6 +38,32 @@ HOSTS = {
 def test_scenario(scenario: str, host: str, tmp_path: Path) -> None:
     """S3-26, S4-11, S4-18, A-01, A-27: from asyncio as from Trio."""
     HOSTS[host](SCENARIOS[scenario], tmp_path)
+
+
+class Gateways:
+    """Configures servers as the scenarios do, each behind a gateway of its own, which is a process."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+        self._paths: dict[tuple[str, ...], str] = {}
+
+    def server(self, name: str, *flags: str, **options: Any) -> ServerConfig:
+        """Configure a scripted server with these flags, and start its gateway if there is none."""
+        if (name, *flags) not in self._paths:
+            program, args = command(*flags)
+            entry = {"command": program, "args": list(args), "mcp_actors": {"protocol": "legacy"}}
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+            self._paths[name, *flags] = self._stack.enter_context(daemon(folder, **{name: entry})).path
+        return ServerConfig(name, Socket(self._paths[name, *flags]), **{"stop_timeout": BOUND, **options})
+
+
+@pytest.mark.parametrize("host", ["trio", "thread", "guest"])
+@pytest.mark.parametrize("scenario", [name for name, fn in SCENARIOS.items() if "server(" in inspect.getsource(fn)])
+def test_scenario_through_a_gateway(scenario: str, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with servers of another process, over a `Socket`."""
+    with ExitStack() as stack:
+        monkeypatch.setattr(scenarios, "server", Gateways(stack).server)
+        HOSTS[host](SCENARIOS[scenario], tmp_path)
 
 
 @pytest.fixture(scope="module")
