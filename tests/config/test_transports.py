@@ -11,8 +11,9 @@ from typing import Any
 import attrs
 import pytest
 
-from mcp_actors import ConfigError, InProcess, Stdio
-from mcp_actors.config import Secret
+from mcp_actors import ConfigError, InProcess, Secret, ServerConfig, Socket, Stdio, load_config
+from mcp_actors.config import TransportTemplate, dump_config, parse_address
+from mcp_actors.config._template import variables_of
 
 from ..messages import Said
 
@@ -198,3 +199,153 @@ class TestInProcess:
         error = refusal(InProcess, server)
         said("InProcess without a server object", str(error), kind=shown)
         assert error.path == "server"
+
+
+SECRET = "a secret of both sides"
+
+
+class TestSocket:
+    @pytest.mark.parametrize(
+        ("address", "parsed"),
+        [
+            ("/run/x.sock", "/run/x.sock"),
+            ("localhost:7000", ("localhost", 7000)),
+            ("10.0.0.5:1", ("10.0.0.5", 1)),
+            ("[::1]:7000", ("::1", 7000)),
+            ("[fe80::1%eth0]:65535", ("fe80::1%eth0", 65535)),
+        ],
+    )
+    def test_an_address_is_a_path_or_a_host_and_a_port(self, address: str, parsed: object) -> None:
+        assert parse_address(address) == parsed
+        assert Socket(address, secret=SECRET).address == address
+
+    def test_a_path_may_begin_at_the_home_folder(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("HOME", "/home/me")
+        assert parse_address("~/x.sock") == "/home/me/x.sock"
+
+    @pytest.mark.parametrize(
+        "address", ["", "x.sock", "host", "host:", ":7000", "::1:7000", "host:65536", "user@host:1", "/x\0", "a b:1"]
+    )
+    def test_another_address_is_refused(self, address: str) -> None:
+        error = refusal(Socket, address, secret=SECRET)
+        assert error.path == "address"
+        assert "is neither a path nor a host and a port; write '/run/x.sock', 'host:port'" in str(error)
+
+    def test_an_address_of_another_type_is_refused(self) -> None:
+        assert "address is a tuple; give a path, 'host:port', or an async function" in str(refusal(Socket, ("h", 1)))
+
+    def test_a_host_needs_a_secret_and_a_path_does_not(self) -> None:
+        assert Socket("/run/x.sock").secret is None
+        error = refusal(Socket, "host:7000")
+        assert str(error) == (
+            "Socket: address 'host:7000' is on a network, and there is no secret; set secret or secret_file to that of "
+            "the gateway's --secret-file"
+        )
+
+    def test_a_function_may_return_either_so_it_is_checked_at_the_connect(self) -> None:
+        async def address() -> str:
+            return "host:7000"
+
+        assert repr(Socket(address)) == "Socket(<address>)"
+        assert Socket(address).display_address.endswith("<locals>.address>")
+
+    def test_two_secrets_are_refused(self) -> None:
+        error = refusal(Socket, "host:7000", secret=SECRET, secret_file="/x")
+        assert "secret and secret_file are both given; remove one of them" in str(error)
+
+    @pytest.mark.parametrize("secret", ["short", Secret("hunter2")])
+    def test_a_short_secret_is_refused_without_being_shown(self, secret: str | Secret) -> None:
+        error = refusal(Socket, "host:7000", secret=secret)
+        assert "the secret has fewer than 16 characters; make one with: openssl rand -hex 32" in str(error)
+        assert "hunter2" not in str(error)
+
+    def test_a_secret_of_another_type_is_refused(self) -> None:
+        assert "secret is a bytes; give a str, a Secret, or a function" in str(refusal(Socket, "h:1", secret=b"x" * 32))
+
+    def test_a_variable_is_checked_at_the_connect(self) -> None:
+        assert Socket("host:7000", secret="${S}").secret == "${S}"
+
+    @pytest.mark.parametrize("server", ["", "a b", "n" * 65, 7])
+    def test_a_name_that_no_server_has_is_refused(self, server: object) -> None:
+        assert refusal(Socket, "/x", server=server).path == "server"
+
+    def test_its_repr_does_not_show_the_secret(self) -> None:
+        shown = repr(Socket("host:7000", secret=SECRET, server="docs"))
+        assert shown == "Socket('host:7000', server='docs', secret=…)"
+
+    def test_a_secret_that_is_a_secret_cannot_be_pickled(self) -> None:
+        with pytest.raises(TypeError, match="a Secret cannot be pickled"):
+            pickle.dumps(Socket("host:7000", secret=Secret(SECRET)))
+
+    def test_its_signature_shows_names_types_and_defaults(self) -> None:
+        names = ["address", "server", "secret", "secret_file", "max_line_bytes"]
+        assert list(inspect.signature(Socket).parameters) == names
+
+
+class TestSocketInFiles:
+    def test_an_entry_with_a_socket(self) -> None:
+        entry = {"type": "socket", "socket": "h:7000", "server": "docs", "secret_file": "~/s", "mcp_actors": {}}
+        [config] = load_config({"mcpServers": {"a": entry}}).servers
+        assert config.transport == Socket("h:7000", server="docs", secret_file="~/s")
+
+    def test_variables_are_resolved_at_each_connect_and_masked(self) -> None:
+        entry = {"socket": "${HOST}:7000", "secret": "${GATEWAY_SECRET}"}
+        [config] = load_config({"mcpServers": {"a": entry}}).servers
+        assert isinstance(config.transport, TransportTemplate)
+        made = config.transport.resolve({"HOST": "h", "GATEWAY_SECRET": SECRET}, where="a")
+        assert made == Socket("h:7000", secret=Secret(SECRET))
+        assert SECRET not in repr(made)
+        assert dict(variables_of(config.transport, {"HOST": "h", "GATEWAY_SECRET": SECRET})) == {
+            "${HOST}": "h",
+            "${GATEWAY_SECRET}": SECRET,
+        }
+        with pytest.raises(ConfigError, match="fewer than 16 characters"):
+            config.transport.resolve({"HOST": "h", "GATEWAY_SECRET": "short"}, where="a")
+
+    @pytest.mark.parametrize(
+        ("entry", "said"),
+        [
+            ({"socket": "h:1"}, "mcpServers.a: address 'h:1' is on a network, and there is no secret"),
+            ({"socket": "h"}, "mcpServers.a.socket: address 'h' is neither a path nor a host and a port"),
+            ({"socket": "/x", "command": "x"}, "both 'command' and 'socket' are given; remove one of them"),
+            ({"socket": "/x", "url": "https://x.y"}, "both 'url' and 'socket' are given; remove one of them"),
+            ({"type": "socket", "command": "x"}, "'type' is 'socket', which contradicts 'command'"),
+            ({"type": "http", "socket": "/x"}, "'type' is 'http', which contradicts 'socket'"),
+            ({"type": "socket"}, "the type is 'socket', but there is no 'socket'; write it"),
+        ],
+    )
+    def test_an_entry_that_is_not_valid_is_refused_at_its_place(self, entry: dict[str, Any], said: str) -> None:
+        [error] = load_config({"mcpServers": {"a": entry}}).errors
+        assert said in str(error)
+
+    def test_keys_of_a_socket_have_no_effect_for_a_command(self) -> None:
+        loaded = load_config({"mcpServers": {"a": {"command": "x", "server": "y", "secret": "z"}}})
+        assert len(loaded.warnings) == 2
+        assert "a.server: this has no effect, because it is only for a server with a socket" in loaded.warnings[0]
+
+    def test_it_is_written_back(self) -> None:
+        entries = {
+            "a": {"socket": "${HOST}:7000", "server": "docs", "secret": "${GATEWAY_SECRET}"},
+            "b": {"socket": "/run/x.sock", "mcp_actors": {"max_line_bytes": 5}},
+            "c": {"socket": "~/x.sock", "secret_file": "~/secret"},
+            "d": {"command": "x", "mcp_actors": {"trust_outcomes": True}},
+        }
+        servers = load_config({"mcpServers": entries}).servers
+        assert dump_config(servers)["mcpServers"] == entries
+
+    def test_a_secret_and_a_function_are_not_written_back(self) -> None:
+        with pytest.raises(ConfigError, match=r"secret is a literal value; write it as \$\{VARIABLE\}"):
+            dump_config([ServerConfig("a", Socket("h:1", secret=SECRET))])
+
+        async def address() -> str:
+            return "/x"
+
+        with pytest.raises(ConfigError, match=r"address is a Python object \(function\)"):
+            dump_config([ServerConfig("a", Socket(address))])
+
+    def test_a_trusted_program_is_a_setting(self) -> None:
+        entry = {"command": "ssh", "mcp_actors": {"trust_outcomes": True}}
+        [config] = load_config({"mcpServers": {"a": entry}}).servers
+        assert config.transport == Stdio("ssh", trust_outcomes=True)
+        [error] = load_config({"mcpServers": {"a": {"command": "x", "mcp_actors": {"trust_outcomes": 1}}}}).errors
+        assert "trust_outcomes" in str(error)

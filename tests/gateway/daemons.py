@@ -50,7 +50,7 @@ class Daemon:
         secret: the file with the secret that clients at the port must prove.
     """
 
-    def __init__(self, folder: Path, port: int | None = None, **entries: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, port: int | None = None, /, **entries: dict[str, Any]) -> None:
         self.path = str(folder / "g.sock") if port is None else f"127.0.0.1:{port}"
         self.secret = folder / "secret"
         self._proof: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Daemon:
 
 
 @contextmanager
-def daemon(folder: Path, port: int | None = None, **entries: dict[str, Any]) -> Iterator[Daemon]:
+def daemon(folder: Path, port: int | None = None, /, **entries: dict[str, Any]) -> Iterator[Daemon]:
     """Run a daemon during a block. Its socket is in a folder of its own, because a path of one must be short."""
     with tempfile.TemporaryDirectory() as short:
         each = Daemon(Path(short), port, **entries)

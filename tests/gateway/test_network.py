@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -12,22 +17,35 @@ import pytest
 import trio
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
+from mcp.types import PromptReference
 
 from mcp_actors import (
+    Backoff,
     ConnectFailed,
+    ConnectionLost,
     InProcess,
+    LimitExceeded,
     RequestTimedOut,
     RestartPolicy,
+    RetryPolicy,
     Secret,
     ServerConfig,
+    ServerRef,
     ServerUnavailable,
     Socket,
+    Stdio,
+    ToolsChanged,
+    bridge,
     open_servers,
 )
 from mcp_actors.gateway import serve
+from mcp_actors.gateway._serve import LINGER
 from mcp_actors.servers import ServerGroup
+from mcp_actors.transports.socket._handshake import Proof
 
-from .hosts import BOUND, in_process, notes
+from ..servers.processes import eventually
+from .hosts import BOUND, Host, in_process, notes
+from .test_sessions import slow
 
 SECRET: Final = "the secret of these tests"
 ONCE: Final = RestartPolicy(max_restarts=0)
@@ -207,3 +225,392 @@ async def test_a_rotating_address_is_asked_for_at_each_connect(kind: str, tmp_pa
             await group["notes"].call_tool("echo", {"text": "2"})
         assert len(asked) == 2
         assert asked[0] != asked[1]
+
+
+async def test_the_old_connection_is_closed_before_the_next_address_is_asked_for(tmp_path: Path) -> None:
+    """A session belongs to one connection: none is alive on the old one when the next call is sent."""
+    ended = trio.Event()
+    asked = 0
+
+    async def relay(client: trio.SocketStream) -> None:
+        """Pass bytes between a client and the gateway."""
+        async with client, await trio.open_unix_socket(served.path) as behind, trio.open_nursery() as nursery:
+
+            async def back() -> None:
+                with suppress(trio.BrokenResourceError):
+                    async for data in behind:
+                        await client.send_all(data)
+
+            nursery.start_soon(back)
+            with suppress(trio.BrokenResourceError):
+                async for data in client:
+                    await behind.send_all(data)
+            ended.set()
+            nursery.cancel_scope.cancel()
+
+    async def address() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            return str(tmp_path / "relay")
+        with trio.fail_after(BOUND):
+            await ended.wait()
+        return served.path
+
+    async with door(tmp_path, in_process("notes", notes())) as served, trio.open_nursery() as nursery:
+        listener = trio.socket.socket(trio.socket.AF_UNIX)
+        await listener.bind(str(tmp_path / "relay"))
+        listener.listen()
+        nursery.start_soon(trio.serve_listeners, relay, [trio.SocketListener(listener)])
+        async with open_servers(ServerConfig("notes", Socket(address), required=True)) as group:
+            await group["notes"].call_tool("echo", {"text": "1"})
+            assert not ended.is_set()
+            await group["notes"].restart()
+            await group["notes"].call_tool("echo", {"text": "2"})
+        nursery.cancel_scope.cancel()
+
+
+@KINDS
+async def test_a_call_of_a_group_that_has_left_is_cancelled_at_once(kind: str, tmp_path: Path) -> None:
+    begun: list[str] = []
+    ended: list[str] = []
+    inner = in_process("slow", slow(trio.Event(), begun, ended))
+    async with door(tmp_path, inner) as served:
+        config = ServerConfig("slow", served.at(kind), required=True)
+        async with open_servers(config, drain_timeout=0) as group, trio.open_nursery() as nursery:
+            nursery.start_soon(group["slow"].call_tool, "wait", {"name": "a"})
+            await eventually(lambda: begun == ["a"])
+            nursery.cancel_scope.cancel()
+        with trio.fail_after(LINGER / 2):
+            await eventually(lambda: ended == ["a"])
+        assert served.group["slow"].statistics().in_flight == 0
+
+
+@KINDS
+async def test_a_client_that_only_closes_the_socket_has_left(kind: str, tmp_path: Path) -> None:
+    """TCP does not tell that the other side reads no more; a gateway does not wait for it."""
+    begun: list[str] = []
+    ended: list[str] = []
+    async with door(tmp_path, in_process("slow", slow(trio.Event(), begun, ended))) as served:
+        if kind == "unix":
+            stream = await trio.open_unix_socket(served.path)
+            await stream.send_all(Proof("slow").line())
+        else:
+            host, port = served.address.split(":")
+            stream = await trio.open_tcp_stream(host, int(port))
+            await stream.send_all(Proof("slow", SECRET.encode()).line((await stream.receive_some())[:-1]))
+        assert (await stream.receive_some()).endswith(b" ok\n")
+        host_ = Host(stream)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(host_.read)
+            await host_.begin()
+            await host_.send(host_.request("tools/call", {"name": "wait", "arguments": {"name": "a"}}))
+            await eventually(lambda: begun == ["a"])
+            await stream.aclose()
+            with trio.fail_after(LINGER / 2):
+                await eventually(lambda: ended == ["a"])
+
+
+async def test_a_client_may_name_a_server_that_each_client_has_for_itself(tmp_path: Path) -> None:
+    own = in_process("own", notes("own"))
+    async with (
+        door(tmp_path, in_process("shared", notes()), per_session=[own]) as served,
+        open_servers(ServerConfig("own", served.at("tcp"), required=True), naming="{tool}") as group,
+    ):
+        assert [tool.public_name for tool in group.tools] == ["echo"]
+        assert (await group["own"].call("echo", text="hi")) == "hi"
+        assert "own" not in served.group
+
+
+async def test_a_lazy_server_is_started_for_a_client_that_names_it(tmp_path: Path) -> None:
+    async with (
+        door(tmp_path, in_process("notes", notes(), connect="lazy")) as served,
+        open_servers(ServerConfig("notes", served.at("unix"), required=True)) as group,
+    ):
+        assert len(group.tools) == 1
+        assert served.group["notes"].state == "ready"
+
+
+async def test_a_server_that_is_not_connected_there_is_a_failed_connect_with_the_reason(tmp_path: Path) -> None:
+    inner = ServerConfig("gone", Stdio("/no/such/program"), restarts=ONCE)
+    async with door(tmp_path, inner) as served:
+        config = ServerConfig("gone", served.at("tcp"), required=True, restarts=ONCE)
+        with trio.fail_after(BOUND), pytest.raises(ConnectFailed) as info:
+            async with open_servers(config):
+                pass
+    assert info.value.phase == "list_tools"
+    assert "server 'gone' is not connected to the gateway (failed)" in str(info.value)
+    assert "/no/such/program" in str(info.value)
+
+
+async def test_only_changes_of_its_own_server_reach_a_client(tmp_path: Path) -> None:
+    lists = MCPServer("lists")
+
+    @lists.tool()
+    def first() -> str:
+        return "1"
+
+    async with (
+        door(tmp_path, in_process("a", notes()), ServerConfig("b", InProcess(lists))) as served,
+        open_servers(
+            ServerConfig("a", served.at("unix"), required=True), ServerConfig("b", served.at("unix"), required=True)
+        ) as group,
+        group.watch_events() as events,
+    ):
+        lists.add_tool(lambda: "2", name="second", description="The second.")
+        await served.group["b"].list_tools()
+        with trio.fail_after(BOUND):
+            async for event in events:
+                if isinstance(event, ToolsChanged):
+                    assert event.server == "b"
+                    break
+        assert [tool.name for tool in group.tools if tool.server == "b"] == ["first", "second"]
+
+
+async def test_a_removed_server_is_unavailable_to_its_clients(tmp_path: Path) -> None:
+    async with (
+        door(tmp_path, in_process("a", notes()), in_process("b", notes())) as served,
+        open_servers(ServerConfig("a", served.at("tcp"), required=True)) as group,
+    ):
+        await served.group.remove("a")
+        with trio.fail_after(BOUND), pytest.raises(ServerUnavailable, match="was removed from the gateway") as info:
+            await group["a"].call_tool("echo", {"text": "hi"})
+        assert info.value.outcome == "not_sent"
+
+
+async def test_a_gateway_over_a_gateway_passes_the_names_of_errors(tmp_path: Path) -> None:
+    inner = ServerConfig("slow", InProcess(failing()), request_timeout=0.1)
+    (tmp_path / "1").mkdir()
+    (tmp_path / "2").mkdir()
+    async with (
+        door(tmp_path / "1", inner) as far,
+        door(tmp_path / "2", ServerConfig("slow", far.at("tcp"), required=True)) as near,
+        open_servers(ServerConfig("slow", near.at("unix"), required=True)) as group,
+    ):
+        with trio.fail_after(BOUND), pytest.raises(RequestTimedOut) as info:
+            await group["slow"].call_tool("sleep", {})
+        assert (info.value.seconds, info.value.outcome) == (0.1, "unknown")
+        assert str(info.value).startswith(
+            f"server 'slow': the gateway at {near.path} answered: "
+            f"server 'slow': the gateway at {far.address} answered: "
+        )
+
+
+# --- errors by name, of gateways that are reached by a command --------------------------------------------------------
+
+
+FORGER: Final = """
+import json, sys
+
+error = {"code": int(sys.argv[1]), "message": "no", "data": {"mcp_actors": json.loads(sys.argv[2])}}
+known = {
+    "initialize": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}, "prompts": {}, "resources": {}, "completions": {}},
+        "serverInfo": {"name": "forger", "version": "1"},
+    },
+    "tools/list": {"tools": [{"name": "run", "inputSchema": {"type": "object"}}]},
+    "ping": {},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        method = message["method"]
+        answer = {"result": known[method]} if method in known else {"error": error}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+        print(method, file=sys.stderr, flush=True)
+"""
+"""A server that answers all but lists with an error that only a gateway may name."""
+
+
+def forger(said: dict[str, Any], *, trusted: bool, code: int = -32000, **options: Any) -> ServerConfig:
+    """Configure such a server, with what it says in its errors."""
+    transport = Stdio(sys.executable, ("-c", FORGER, str(code), json.dumps(said)), trust_outcomes=trusted)
+    return ServerConfig("a", transport, protocol="legacy", required=True, **options)
+
+
+WAYS: Final[dict[str, Callable[[ServerRef], Awaitable[object]]]] = {
+    "a tool, directly": lambda ref: ref.call_tool("run"),
+    "a tool, in a task": lambda ref: ref.call_tool("run", progress=lambda *_: None),
+    "a prompt": lambda ref: ref.get_prompt("plan"),
+    "a resource": lambda ref: ref.read_resource("note:///x"),
+    "a list": lambda ref: ref.list_prompts(),
+    "a completion": lambda ref: ref.complete(PromptReference(name="plan"), {"name": "meal", "value": "x"}),
+}
+BY_EACH_WAY: Final = pytest.mark.parametrize("way", WAYS)
+
+
+@BY_EACH_WAY
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("ConnectionLost", ConnectionLost),
+        ("ConnectFailed", ConnectionLost),
+        ("RequestTimedOut", RequestTimedOut),
+        ("ServerUnavailable", ServerUnavailable),
+        ("LimitExceeded", LimitExceeded),
+    ],
+)
+async def test_a_trusted_program_names_the_errors_of_its_requests(way: str, name: str, error: type[Any]) -> None:
+    config = forger({"error": name, "outcome": "unknown"}, trusted=True, retry=RetryPolicy(attempts=1))
+    async with open_servers(config) as group:
+        with trio.fail_after(BOUND), pytest.raises(error) as info:
+            await WAYS[way](group["a"])
+    assert (type(info.value), info.value.outcome, info.value.server) == (error, "unknown", "a")
+    assert str(info.value) == f"server 'a': the command {sys.executable!r} answered: no"
+    assert info.value.__cause__ is None
+
+
+@BY_EACH_WAY
+async def test_a_foreign_server_names_nothing(way: str) -> None:
+    """It could ask for a repetition of what it has carried out."""
+    said = {"error": "ConnectionLost", "outcome": "not_sent"}
+    async with open_servers(forger(said, trusted=False)) as group:
+        with trio.fail_after(BOUND), pytest.raises(MCPError) as info:
+            await WAYS[way](group["a"])
+        assert info.value.error.data == {"mcp_actors": said}
+        assert group["a"].stderr_tail.count("tools/call") <= 1
+
+
+@BY_EACH_WAY
+async def test_an_error_about_the_params_stays_what_it_is(way: str) -> None:
+    said = {"error": "ToolNotFound", "outcome": "not_sent"}
+    async with open_servers(forger(said, trusted=True, code=-32602)) as group:
+        with trio.fail_after(BOUND), pytest.raises(MCPError) as info:
+            await WAYS[way](group["a"])
+    assert info.value.error.code == -32602
+
+
+@pytest.mark.parametrize("said", [{"error": "SignInRequired", "outcome": "unknown"}, {}, "ConnectionLost", None, [1]])
+async def test_any_other_name_stays_an_error_of_the_server(said: Any) -> None:
+    async with open_servers(forger(said, trusted=True)) as group:
+        with trio.fail_after(BOUND), pytest.raises(MCPError):
+            await group["a"].call_tool("run")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sent"), [("not_sent", 3), ("unknown", 1), ("nonsense", 1)], ids=["not sent", "unknown", "nonsense"]
+)
+async def test_a_call_that_a_trusted_gateway_has_not_sent_is_repeated(outcome: str, sent: int) -> None:
+    """As a call of ours that was not sent; one whose outcome is unknown is not."""
+    said = {"error": "ConnectionLost", "outcome": outcome}
+    retry = RetryPolicy(attempts=3, backoff=Backoff(first=0, initial=0.01, maximum=0.01))
+    async with open_servers(forger(said, trusted=True, retry=retry)) as group:
+        with trio.fail_after(BOUND), pytest.raises(ConnectionLost):
+            await group["a"].call_tool("run")
+        await eventually(lambda: group["a"].stderr_tail.count("tools/call") == sent)
+
+
+async def test_facts_that_are_not_valid_are_left_out() -> None:
+    said = {"error": "ServerUnavailable", "outcome": "not_sent", "state": 7, "retry_at": "tomorrow"}
+    async with open_servers(forger(said, trusted=True)) as group:
+        with trio.fail_after(BOUND), pytest.raises(ServerUnavailable) as info:
+            await group["a"].call_tool("run")
+    assert (info.value.state, info.value.retry_at, info.value.outcome) == ("failed", None, "not_sent")
+
+
+async def test_the_time_of_the_next_attempt_passes() -> None:
+    at = datetime(2026, 11, 27, 12, tzinfo=UTC)
+    said = {"error": "ServerUnavailable", "outcome": "not_sent", "state": "failed", "retry_at": at.isoformat()}
+    async with open_servers(forger(said, trusted=True)) as group:
+        with trio.fail_after(BOUND), pytest.raises(ServerUnavailable) as info:
+            await group["a"].call_tool("run")
+    assert (info.value.state, info.value.retry_at) == ("failed", at)
+
+
+# --- the address and the secret ---------------------------------------------------------------------------------------
+
+
+async def configured(transport: Socket) -> ConnectFailed:
+    """Return the error of a connect whose configuration cannot be used."""
+    with trio.fail_after(BOUND), pytest.raises(ConnectFailed) as info:
+        async with open_servers(ServerConfig("q", transport, required=True, restarts=ONCE)):
+            pass
+    assert info.value.phase == "configure"
+    return info.value
+
+
+async def test_a_function_that_raises_or_returns_something_else_is_an_error_of_the_connect() -> None:
+    async def broken() -> str:
+        raise LookupError("no such host in the table")
+
+    async def wrong() -> Any:
+        return ("127.0.0.1", 7000)
+
+    async def open_to_all() -> str:
+        return "127.0.0.1:7000"
+
+    error = await configured(Socket(broken))
+    assert "the function for the address raised LookupError: no such host in the table" in str(error)
+    assert isinstance(error.__cause__, LookupError)
+    assert "returned ('127.0.0.1', 7000); return a path or 'host:port'" in str(await configured(Socket(wrong)))
+    assert "127.0.0.1:7000 is on a network, and there is no secret" in str(await configured(Socket(open_to_all)))
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (b"short\n", 0o600, "fewer than 16 characters; make one with: openssl rand -hex 32"),
+        (b"x" * 5000, 0o600, "has more than 4096 bytes"),
+        (b"x" * 32, 0o644, "can be read by other users (-rw-r--r--); run: chmod 600"),
+        (b"x" * 32, 0o640, "can be read by other users"),
+        (None, 0, "cannot be read (No such file or directory)"),
+    ],
+)
+async def test_a_file_without_a_secret_of_ones_own_is_refused(
+    content: bytes | None, mode: int, said: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+        file.chmod(mode)
+    error = str(await configured(Socket("127.0.0.1:1", secret_file=file)))
+    assert error.startswith(f"server 'q': secret_file: {file}")
+    assert said in error
+
+
+async def test_the_secret_may_be_in_a_file_a_variable_or_a_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(f"{SECRET}\n")
+    file.chmod(0o600)
+    monkeypatch.setenv("GATEWAY_SECRET", SECRET)
+    async with door(tmp_path, in_process("notes", notes())) as served:
+        for options in ({"secret_file": file}, {"secret": "${GATEWAY_SECRET}"}, {"secret": lambda: SECRET}):
+            transport = Socket(served.address, **options)
+            async with open_servers(ServerConfig("notes", transport, required=True)) as group:
+                assert await group["notes"].call("echo", text="hi") == "hi"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "serve() needs one of stdio=True, path=… and address=…"),
+        ({"address": "127.0.0.1:0"}, "address '127.0.0.1:0' is on a network, where anyone could call; give a secret"),
+        ({"address": "127.0.0.1:0", "secret": "short"}, "the secret has fewer than 16 characters"),
+        ({"address": "127.0.0.1:0", "path": "/x", "secret": SECRET}, "serve() needs one of"),
+        ({"address": "/run/x.sock", "secret": SECRET}, "address '/run/x.sock' is a path; write host:port"),
+        ({"address": "7000", "secret": SECRET}, "is neither a path nor a host and a port"),
+    ],
+)
+async def test_a_gateway_that_could_serve_anyone_refuses_to_listen(options: dict[str, Any], said: str) -> None:
+    async with open_servers(in_process("notes", notes())) as group:
+        with pytest.raises(ValueError, match=re.escape(said)):
+            await serve(group, **options)
+
+
+async def test_callers_on_asyncio_have_an_address_function_of_their_loop(tmp_path: Path) -> None:
+    async with door(tmp_path, in_process("notes", notes())) as served:
+
+        async def address() -> str:
+            await asyncio.sleep(0)
+            return served.address
+
+        async def main() -> str:
+            transport = Socket(address, secret=lambda: SECRET)
+            async with bridge.open_servers(ServerConfig("notes", transport, required=True)) as group:
+                said: str = await group["notes"].call("echo", text="hi")
+                return said
+
+        assert await trio.to_thread.run_sync(asyncio.run, main()) == "hi"

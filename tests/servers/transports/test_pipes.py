@@ -24,7 +24,7 @@ from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.transports import open_link
-from mcp_actors.transports._exchange import Exchange
+from mcp_actors.transports._exchange import CancelLine, Exchange
 from mcp_actors.transports._messages import parse_message
 from mcp_actors.transports.stdio import _pipes
 from mcp_actors.transports.stdio._pipes import (
@@ -248,6 +248,27 @@ async def test_collected_messages_are_written_before_stdin_is_closed(tmp_path: P
         await reader.receive()
         await writer.send(notification("goodbye"))
     assert "goodbye" in log.read_text()
+
+
+async def test_a_message_does_not_overtake_the_notice_of_a_cancelled_request_in_a_full_pipe(tmp_path: Path) -> None:
+    """A gateway's fence is such a message: what comes after it is begun."""
+    log, go = tmp_path / "log", tmp_path / "go"
+    script = f"{until(go)}; exec cat > {log}"
+    async with open_link(shell(script, stop_timeout=BOUND), on_lost=never_lost) as link:
+        pipe = link.direct
+        assert pipe is not None
+        await link.send(notification("x" * 200_000))  # more than the pipe takes
+        written = trio.Event()
+        pipe.collect(CancelLine(7, written.set))
+        await link.send(notification("behind it"))
+        assert not written.is_set()
+        go.write_text("go")
+        with trio.fail_after(BOUND):
+            await written.wait()
+            while "behind it" not in log.read_text():  # noqa: ASYNC110 - it is another process
+                await trio.sleep(0.01)
+    lines = log.read_text().splitlines()
+    assert ["cancelled" in line for line in lines[1:]] == [True, False]
 
 
 def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_path: Path) -> None:
