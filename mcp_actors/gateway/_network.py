@@ -11,6 +11,7 @@ admitted do not notice them.
 from __future__ import annotations
 
 import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -86,7 +87,8 @@ async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str],
             why = f"it wants server {proven.server!r}, which is not here"
         except NotProven as exc:
             why = str(exc)
-            client.send(answer_line(REFUSED))  # never blocks: nothing else waits
+            with suppress(OSError):  # it may have left
+                client.send(answer_line(REFUSED))  # never blocks: nothing else waits
         except OSError as exc:
             why = f"its connection ended ({exc.strerror or exc})"
     logger.warning("%s is refused: %s", name, why)

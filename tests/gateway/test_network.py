@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import socket
+import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -15,6 +17,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+import trio.testing
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from mcp.types import PromptReference
@@ -38,7 +41,7 @@ from mcp_actors import (
     bridge,
     open_servers,
 )
-from mcp_actors.gateway import serve
+from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.servers import ServerGroup
 from mcp_actors.transports.socket._handshake import Proof
@@ -614,3 +617,30 @@ async def test_callers_on_asyncio_have_an_address_function_of_their_loop(tmp_pat
                 return said
 
         assert await trio.to_thread.run_sync(asyncio.run, main()) == "hi"
+
+
+async def test_a_client_that_breaks_its_connection_when_it_is_refused_harms_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The refusal finds that the connection was reset."""
+    gone = trio.Event()
+
+    async def read_and_wait(connection: trio.socket.SocketType, most: int) -> bytes:
+        line = await connection.recv(most)
+        await gone.wait()
+        return line
+
+    async with door(tmp_path, in_process("notes", notes())) as served:
+        host, port = served.address.rsplit(":", 1)
+        with monkeypatch.context() as patched:
+            patched.setattr(_network, "read_line", read_and_wait)
+            client = await trio.open_tcp_stream(host, int(port))
+            await client.receive_some()
+            await client.send_all(b"garbage\n")
+            await trio.testing.wait_all_tasks_blocked()
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.socket.close()
+            gone.set()
+            await trio.testing.wait_all_tasks_blocked()
+        async with open_servers(ServerConfig("notes", served.at("tcp"), required=True)) as group:
+            assert await group["notes"].call("echo", text="hi") == "hi"
