@@ -2,9 +2,9 @@
 
 Users should see the failure itself, not the groups that nurseries wrap around it (`collapse`). The other functions list
 the exceptions in a group (`leaves`), tell exits of the program, cancellations and failures apart (`is_exit`, `exit_in`,
-`is_failure`), check a class without trusting ``__class__`` (`is_a`), leave out cancellations (`without_cancelled`),
-turn groups that are nested too deep into flat ones (`flattened`), set the cause of an exception (`blame`, `caused_by`),
-and note further failures on the first (`first_of`).
+`is_failure`), check a class without trusting ``__class__`` (`is_a`), leave out cancellations (`without_cancelled`) and
+let go of them (`forget_cancelled`), turn groups that are nested too deep into flat ones (`flattened`), set the cause of
+an exception (`blame`, `caused_by`), and note further failures on the first (`first_of`).
 
 Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here recurses, and
 nothing calls ``split`` of a group, which recurses, or ``derive``, which a class may override: a group that is changed
@@ -81,6 +81,16 @@ def exit_in(exc: BaseException | None) -> BaseException | None:
 def is_failure(exc: BaseException) -> bool:
     """Return True if an exception is not a cancellation or exit and contains none."""
     return not any(is_a(leaf, trio.Cancelled) or is_exit(leaf) for leaf in leaves(exc))
+
+
+def forget_cancelled(exc: BaseException | None, *, instead: BaseException | None) -> None:
+    """Let a cancellation that was thrown into a block refer to no frame, if another exception leaves that block.
+
+    Since Python 3.12 they are a cycle: its traceback, the frame of the generator that raised the other one, the frame
+    of `contextlib` that has thrown it, and the cancellation. All of them would wait for the garbage collector.
+    """
+    if exc is not instead and is_a(exc, trio.Cancelled):
+        exc.__traceback__ = None
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:

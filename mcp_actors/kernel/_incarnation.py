@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import trio
 from attrs import define, evolve, field
 
-from .._collapse import blame, collapse, exit_in, is_a, is_exit
+from .._collapse import blame, collapse, exit_in, forget_cancelled, is_a, is_exit
 from .._errors import ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor
@@ -184,13 +184,18 @@ class Incarnation(Sender):
     async def _live(self) -> BaseException | None:
         """Enter the resource, loop, and leave it. Return the exception that this raised."""
         late: BaseException | None = None
+        thrown: BaseException | None = None
         async with trio.open_nursery() as nursery:
             self.nursery, self._scope = nursery, nursery.cancel_scope
             try:
                 self.actor = self._adopt(self.make())
                 async with self.actor.running():
-                    await trio.lowlevel.checkpoint_if_cancelled()
-                    await self._loop(self._start(self.actor, nursery))
+                    try:
+                        await trio.lowlevel.checkpoint_if_cancelled()
+                        await self._loop(self._start(self.actor, nursery))
+                    except BaseException as exc:
+                        thrown = exc
+                        raise
             except BaseException as exc:
                 # Carried past the nursery. Trio calls the `repr` of an exception that leaves the body of one, and if
                 # that raises, the nursery is never closed, and the whole program ends with an internal error.
@@ -199,9 +204,10 @@ class Incarnation(Sender):
                 # The tasks of idle slots sleep forever, so the nursery would never be joined.
                 self._scope.cancel("the incarnation has ended")
         try:
+            forget_cancelled(thrown, instead=late)
             return late
         finally:
-            del late  # the traceback refers to this frame
+            del late, thrown  # whose tracebacks refer to this frame
 
     def _adopt(self, actor: Actor) -> Actor:
         name = self.record.name

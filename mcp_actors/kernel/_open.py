@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 from attrs import define, field
 
-from .._collapse import collapse, exit_in, leaves, without_cancelled
+from .._collapse import collapse, exit_in, forget_cancelled, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
 from .._foreign import plain_name
 from .._misuse import check_flavor
@@ -216,6 +216,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     except BaseException as exc:
         escaped = exc
     verdict = _verdict(root, from_block, escaped, entered=entered)
+    forget_cancelled(from_block, instead=verdict)
     root.forget_error()
     record.hub.on_exit = _nothing
     try:
