@@ -50,6 +50,7 @@ def test_the_functions_called_to_make_a_snapshot_do_not_depend_on_the_number_of_
 
 def test_a_tool_with_a_similar_name_costs_the_others_no_call() -> None:
     pair = tuple(CatalogEntry.of("a", mcp.types.Tool(name=name, input_schema={}), NAMING) for name in ("x.y", "x_y"))
+    snapshot(Listing("a", pair))  # what is done once only
     few, _ = calls_in(partial(snapshot, Listing("a", (*entries(20), *pair))))
     many, tools = calls_in(partial(snapshot, Listing("a", (*entries(500), *pair))))
     assert many == few
