@@ -13,6 +13,7 @@ the catalogue of the group keeps no icons.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
@@ -203,6 +204,11 @@ class Front:
     def _all(self) -> Iterable[tuple[str, Kept]]:
         """Return what is kept of each server that is shown, in configured order."""
         return [(ref.name, self._kept[ref.name]) for ref in self._group.configured if ref.name in self._kept]
+
+    def lasting(self, method: str) -> int:
+        """Return for how many milliseconds the answer to a method that lists holds: the least of all servers."""
+        each = [ref._record.catalog.lasting.get(method, 0) for ref in self.servers()]
+        return int(least) if math.isfinite(least := min(each, default=0)) else 0
 
     # --- the servers as a whole -------------------------------------------------------------------------------------
 

@@ -394,7 +394,7 @@ class Session:
         await front.wait_listed()
         await trio.lowlevel.checkpoint_if_cancelled()
         kind, name = LISTS[method]
-        self.answer(request_id, method, {name: getattr(front, kind)()})
+        self.answer(request_id, method, {name: getattr(front, kind)(), "ttlMs": front.lasting(method)})
 
     def _discover(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         discovered = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS), **self._introduction()}

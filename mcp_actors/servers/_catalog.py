@@ -89,6 +89,8 @@ class ServerCatalog:
         freshness: whether the last answer is outdated.
         failure: why the connected server has not listed its tools on this connection; None if it has.
         naming: the template of public names in the group.
+        lasting: for how many milliseconds the last answer to each method that lists holds, as the server says; infinite
+            without the capability. Written by the requests that list.
 
     Args:
         config: the server's configuration.
@@ -98,6 +100,7 @@ class ServerCatalog:
 
     def __init__(self, config: ServerConfig, reporter: Reporter, naming: str) -> None:
         self.naming: str = naming
+        self.lasting: dict[str, float] = {}
         self.known: bool = False
         self.listed: tuple[KnownTool, ...] = ()
         self.tools: tuple[KnownTool, ...] = ()

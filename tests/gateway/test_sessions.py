@@ -10,15 +10,17 @@ from typing import Any
 import anyio
 import pytest
 import trio
+from mcp.server.caching import CacheHint
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 
-from mcp_actors import ServerConfig
+from mcp_actors import ServerConfig, Stdio
 
 from ..servers.groups import NEVER, server
 from ..servers.processes import eventually
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
-from .hosts import LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
+from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
 
 ERAS = [LEGACY, MODERN]
 
@@ -70,6 +72,72 @@ async def test_a_result_says_what_its_era_wants_and_no_more(version: str, tmp_pa
     else:
         hop = {"resultType", "ttlMs", "cacheScope", "_meta"}
         assert [hop.isdisjoint(each) for each in (called, listed, read)] == [True, True, True]
+
+
+def lasting(seconds: int, **others: int) -> MCPServer:
+    """Make a server that says for how many seconds its answers hold, those to some methods longer or shorter."""
+    methods: Any = ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read")
+    hints = {
+        method: CacheHint(ttl_ms=1000 * others.get(method.split("/")[1], seconds), scope="public") for method in methods
+    }
+    server = MCPServer("lasting", cache_hints=hints)
+
+    @server.tool()
+    def echo(text: str) -> str:
+        return text
+
+    @server.resource(f"note:///{seconds}")
+    def note() -> str:
+        return "milk"
+
+    return server
+
+
+LISTS = ("tools/list", "prompts/list", "resources/list", "resources/templates/list")
+
+
+async def test_a_list_holds_as_long_as_that_of_each_server_and_a_resource_as_its_server_says(tmp_path: Path) -> None:
+    modern = {"protocol": MODERN}
+    long, short = in_process("long", lasting(9, read=4), **modern), in_process("short", lasting(5), **modern)
+    async with gateway(tmp_path, long, short) as door:
+        host = await door.connect(MODERN)
+        lists = [await host.result(method) for method in LISTS]
+        assert [(each["ttlMs"], each["cacheScope"]) for each in lists] == [(5000, "private")] * 4
+        reads = [await host.result("resources/read", {"uri": f"note:///{seconds}"}) for seconds in (9, 5)]
+        assert [(each["ttlMs"], each["cacheScope"]) for each in reads] == [(4000, "private"), (5000, "private")]
+        await door.group.remove("short")
+        await host.result("ping")
+        assert [(await host.result(method))["ttlMs"] for method in LISTS] == [9000] * 4
+
+
+@pytest.mark.parametrize("kind", ["legacy", "silent", "failed"])
+async def test_a_list_holds_no_time_if_a_server_does_not_say_how_long(kind: str, tmp_path: Path) -> None:
+    others = {
+        "legacy": in_process("other", lasting(9), protocol="legacy"),
+        "silent": in_process("other", notes(), protocol=MODERN),
+        "failed": ServerConfig("other", Stdio("/does/not/exist")),
+    }
+    async with gateway(tmp_path, in_process("long", lasting(9), protocol=MODERN), others[kind]) as door:
+        host = await door.connect(MODERN)
+        assert [(await host.result(method))["ttlMs"] for method in LISTS] == [0] * 4
+
+
+async def test_a_server_without_lists_does_not_say_how_long_they_hold(tmp_path: Path) -> None:
+    empty: Any = Server("empty")
+    async with gateway(tmp_path, in_process("empty", empty, protocol=MODERN)) as door:
+        host = await door.connect(MODERN)
+        assert [(await host.result(method))["ttlMs"] for method in LISTS] == [0] * 4
+        await door.group.add(in_process("long", lasting(9), protocol=MODERN))
+        with trio.fail_after(BOUND):  # its prompts and resources are listed after that
+            while [(await host.result(method))["ttlMs"] for method in LISTS] != [9000] * 4:
+                pass
+
+
+async def test_the_lists_of_a_client_with_a_server_of_its_own_hold_as_long_as_those_of_all(tmp_path: Path) -> None:
+    own, shared = (in_process(name, lasting(seconds), protocol=MODERN) for name, seconds in (("own", 3), ("shared", 5)))
+    async with gateway(tmp_path, shared, per_session=[own]) as door:
+        host = await door.connect(MODERN)
+        assert [(await host.result(method))["ttlMs"] for method in LISTS] == [3000] * 4
 
 
 VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"

@@ -14,8 +14,9 @@ a whole, and is not larger than a list may be, is parsed item by item.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
 from mcp import MCPError
@@ -40,14 +41,21 @@ from ._request import Request, meta_for
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mcp.types import PaginatedResult, ServerCapabilities
+    from mcp.types import ServerCapabilities
 
     from .._session import Session
     from ..record import ServerRecord
 
 
+class ListPage(Protocol):
+    """The members that the pages of all lists have."""
+
+    next_cursor: str | None
+    ttl_ms: int
+
+
 T = TypeVar("T")
-Page = TypeVar("Page", bound="PaginatedResult")
+Page = TypeVar("Page", bound=ListPage)
 
 MAX_PAGES: Final = 1000
 """Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
@@ -108,7 +116,9 @@ async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T])
         mcp.MCPError: as for `Request.send`.
         pydantic_core.ValidationError: a page does not conform to the protocol, apart from its items.
     """
-    if kind.capability(session.capabilities) is None:
+    lasting = record.catalog.lasting
+    lasting[kind.method] = math.inf if kind.capability(session.capabilities) is None else 0
+    if lasting[kind.method]:
         return ()
     meter = ListMeter(record.config.name, kind.what, record.config.limits)
     try:
@@ -118,6 +128,7 @@ async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T])
         raise
     record.catalog.note_over_limit(kind.what, meter.left_out)
     record.catalog.note_invalid(kind.what, meter.invalid)
+    lasting[kind.method] = meter.lasting
     return found
 
 
@@ -135,7 +146,7 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
                 if meter.admits(item):
                     found.append(item)
                 await time_slice.checkpoint()
-            cursor = part.next_cursor
+            cursor, meter.lasting = part.next_cursor, min(meter.lasting, part.ttl_ms)
         if not cursor:  # some servers send an empty cursor with the last page
             return tuple(found)
         if cursor in seen:
@@ -277,6 +288,7 @@ class ListMeter:
     Attributes:
         left_out: one error for each item that exceeds a limit, with the limit and a remedy.
         invalid: one phrase for each item that is not valid.
+        lasting: for how many milliseconds each of its pages holds.
 
     Args:
         server: the configured name of the server.
@@ -289,6 +301,7 @@ class ListMeter:
     limits: Limits
     left_out: list[LimitExceeded] = field(factory=list, init=False)
     invalid: list[str] = field(factory=list, init=False)
+    lasting: float = field(default=math.inf, init=False)
     _number: int = field(default=0, init=False)
     _size: int = field(default=0, init=False)
 
