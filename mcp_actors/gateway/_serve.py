@@ -285,7 +285,7 @@ class Connection:
 
     def _hold(self, message: Any, size: int) -> None:
         """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
-        key: object = None
+        key: object = object()  # only requests are found again
         if type(message) is dict:
             given: Any
             given, method = message.get("id"), message.get("method")

@@ -281,6 +281,34 @@ async def test_a_request_whose_cancellation_has_arrived_with_it_is_never_begun(t
         assert begun == ["wanted"]
 
 
+async def test_cancellations_that_arrive_together_are_all_taken(tmp_path: Path) -> None:
+    begun: list[str] = []
+    ended: list[str] = []
+    async with host_of(tmp_path, in_process("slow", slow(trio.Event(), begun, ended))) as host:
+        requests = [host.request("tools/call", {"name": "slow_wait", "arguments": {"name": name}}) for name in "ab"]
+        await host.send(*requests)
+        await eventually(lambda: sorted(begun) == ["a", "b"])
+        cancelled = [{"requestId": request["id"]} for request in requests]
+        await host.send(
+            *({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params} for params in cancelled)
+        )
+        await eventually(lambda: sorted(ended) == ["a", "b"])
+
+
+async def test_answers_to_questions_that_arrive_together_are_all_taken(tmp_path: Path) -> None:
+    async with gateway(tmp_path, modern(ServerRequests(2, who=QUESTION))) as door:
+        host = await door.connect(LEGACY, elicitation={})
+        calls = [host.request("tools/call", {"name": "library_search", "arguments": {}}) for _ in range(2)]
+        await host.send(*calls)
+        await eventually(lambda: len(host.asked) == 2)
+        result = {"action": "accept", "content": {"name": "you"}}
+        await host.send(*({"jsonrpc": "2.0", "id": asked["id"], "result": result} for asked in host.asked))
+        await eventually(lambda: len(host.asked) == 4)
+        await host.send(*({"jsonrpc": "2.0", "id": asked["id"], "result": result} for asked in host.asked[2:]))
+        for each in calls:
+            assert "result" in await host.answer_to(each)
+
+
 @pytest.mark.parametrize("version", ERAS)
 async def test_progress_reaches_the_client_that_asked_for_it_with_its_token(version: str, tmp_path: Path) -> None:
     server = MCPServer("worker")
