@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 VERSION: Final = "0.1.0"
 """The version of this package; a test compares them. Another version has daemons of its own."""
 
+DIRECTORY: Final = "notifications/mcp_actors/directory"
+"""The notification by which a client says where it works: there its own servers start (``{"path": "/home/me"}``)."""
+
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 
 MAX_PATH: Final = 103 if sys.platform == "darwin" else 107  # bytes in the path of a unix socket

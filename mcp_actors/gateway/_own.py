@@ -19,7 +19,7 @@ from mcp import MCPError
 from mcp.types import CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
 
 from .._errors import McpActorsError
-from ..config import Callbacks
+from ..config import Callbacks, Stdio
 from ..servers import open_servers
 from ._front import Front, json_of
 
@@ -55,6 +55,14 @@ class Owner(Protocol):
 def in_background(server: ServerConfig) -> ServerConfig:
     """Return a server that is connected while clients are served already, and that may fail alone."""
     return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
+
+
+def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
+    """Return a server that works in a directory, unless its configuration has one, or it is not a process."""
+    transport = server.transport
+    if directory is None or not isinstance(transport, Stdio) or transport.cwd is not None:
+        return server
+    return attrs.evolve(server, transport=attrs.evolve(transport, cwd=directory))
 
 
 def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerConfig]) -> None:

@@ -23,7 +23,7 @@ import sys
 import time
 from collections import deque
 
-from ._daemon import Names, Refused, daemon_command, end_of, holder, names_for, open_daemon
+from ._daemon import DIRECTORY, Names, Refused, daemon_command, end_of, holder, names_for, open_daemon
 
 TYPE_CHECKING = False  # as in `typing`, whose import costs 1 MB
 if TYPE_CHECKING:
@@ -118,6 +118,14 @@ def _state_of(method: str, params: Any) -> str:
     if method in ("resources/subscribe", "resources/unsubscribe") and type(params) is dict:
         return f"{'-' if method == 'resources/unsubscribe' else ''}resource {params.get('uri')}"
     return ""
+
+
+def _directory() -> list[Line]:
+    """Return the line that says where this client works; none if that was removed, or its name cannot be written."""
+    try:
+        return [Line(_message(DIRECTORY, {"path": os.getcwdb().decode()}), own=True)]
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 # --- A session --------------------------------------------------------------------------------------------------------
@@ -237,7 +245,7 @@ class Session:
         self._daemon = open_daemon(names, self._command(names), self._former)
         self._connects.append(now)
         self._log, self._former, self._writable = names.log, holder(names.lock), True
-        first = []  # the daemon reads one message after the other, so nothing has to wait for the answers
+        first = _directory()  # the daemon reads one message after the other, so nothing has to wait for the answers
         for line in self._state.values():
             if self._requests.get(line.id) is line:
                 first.append(line)

@@ -15,6 +15,7 @@ which the errors of this package say what has become of a request (`error_of`).
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -40,8 +41,9 @@ from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
 from ..transports import OK, unknown
 from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_of, not_sent
+from ._daemon import DIRECTORY
 from ._front import OneServer
-from ._own import serve_own, tell_roots_changed
+from ._own import in_directory, serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -162,6 +164,7 @@ class Session:
         self._front: Front | None = None
         self._opened: trio.Event | None = None
         self._capabilities: Json = {}
+        self._directory: str | None = None
         self._initialized = False
         self._level: str | None = None
         self._watched: dict[str, trio.CancelScope] = {}
@@ -204,6 +207,10 @@ class Session:
                 self.cancel(request_id)
         elif method == "notifications/initialized":
             self._initialized = True
+        elif method == DIRECTORY and self.only is None:  # else the client may be on another machine
+            path = params.get("path")
+            if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
+                self._directory = path
         elif method == "notifications/roots/list_changed" and self._front is not None and self._gateway.per_session:
             self.start(partial(tell_roots_changed, self._front))
 
@@ -246,7 +253,8 @@ class Session:
         if self._opened is not None:
             return
         self._opened = trio.Event()
-        own = [each for each in self._gateway.per_session if self.only in (None, each.name)]
+        wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
+        own = [in_directory(each, self._directory) for each in wanted]
         if not own:
             self._front = self._shown(shared)
             return

@@ -1,7 +1,8 @@
 """A daemon for the tests of `attach`: one line, one message, and it does what the messages say.
 
 It is run as ``line_server.py SOCKET LEDGER MODE``. Every line that it reads is appended to the ledger, behind the id of
-its process. It uses the standard library only, so it starts in 20 ms.
+its process; but what says where the client works is appended to another file. It uses the standard library only, so it
+starts in 20 ms.
 """
 
 from __future__ import annotations
@@ -48,8 +49,12 @@ def serve(connection: socket.socket, ledger: str) -> None:
             if line.isspace():
                 continue
             message = json.loads(line)
-            log.write(json.dumps([os.getpid(), message]) + "\n")
             method = message.get("method")
+            if method == "notifications/mcp_actors/directory":
+                with open(f"{ledger}.directories", "a") as directories:
+                    directories.write(json.dumps(message["params"]) + "\n")
+                continue
+            log.write(json.dumps([os.getpid(), message]) + "\n")
             if method is None or "id" not in message:
                 continue
             if message.get("params", {}).get("at_end"):

@@ -31,7 +31,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 import mcp_actors
 from mcp_actors.gateway import _daemon, _relay, attach
 
-from ..servers import wire_server
+from ..servers import scripted_server, wire_server
 from ..source import ROOT
 
 PROGRAM: Final = Path(attach.__file__)
@@ -58,15 +58,15 @@ LIST_CHANGED: Final = [f"notifications/{kind}/list_changed" for kind in ("tools"
 class Attached:
     """An `attach` process, and what the client at its pipes does."""
 
-    def __init__(self, command: list[str], environ: dict[str, str], pass_fds: tuple[int, ...] = ()) -> None:
-        self.process = subprocess.Popen(
+    def __init__(self, command: list[str], environ: dict[str, str], **options: Any) -> None:
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=environ,
             bufsize=0,
-            pass_fds=pass_fds,
+            **options,
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -135,14 +135,14 @@ class Place:
         self.environ = {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime)}
         self._stack = stack
 
-    def attach(self, mode: str = "plain", config: object = None, pass_fds: tuple[int, ...] = ()) -> Attached:
+    def attach(self, mode: str = "plain", config: object = None, **options: Any) -> Attached:
         """Start a client, with a line server as its daemon."""
         words = [str(self.ledger), mode, "--config", str(config or self.config)]
         command = [sys.executable, "-I", "-S", "-c", WITH_LINE_SERVER, *words]
-        return self.start(command, self.environ, pass_fds)
+        return self.start(command, self.environ, **options)
 
-    def start(self, command: list[str], environ: dict[str, str], pass_fds: tuple[int, ...] = ()) -> Attached:
-        attached = Attached(command, environ, pass_fds)
+    def start(self, command: list[str], environ: dict[str, str], **options: Any) -> Attached:
+        attached = Attached(command, environ, **options)
         self._stack.callback(end, attached.process)
         return attached
 
@@ -157,6 +157,13 @@ class Place:
         """Return the messages that a daemon has read."""
         lines = map(json.loads, self.ledger.read_text().splitlines())
         return [message for pid, message in lines if pid == self.starts[daemon]]
+
+    @property
+    def directories(self) -> list[Any]:
+        """What clients have said about where they work."""
+        with suppress(FileNotFoundError):
+            return [json.loads(line) for line in Path(f"{self.ledger}.directories").read_text().splitlines()]
+        return []
 
     def file(self, end: str) -> Path:
         (found,) = (self.runtime / "mcp-actors").glob(f"*.{end}")
@@ -751,6 +758,31 @@ def test_the_next_daemon_gets_the_session_and_the_client_a_hint_that_lists_have_
     assert place.read_by(2)[:4] == place.read_by(1)[:4]
 
 
+def test_each_daemon_hears_first_where_the_client_works(place: Place) -> None:
+    folder = place.folder / "projéct"
+    folder.mkdir()
+    client = place.attach(cwd=folder)
+    client.start_session()
+    assert place.directories == [{"path": str(folder)}]
+    client.request(1, die=True)
+    assert client.receive()["id"] == 1
+    client.request(2)
+    assert [client.receive() for _ in range(4)][-1]["id"] == 2
+    assert place.directories == [{"path": str(folder)}] * 2
+
+
+def test_a_client_whose_directory_has_no_name_in_utf_8_or_was_removed_does_not_say_it(place: Place) -> None:
+    odd = os.fsencode(place.folder) + b"/\xff"
+    os.mkdir(odd)
+    assert place.attach(cwd=odd).call(1)["id"] == 1
+    removed = place.folder / "removed"
+    removed.mkdir()
+    words = [sys.executable, "-I", "-S", "-c", WITH_LINE_SERVER, str(place.ledger), "plain", "--config", place.config]
+    command = ["sh", "-c", 'rmdir "$PWD" && exec "$@"', "sh", *map(str, words)]
+    assert place.start(command, place.environ, cwd=removed).call(2)["id"] == 2
+    assert place.directories == []
+
+
 def test_a_session_that_a_daemon_has_got_in_part_is_given_to_the_next_one_as_a_whole(place: Place) -> None:
     client = place.attach("second reads nothing")
     client.start_session()
@@ -1039,6 +1071,34 @@ async def test_a_client_of_the_sdk_goes_on_after_the_daemon_was_killed(mode: Mod
             assert lost == [{"mcp_actors": {"outcome": "unknown", "error": "ConnectionLost"}}]
             assert not (await client.call_tool("wire_echo", {"text": "again"})).is_error
             assert int(place.file("lock").read_text()) != daemon
+
+
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_the_server_of_a_client_works_where_the_client_works(mode: Mode, place: Place) -> None:
+    """The daemon works in the folder of the file, and so do shared servers; a configured directory counts first."""
+    fixed = place.folder / "fixed"
+    folders = [place.folder / name for name in ("first", "second")]
+    for each in (fixed, *folders):
+        each.mkdir()
+    program, args = scripted_server.command()
+    entry = {"command": program, "args": list(args)}
+    own = {"mcp_actors": {"isolation": "per-session"}}
+    entries = {"own": {**entry, **own}, "fixed": {**entry, **own, "cwd": str(fixed)}, "shared": entry}
+    place.config.write_text(json.dumps({"mcpServers": entries}))
+    found: list[list[str]] = []
+    with trio.fail_after(PATIENCE):
+        for folder in folders:
+            parameters = StdioServerParameters(
+                command=sys.executable,
+                args=["-I", "-S", str(PROGRAM), "--config", str(place.config)],
+                env={**place.environ, "PYTHONPATH": str(ROOT)},
+                cwd=folder,
+            )
+            async with mcp.Client(stdio_client(parameters), mode=mode) as client:
+                await client.list_tools()
+                results: list[Any] = [await client.call_tool(f"{name}_pid", {}) for name in entries]
+                found.append([os.readlink(f"/proc/{each.content[0].text}/cwd") for each in results])
+    assert found == [[str(folder), str(fixed), str(place.folder)] for folder in folders]
 
 
 # --- What it costs ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
 from mcp_actors import load_config
+from mcp_actors.gateway._daemon import DIRECTORY
 
 from ..servers.groups import server
 from ..servers.processes import eventually, state_of
 from ..servers.scripted_server import command
+from ..source import ROOT
 from .hosts import LEGACY, MODERN, gateway, in_process, notes
 from .test_serve import Command
 
@@ -107,6 +110,45 @@ async def test_the_lists_are_those_of_the_own_servers_and_then_the_shared_ones(v
         assert len((await host.result("resources/list"))["resources"]) == 1
         read = await host.result("resources/read", {"uri": "note:///shopping"})
         assert read["contents"][0]["text"] == "milk"
+
+
+@pytest.mark.parametrize("version", ERAS)
+@pytest.mark.parametrize("path", ["tests", "/does/not/exist", "/etc/passwd", "/\0", "", 7, None])
+async def test_a_client_that_names_no_directory_has_its_server_in_that_of_the_gateway(
+    path: object, version: str, tmp_path: Path
+) -> None:
+    async with gateway(tmp_path, per_session=[server("own")]) as door:
+        host = await door.connect(version, begin=False)
+        await host.send({"jsonrpc": "2.0", "method": DIRECTORY, "params": {"path": path}})
+        await host.begin()
+        await host.send({"jsonrpc": "2.0", "method": DIRECTORY, "params": {"path": str(tmp_path)}})  # too late
+        assert os.readlink(f"/proc/{await host.call('own_pid')}/cwd") == os.getcwd()
+
+
+async def test_the_directory_of_a_client_is_not_that_of_another_client(
+    tmp_path: Path,
+) -> None:
+    async with gateway(tmp_path, per_session=[server("own"), in_process("notes", notes())]) as door:
+        host, other = await door.connect(begin=False), await door.connect()
+        await host.send({"jsonrpc": "2.0", "method": DIRECTORY, "params": {"path": str(tmp_path)}})
+        await host.begin()
+        folders = [os.readlink(f"/proc/{await each.call('own_pid')}/cwd") for each in (host, other)]
+        assert folders == [str(tmp_path), os.getcwd()]
+        assert await host.call("notes_echo", text="fine") == "fine"
+
+
+def test_over_stdin_the_server_of_a_client_works_where_the_gateway_was_started(tmp_path: Path) -> None:
+    program, args = command()
+    own = {"command": program, "args": list(args), "mcp_actors": {"isolation": "per-session"}}
+    file = tmp_path / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"own": own}}))
+    project = tmp_path / "project"
+    project.mkdir()
+    serving = Command("--config", str(file), "--stdio", cwd=project, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    serving.begin()
+    pid = serving.ask("tools/call", name="own_pid", arguments={})["result"]["content"][0]["text"]
+    assert os.readlink(f"/proc/{pid}/cwd") == str(project)
+    serving.end()
 
 
 def test_a_file_says_which_servers_are_not_shared(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import socket
 import struct
@@ -42,10 +43,12 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.gateway import _network, serve
+from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.servers import ServerGroup
 from mcp_actors.transports.socket._handshake import Proof
 
+from ..servers.groups import server
 from ..servers.processes import eventually
 from .hosts import BOUND, Host, in_process, notes
 from .test_sessions import slow
@@ -295,14 +298,7 @@ async def test_a_client_that_only_closes_the_socket_has_left(kind: str, tmp_path
     begun: list[str] = []
     ended: list[str] = []
     async with door(tmp_path, in_process("slow", slow(trio.Event(), begun, ended))) as served:
-        if kind == "unix":
-            stream = await trio.open_unix_socket(served.path)
-            await stream.send_all(Proof("slow").line())
-        else:
-            host, port = served.address.split(":")
-            stream = await trio.open_tcp_stream(host, int(port))
-            await stream.send_all(Proof("slow", SECRET.encode()).line((await stream.receive_some())[:-1]))
-        assert (await stream.receive_some()).endswith(b" ok\n")
+        stream = await named(served, kind, "slow")
         host_ = Host(stream)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(host_.read)
@@ -323,6 +319,35 @@ async def test_a_client_may_name_a_server_that_each_client_has_for_itself(tmp_pa
         assert [tool.public_name for tool in group.tools] == ["echo"]
         assert (await group["own"].call("echo", text="hi")) == "hi"
         assert "own" not in served.group
+
+
+@KINDS
+async def test_a_client_that_names_a_server_does_not_select_its_directory(kind: str, tmp_path: Path) -> None:
+    """Over TCP it may be on another machine."""
+    async with (
+        door(tmp_path, per_session=[server("own")]) as served,
+        await named(served, kind, "own") as stream,
+        trio.open_nursery() as nursery,
+    ):
+        client = Host(stream)
+        nursery.start_soon(client.read)
+        await client.send({"jsonrpc": "2.0", "method": DIRECTORY, "params": {"path": str(tmp_path)}})
+        await client.begin()
+        assert os.readlink(f"/proc/{await client.call('pid')}/cwd") == os.getcwd()
+        nursery.cancel_scope.cancel()
+
+
+async def named(served: Door, kind: str, name: str) -> trio.SocketStream:
+    """Connect to one server of a gateway."""
+    if kind == "unix":
+        stream = await trio.open_unix_socket(served.path)
+        await stream.send_all(Proof(name).line())
+    else:
+        host, port = served.address.split(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        await stream.send_all(Proof(name, SECRET.encode()).line((await stream.receive_some())[:-1]))
+    assert (await stream.receive_some()).endswith(b" ok\n")
+    return stream
 
 
 async def test_a_lazy_server_is_started_for_a_client_that_names_it(tmp_path: Path) -> None:
