@@ -26,10 +26,11 @@ SECRET: Final = "the secret of these tests"
 RESTARTS: Final = {"max_restarts": 10**6, "backoff": {"first": 0, "initial": 0.01, "maximum": 0.05, "factor": 1}}
 
 
-def counting(ledger: Path) -> dict[str, Any]:
+def counting(ledger: Path, **options: Any) -> dict[str, Any]:
     """Return the entry of a server that writes the id of each call into a file before it answers."""
     args = ["-S", "-E", counting_server.__file__, str(ledger)]
-    return {"command": sys.executable, "args": args, "mcp_actors": {"protocol": "legacy", "restarts": RESTARTS}}
+    options = {"protocol": "legacy", "restarts": RESTARTS, **options}
+    return {"command": sys.executable, "args": args, "mcp_actors": options}
 
 
 def written(*ledgers: Path) -> Counter[int]:

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
@@ -28,7 +29,15 @@ AT_ONCE: Final = 8
 
 KILLS: Final = 40 if FULL_SIZE else 6
 
-NAMES: Final = ("a", "b")
+DYING: Final = frozenset(range(7, CALLS, CALLS // 20))
+"""The calls in which a server ends once it has carried them out, without an answer."""
+
+SERVERS: Final[dict[str, dict[str, Any]]] = {
+    "a": {},
+    "hasty": {"when_down": "fail"},
+    "narrow": {"max_in_flight": 4, "mailbox_size": 4, "overflow": "fail"},
+}
+"""The servers, with their options. One refuses calls while it is down, and one that are too many for its queue."""
 
 
 @define
@@ -37,6 +46,7 @@ class Report:
 
     Attributes:
         answered, unknown, not_sent: the ids.
+        refused: how many calls were not sent for which reason.
         kills: how many of the daemon, and how many of servers.
         in_flight: the calls without an answer at the kills.
     """
@@ -44,12 +54,14 @@ class Report:
     answered: set[int] = field(factory=set)
     unknown: set[int] = field(factory=set)
     not_sent: set[int] = field(factory=set)
+    refused: Counter[str] = field(factory=Counter)
     kills: dict[str, int] = field(factory=lambda: {"daemon": 0, "server": 0})
     in_flight: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{len(self.answered)} answered, {len(self.unknown)} unknown, {len(self.not_sent)} not sent; "
+            f"{len(self.answered)} answered, {len(self.unknown)} unknown, {len(self.not_sent)} not sent "
+            f"({', '.join(f'{number} {error}' for error, number in self.refused.items())}); "
             f"kills: {self.kills}, with {self.in_flight} calls in flight"
         )
 
@@ -112,8 +124,10 @@ class Storm:
             self._pending -= waiting
 
     def _line(self, id: int) -> bytes:
-        name = f"{self._draw.choice(NAMES)}_run"
-        return _line({"id": id, "method": "tools/call", "params": {"name": name, "arguments": {"id": id}}})
+        name = f"{self._draw.choice([*SERVERS])}_run"
+        return _line(
+            {"id": id, "method": "tools/call", "params": {"name": name, "arguments": {"id": id, "die": id in DYING}}}
+        )
 
     def _take(self, message: dict[str, Any], waiting: set[int]) -> None:
         id = message.get("id")
@@ -126,8 +140,13 @@ class Storm:
             assert message["result"]["content"][0]["text"] == str(id)
             self.report.answered.add(id)
         else:
-            outcome, _ = outcome_of(message["error"])
-            (self.report.unknown if outcome == "unknown" else self.report.not_sent).add(id)
+            outcome, error = outcome_of(message["error"])
+            if outcome == "not_sent":
+                self.report.not_sent.add(id)
+                self.report.refused[error] += 1
+            else:
+                assert outcome == "unknown"
+                self.report.unknown.add(id)
         self._progress.set()
 
     async def _kill_again_and_again(self) -> None:
@@ -165,9 +184,10 @@ def _line(message: dict[str, Any]) -> bytes:
 async def test_a_call_is_carried_out_once_if_answered_and_never_if_not_sent(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    """Half of the kills hit the daemon, and half a server. Unanswered calls are unknown to their callers."""
-    ledgers = [tmp_path / name for name in NAMES]
-    with daemon(tmp_path, **{ledger.name: counting(ledger) for ledger in ledgers}) as served:
+    """Half of the kills hit the daemon, and half a server; others end by themselves in the middle of a call."""
+    ledgers = [tmp_path / name for name in SERVERS]
+    entries = {ledger.name: counting(ledger, **SERVERS[ledger.name]) for ledger in ledgers}
+    with daemon(tmp_path, **entries) as served:
         storm = Storm(served)
         await storm.rage()
         served.server_pids()
@@ -179,4 +199,7 @@ async def test_a_call_is_carried_out_once_if_answered_and_never_if_not_sent(
     assert report.answered <= ledger.keys() <= report.answered | report.unknown
     assert max(ledger.values()) == 1
     assert report.not_sent.isdisjoint(ledger)
-    assert 0 < len(report.unknown) <= sum(report.kills.values()) * SESSIONS * AT_ONCE
+    assert {"LimitExceeded", "ServerUnavailable"} <= report.refused.keys()
+    assert DYING & ledger.keys() <= report.unknown
+    assert len(DYING & ledger.keys()) > len(DYING) // 3
+    assert len(report.unknown) <= (sum(report.kills.values()) + len(DYING)) * SESSIONS * AT_ONCE

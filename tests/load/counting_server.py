@@ -1,4 +1,4 @@
-"""A server that writes down the id of every call it carries out, before it answers. Standard library only.
+"""A server that writes down the id of every call it carries out, before it answers, or dies. Standard library only.
 
 The file outlives the server, so it has the calls of all processes that were killed.
 """
@@ -18,6 +18,8 @@ def answer(method: str, params: dict[str, Any], file: int) -> dict[str, Any] | N
     if method == "tools/call":
         # One short write to a file that is only appended to: it is there whole or not at all.
         os.write(file, b"%d\n" % params["arguments"]["id"])
+        if params["arguments"].get("die"):
+            os._exit(9)
         return {"content": [{"type": "text", "text": str(params["arguments"]["id"])}]}
     if method == "initialize":
         return {
