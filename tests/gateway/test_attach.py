@@ -417,6 +417,19 @@ def test_many_clients_at_once_start_one_daemon(place: Place) -> None:
     assert len(place.starts) == 1
 
 
+def test_a_daemon_that_listens_since_the_last_look_is_not_started_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over NFS a daemon does not inherit the lock, which is free once the client that starts it has seen it ready."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place.runtime))
+    names = attach.names_for(str(place.config))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(names.socket)
+        listener.listen()
+        with _daemon._start(names, ["/does/not/exist"], time.time()) as connection:
+            assert connection.getpeername() == names.socket
+
+
 def test_a_daemon_that_is_starting_is_not_started_again_if_its_client_is_killed(place: Place) -> None:
     first = place.attach("slow0.5")
     wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
@@ -939,6 +952,19 @@ def test_a_fence_is_answered_behind_all_that_the_client_has_written(place: Place
         *(0, 1, "mcp-actors:fence:1", 2, 3, "mcp-actors:fence:2"),
     ]
     assert place.read_by(0)[2] == {"jsonrpc": "2.0", "id": "mcp-actors:fence:1", "result": {}}
+
+
+def test_a_fence_of_a_daemon_that_has_died_is_not_answered_to_the_next_one(place: Place) -> None:
+    """The fences of the next one have the same ids."""
+    client = place.attach()
+    client.request(1, nap=0.5)
+    client.request(2, say=['{"jsonrpc":"2.0","id":"mcp-actors:fence:1","method":"ping"}'], nap=0.5, die=True)
+    for id in range(3, 7):
+        client.request(id, argument="x" * 900_000)  # more than is kept, so the fence has to wait
+    answers = [client.receive() for _ in range(6)]
+    assert [answer["id"] for answer in answers] == [1, 2, 3, 4, 5, 6]
+    assert outcome(answers[1]) == "unknown"
+    assert [message["id"] for message in place.read_by(1)] == [3, 4, 5, 6]
 
 
 def test_a_fence_is_answered_behind_what_the_client_is_just_writing(place: Place) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,6 +160,11 @@ async def let_pass(seconds: float, host: Host, clock: MockClock) -> None:
         await wait_all_tasks_blocked()
 
 
+def is_held(host: Host, number: int) -> bool:
+    """Return True if so many messages of the client are held."""
+    return len(host.connection._held) == number
+
+
 async def test_a_message_that_arrives_in_pieces_over_a_gap_is_held(mock_clock: MockClock) -> None:
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
@@ -256,14 +262,20 @@ async def test_a_client_with_much_to_send_has_more_time_to_pass_the_fence(mock_c
 async def test_a_client_that_never_ends_sending_is_refused_at_the_limit(mock_clock: MockClock) -> None:
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
+        requests = [wait_call(host, str(number)) for number in range(5)]
         clock.jump(LATE)
-        request = wait_call(host, "0")
-        await host.send(request)
-        for number in range(5):
+        await host.send(requests[0])
+        await until(lambda: host.asked)
+        for number, each in enumerate(requests[1:], 2):
             await let_pass(_serve.FENCE_TIMEOUT - _serve.BEAT, host, clock)
-            await host.send(wait_call(host, str(number)))
-        answer = await host.answer_to(request)
-        assert outcome_of(answer["error"]) == ("not_sent", "ServerUnavailable")
+            await host.send(each)
+            await until(partial(is_held, host, number))
+        assert not host.answers
+        await let_pass(_serve.FENCE_LIMIT - 4 * (_serve.FENCE_TIMEOUT - _serve.BEAT) + _serve.BEAT, host, clock)
+        await until(lambda: len(host.answers) == len(requests))
+        outcomes = {outcome_of(answer["error"]) for answer in host.answers.values()}
+        assert outcomes == {("not_sent", "ServerUnavailable")}
+        assert begun == []
 
 
 async def test_more_than_may_be_held_is_refused_at_once(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:

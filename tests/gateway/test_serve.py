@@ -10,8 +10,9 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import open_servers
+from mcp_actors import _tasks, open_servers
 from mcp_actors.gateway import _serve, serve
 from mcp_actors.gateway._front import Front
+from mcp_actors.transports import LineSplitter
 
 from ..servers.processes import eventually
 from ..servers.scripted_server import command
@@ -37,6 +39,7 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     async with AsyncExitStack() as stack:
+        stack.enter_context(within(BOUND))
         stack.enter_context(ours)
         group = await stack.enter_async_context(open_servers(in_process("slow", slow(trio.Event(), begun))))
         nursery = await stack.enter_async_context(trio.open_nursery())
@@ -56,6 +59,20 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
             # The cancellation comes last: after it, a checkpoint would replace the error of a failed assertion.
             await trio.aclose_forcefully(host.stream)
             nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    """Fail if a block takes longer, by the clock on the wall. Deadlines need one that goes on by itself."""
+    token = trio.lowlevel.current_trio_token()
+    with trio.CancelScope() as scope:
+        timer = threading.Timer(seconds, token.run_sync_soon, [scope.cancel])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+    assert not scope.cancelled_caught, "it took too long"
 
 
 def wait_call(host: Host, name: str) -> dict[str, Any]:
@@ -116,6 +133,40 @@ async def test_without_a_gap_there_is_no_fence(mock_clock: MockClock) -> None:
         await host.send(wait_call(host, "now"))
         await until(lambda: begun)
         assert host.asked == []
+
+
+class Turns(trio.abc.Instrument):
+    """Counts the turns of the event loop."""
+
+    number = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.number += 1
+
+
+@pytest.mark.parametrize("step", ["_take_line", "_take", "feed"])
+async def test_other_tasks_run_between_the_steps_for_one_client(
+    step: str, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each message is held and then begun, and a long one comes in parts. Here no step takes more time than it may."""
+    monkeypatch.setattr(_tasks, "PIECE", -1.0)
+    owner: Any = LineSplitter if step == "feed" else _serve.Connection
+    original, seen, turns = getattr(owner, step), list[int](), Turns()
+
+    def note(*args: Any, **options: Any) -> Any:
+        seen.append(turns.number)
+        return original(*args, **options)
+
+    async with across_a_gap([]) as (host, _):
+        trio.lowlevel.add_instrument(turns)
+        monkeypatch.setattr(owner, step, note)
+        long = {"jsonrpc": "2.0", "method": "long", "params": {"text": "x" * 150_000}}
+        pings = [host.request("ping") for _ in range(50)]
+        await (host.send(long) if step == "feed" else host.send(*pings))
+        while len(seen) < (3 if step == "feed" else 50):
+            await trio.lowlevel.checkpoint()
+        trio.lowlevel.remove_instrument(turns)
+    assert len({*seen}) == len(seen)
 
 
 async def test_a_client_that_does_not_read_is_disconnected_and_no_other_is(
