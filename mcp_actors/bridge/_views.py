@@ -37,6 +37,7 @@ from typing import (
     NoReturn,
     ParamSpec,
     Self,
+    TypeAlias,
     TypeVar,
     cast,
     overload,
@@ -60,13 +61,22 @@ from ._callbacks import ServerAsker, config_from_loop, on_loop
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mcp.types import Prompt, Resource, ResourceTemplate
+    from mcp.types import (
+        CallToolResult,
+        GetPromptResult,
+        InputRequiredResult,
+        Prompt,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+    )
 
     from ..catalog import CatalogSnapshot, CatalogTool
     from ..config import ServerConfig, ToolContext
     from ..kernel import Actor, ActorState, Call, CallFor, ChildSpec
     from ..servers import PendingRequest, ReloadSummary, ServerInfo, ServerState, SourceStatus, ToolChanges
     from ..servers._sources import Configured
+    from ..servers.ref import PromptRequest, ResourceRequest, ToolCall
     from ._bridge import AsyncioStream, Bridge
 
 logger = Log("mcp_actors.bridge")
@@ -75,6 +85,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
+Awaited: TypeAlias = Coroutine[Any, Any, R]
 Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 AnyServer = TypeVar("AnyServer", bound="ServerView")
 
@@ -444,15 +455,26 @@ class AsyncioServerRef(ServerView):
         refuse_positional(tool, positional)
         return result_value(await self.call_tool(tool, arguments))
 
-    call_tool: Final = request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
+    call_tool: Final[ToolCall[Awaited[CallToolResult], Awaited[CallToolResult | InputRequiredResult]]] = cast(
+        "Any",
+        request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",)),
+    )
     list_tools: Final = async_view(ServerRef.list_tools)
     approve_tools: Final = async_view(ServerRef.approve_tools)
     list_resources: Final = async_view(ServerRef.list_resources)
     list_resource_templates: Final = async_view(ServerRef.list_resource_templates)
-    read_resource: Final = request_view(ServerRef.read_resource, ServerRef.send_read_resource, callbacks=("progress",))
+    read_resource: Final[
+        ResourceRequest[Awaited[ReadResourceResult], Awaited[ReadResourceResult | InputRequiredResult]]
+    ] = cast(
+        "Any",
+        request_view(ServerRef.read_resource, ServerRef.send_read_resource, callbacks=("progress",)),
+    )
     subscribe: Final = stream_view(ServerRef.subscribe)
     list_prompts: Final = async_view(ServerRef.list_prompts)
-    get_prompt: Final = request_view(ServerRef.get_prompt, ServerRef.send_get_prompt, callbacks=("progress",))
+    get_prompt: Final[PromptRequest[Awaited[GetPromptResult], Awaited[GetPromptResult | InputRequiredResult]]] = cast(
+        "Any",
+        request_view(ServerRef.get_prompt, ServerRef.send_get_prompt, callbacks=("progress",)),
+    )
     complete: Final = request_view(ServerRef.complete, ServerRef.send_complete, callbacks=("progress",))
     set_log_level: Final = async_view(ServerRef.set_log_level)
     check_health: Final = async_view(ServerRef.check_health)

@@ -21,7 +21,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, suppress
 from functools import partial, wraps
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, NoReturn, ParamSpec, TypeVar, cast
 
 import attrs
 import trio
@@ -42,13 +42,14 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from mcp.types import CallToolResult, Implementation
+    from mcp.types import CallToolResult, GetPromptResult, Implementation, InputRequiredResult, ReadResourceResult
 
     from ..bridge._bridge import Bridge
     from ..config import Callbacks, CallNext, Middleware, ServerConfig, ToolRequest
     from ..kernel import Observer
     from ..servers import ReloadSummary, ServerGroup
     from ..servers._sources import Configured
+    from ..servers.ref import PromptRequest, ResourceRequest, ToolCall
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -119,14 +120,20 @@ class SyncServerRef(ServerView):
         refuse_positional(tool, positional)
         return result_value(self.call_tool(tool, arguments))
 
-    call_tool: Final = blocking(AsyncioServerRef.call_tool)
+    call_tool: Final[ToolCall[CallToolResult, CallToolResult | InputRequiredResult]] = cast(
+        "Any", blocking(AsyncioServerRef.call_tool)
+    )
     list_tools: Final = blocking(AsyncioServerRef.list_tools)
     approve_tools: Final = blocking(AsyncioServerRef.approve_tools)
     list_resources: Final = blocking(AsyncioServerRef.list_resources)
     list_resource_templates: Final = blocking(AsyncioServerRef.list_resource_templates)
-    read_resource: Final = blocking(AsyncioServerRef.read_resource)
+    read_resource: Final[ResourceRequest[ReadResourceResult, ReadResourceResult | InputRequiredResult]] = cast(
+        "Any", blocking(AsyncioServerRef.read_resource)
+    )
     list_prompts: Final = blocking(AsyncioServerRef.list_prompts)
-    get_prompt: Final = blocking(AsyncioServerRef.get_prompt)
+    get_prompt: Final[PromptRequest[GetPromptResult, GetPromptResult | InputRequiredResult]] = cast(
+        "Any", blocking(AsyncioServerRef.get_prompt)
+    )
     complete: Final = blocking(AsyncioServerRef.complete)
     set_log_level: Final = blocking(AsyncioServerRef.set_log_level)
     check_health: Final = blocking(AsyncioServerRef.check_health)

@@ -15,7 +15,12 @@ imports no file of ``group``.
 
 from __future__ import annotations
 
-from ._caller import PendingRequest as PendingRequest
+from ._caller import (
+    PendingRequest as PendingRequest,
+    PromptRequest as PromptRequest,
+    ResourceRequest as ResourceRequest,
+    ToolCall as ToolCall,
+)
 from ._lifecycle import (
     Look as Look,
     Reconnect as Reconnect,

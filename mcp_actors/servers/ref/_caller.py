@@ -23,7 +23,7 @@ from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import outcome
 import trio
@@ -504,6 +504,66 @@ class RequestOptions(TypedDict, total=False):
     input_responses: Mapping[str, Any] | None
     request_state: str | None
     client_capabilities: Mapping[str, Any] | None
+
+
+R_co = TypeVar("R_co", covariant=True)
+Q_co = TypeVar("Q_co", covariant=True)
+
+# The types of the methods of views, which are made of those of a ref: of overloads, type checkers give them only the
+# first. A method returns the first parameter, or the second one if it may return the question of a server.
+
+
+class ToolCall(Protocol[R_co, Q_co]):
+    """The type of `call_tool`."""
+
+    @overload
+    def __call__(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> R_co: ...
+    @overload
+    def __call__(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> Q_co: ...
+
+
+class PromptRequest(Protocol[R_co, Q_co]):
+    """The type of `get_prompt`."""
+
+    @overload
+    def __call__(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
+    ) -> R_co: ...
+    @overload
+    def __call__(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> Q_co: ...
+
+
+class ResourceRequest(Protocol[R_co, Q_co]):
+    """The type of `read_resource`."""
+
+    @overload
+    def __call__(self, uri: str, **options: Unpack[RequestOptions]) -> R_co: ...
+    @overload
+    def __call__(self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]) -> Q_co: ...
 
 
 class ServerRequests:
