@@ -10,16 +10,19 @@ these tasks without calls is taken off, so of the client's share only a loop and
 A group in another process may hold the server of the gateway through a unix socket (`ThroughSocket`). Of that, the time
 of both processes counts.
 
-The other figures are of a daemon with a thousand clients on a unix socket.
+The other figures are of `attach`, of which each session of each editor has a process, with one daemon for all of them,
+and of a daemon with a thousand clients on a unix socket.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
 import resource
 import shutil
+import signal
 import socket
 import statistics
 import subprocess
@@ -31,6 +34,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from mcp_actors.gateway import attach
+
+from ..servers.processes import processes
 from .figures import Figure
 from .measuring import ROOT, TIMEOUT, median_ratio
 from .peers import quick_server
@@ -42,6 +48,7 @@ ROUNDS: Final = 11
 
 OURS: Final = "mcp-actors serve"
 SOCKET: Final = "a group with a Socket, and its gateway"
+ATTACH: Final = "mcp-actors attach"
 DIRECT: Final = "our direct call"
 FASTMCP: Final = "fastmcp"
 MCP_PROXY: Final = "mcp-proxy"
@@ -52,7 +59,7 @@ BOUNDS: Final = {FASTMCP: (1 / 5, 1 / 8, 1 / 8), MCP_PROXY: (1 / 2.5, 1 / 5, 1 /
 SOCKET_BOUNDS: Final = (3.0, 3.0, 3.0)
 """How much the two processes may compute in comparison with our direct call."""
 
-CALLS: Final = {OURS: 1024, DIRECT: 1024, SOCKET: 1024, FASTMCP: 128, MCP_PROXY: 128}
+CALLS: Final = {OURS: 1024, ATTACH: 1024, DIRECT: 1024, SOCKET: 1024, FASTMCP: 128, MCP_PROXY: 128}
 """Per round."""
 
 MCP_PROXY_PYTHON: Final = "MCP_PROXY_PYTHON"
@@ -247,12 +254,12 @@ def installed(folder: Path) -> dict[str, Sequence[str]]:
 
 
 @contextmanager
-def running(name: str, command: Sequence[str]) -> Iterator[Gateway]:
+def running(name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> Iterator[Gateway]:
     """Start a gateway and connect to it. In the end close its stdin and wait for it."""
     pipe = subprocess.PIPE
     with (
         tempfile.TemporaryFile() as errors,
-        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors) as process,
+        subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, stderr=errors) as process,
     ):
         try:
             yield Gateway(name, process, errors)
@@ -296,6 +303,115 @@ def calls() -> Iterator[Figure]:
                     yield Figure(f"{label}, to {name}", ratio, "", bound=bounds[index])
             ratio = median_ratio(seconds[SOCKET], seconds[DIRECT])
             yield Figure(f"{label}, {SOCKET}, to {DIRECT}", ratio, "", bound=SOCKET_BOUNDS[index])
+
+
+# --- Sessions that are attached to a daemon ---------------------------------------------------------------------------
+
+SESSIONS: Final = 13
+SERVERS: Final = 6
+STARTS: Final = 15
+
+MICROSECONDS: Final = 60.0
+"""Bound of the processor time that `attach` takes for a call."""
+
+READY: Final = 100.0
+"""Bound of the milliseconds until a session with a running daemon has the answer to its first request."""
+
+SESSION_MEGABYTES: Final = 6.0
+"""Bound of the memory of each of so many sessions."""
+
+SHARE: Final = 0.15
+"""Bound of the memory of everything, to that of a process of each server for each session."""
+
+
+class Session:
+    """A process that a client has introduced itself to over stdio.
+
+    Attributes:
+        process: the process.
+        seconds: how long it took from its start to the answer.
+    """
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], stack: ExitStack) -> None:
+        began = time.perf_counter()
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        self.process = subprocess.Popen(command, cwd=ROOT, env=environ, stdin=pipe, stdout=pipe, stderr=null)
+        stack.enter_context(self.process)
+        stack.callback(self.process.kill)
+        self.ask("initialize", INTRODUCTION)
+        self.seconds = time.perf_counter() - began
+
+    def ask(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request, and return its result."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        message = {"jsonrpc": "2.0", "id": method, "method": method, "params": params}
+        self.process.stdin.write(json.dumps(message).encode() + b"\n")
+        self.process.stdin.flush()
+        for line in self.process.stdout:
+            if (answer := json.loads(line)).get("id") == method:
+                return answer["result"]
+        raise RuntimeError(f"{self.process.args!r} has ended")
+
+    def count_servers(self) -> int:
+        """Return how many servers have tools."""
+        tools = self.ask("tools/list", {})["tools"]
+        return len({tool["name"].partition("_")[0] for tool in tools})
+
+
+@contextmanager
+def attachable(folder: Path, server: Sequence[str], number: int) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Write a file with so many servers; return the command line of `attach` and its variables. End the daemon."""
+    config = folder / "mcp.json"
+    entry = {"command": server[0], "args": list(server[1:])}
+    config.write_text(json.dumps({"mcpServers": {f"quick{index}": entry for index in range(number)}}))
+    environ = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "PYTHONPATH": str(ROOT)}
+    try:
+        yield [sys.executable, "-I", "-S", attach.__file__, "--config", str(config)], environ
+    finally:
+        for lock in folder.glob("mcp-actors/*.lock"):
+            os.kill(int(lock.read_text()), signal.SIGTERM)
+            with lock.open() as held:
+                fcntl.flock(held, fcntl.LOCK_EX)  # which the daemon has until its end
+
+
+def attached_calls(rounds: int = ROUNDS) -> Iterator[Figure]:
+    """Measure the processor time of `attach` for a call, and how soon it is ready."""
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        words, environ = stack.enter_context(attachable(Path(folder), quick_server.command(), 1))
+        player = stack.enter_context(running(ATTACH, words, environ))
+        for callers in CALLERS:
+            play_rounds({ATTACH: player}, 1, callers)
+            seconds = min(play_rounds({ATTACH: player}, rounds, callers)[ATTACH])  # other processes only add to it
+            label = f"processor time of a call; in flight: {callers}, {ATTACH}"
+            yield Figure(label, seconds * 1e6, "µs", bound=MICROSECONDS)
+        seconds = statistics.median(Session(words, environ, stack).seconds for _ in range(STARTS))
+        yield Figure(f"{ATTACH}, ready with a daemon running", seconds * 1000, "ms", bound=READY)
+
+
+def fleet(server: Sequence[str], sessions: int = SESSIONS, servers: int = SERVERS) -> Iterator[Figure]:
+    """Compare the memory of sessions that share a daemon with that of sessions that have each server for themselves."""
+    label = f"{sessions} sessions of {servers} servers"
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        words, environ = stack.enter_context(attachable(folder, server, servers))
+        attached = [Session(words, environ, stack) for _ in range(sessions)]
+        while attached[0].count_servers() < servers:
+            time.sleep(0.1)
+        [lock] = folder.glob("mcp-actors/*.lock")
+        daemon = int(lock.read_text())
+        children = [each.pid for each in processes() if each.parent == daemon and not each.zombie]
+        of_sessions = [proportional(each.process.pid) for each in attached]
+        shared = sum(of_sessions) + sum(map(proportional, [daemon, *children]))
+        number = sessions + 1 + len(children)
+    with ExitStack() as stack:
+        own = [Session(server, environ, stack) for _ in range(sessions * servers)]
+        alone = sum(proportional(each.process.pid) for each in own)
+    yield Figure(f"{label}, processes", number, "", bound=sessions + servers + 1)
+    yield Figure(f"{label}, memory of each {ATTACH}", max(of_sessions) / 1e6, "MB", bound=SESSION_MEGABYTES)
+    yield Figure(f"{label}, memory", shared / 1e6, "MB")
+    yield Figure(f"{label}, memory of {len(own)} processes instead", alone / 1e6, "MB")
+    yield Figure(f"{label}, memory, to that", shared / alone, "", bound=SHARE)
 
 
 # --- A daemon with many clients ---------------------------------------------------------------------------------------
@@ -384,4 +500,7 @@ def proportional(pid: int) -> int:
 
 def figures() -> list[Figure]:
     """Compare ours with the others, and crowd a daemon; nothing on systems that do not tell what a process takes."""
-    return [*calls(), *crowd()] if sys.platform == "linux" else []
+    if sys.platform != "linux":
+        return []
+    timekeeper = str(Path(sys.executable).with_name("mcp-server-time"))
+    return [*calls(), *attached_calls(), *fleet([timekeeper]), *crowd()]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .gateway import DIRECT, OURS, Direct, crowd, installed, play_rounds, processor_time, running
+from .gateway import DIRECT, OURS, Direct, attached_calls, crowd, fleet, installed, play_rounds, processor_time, running
 from .peers import quick_server
 from .peers.contest import enter
 
@@ -60,6 +60,19 @@ def test_a_gateway_that_ends_says_why() -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such file')"]
     with pytest.raises(RuntimeError, match="broken ended; its last words:\nno such file"), running("broken", broken):
         pass
+
+
+def test_attached_sessions_share_a_daemon_and_its_servers_and_leave_no_process() -> None:
+    processes, session, shared, alone, share = fleet(quick_server.command(), 3, 2)
+    assert processes.value == 3 + 1 + 2
+    assert 1 < session.value < shared.value
+    assert share.value == shared.value / alone.value
+
+
+def test_a_session_that_is_attached_has_figures() -> None:
+    *calls, ready = attached_calls(1)
+    assert all(0 < figure.value < 10_000 for figure in calls)
+    assert 1 < ready.value < 10_000
 
 
 def test_each_client_of_a_crowd_gets_its_own_answers() -> None:
