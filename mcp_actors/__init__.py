@@ -4,7 +4,7 @@
 #   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
 #   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
 #   L3  servers                               one MCP server = one actor; groups of them
-#   L2  transports                            the ways to a server: pipes, HTTP, in this process
+#   L2  transports                            the ways to a server: pipes, sockets, HTTP, objects
 #   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
 #   L1  auth                                  sign in by OAuth: tokens, their store, the person
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things

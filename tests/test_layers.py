@@ -82,7 +82,7 @@ OFFERS: Final = {
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load",
-    "gateway": "_control _daemon _front _own _serve _session",
+    "gateway": "_control _daemon _front _network _own _serve _session",
     "servers": "_admission _sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""

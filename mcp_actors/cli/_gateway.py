@@ -29,8 +29,9 @@ from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
 from ..gateway._daemon import file_and_server, real_name
 from ..gateway._front import Front
+from ..gateway._network import Network, network_of
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import Network, gateway_of, listening, network_of, serve_front
+from ..gateway._serve import gateway_of, listening, serve_front
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
 from ._output import Failure, Misuse, until_signalled

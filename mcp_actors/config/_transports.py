@@ -578,7 +578,8 @@ def parse_address(address: str) -> str | tuple[str, int]:
         return os.path.expanduser(address)
     found = _HOST_AND_PORT.fullmatch(address)
     if found is None or int(found["port"]) >= _PORTS:
-        raise ValueError("is neither a path nor a host and a port; write '/run/x.sock', 'host:port' or '[::1]:port'")
+        expected = "write '/run/x.sock', 'host:port' or '[::1]:port'"
+        raise ValueError(f"address {check.shown(address)} is neither a path nor a host and a port; {expected}")
     return found["v6"] or found["host"], int(found["port"])
 
 
@@ -587,7 +588,7 @@ def _check_address(instance: Socket, attribute: attrs.Attribute[Any], value: obj
         try:
             parse_address(value)
         except ValueError as exc:
-            raise check.refused("Socket", "address", f"address {check.shown(value)} {exc}") from None
+            raise check.refused("Socket", "address", str(exc)) from None
     elif not callable(value):
         remedy = "give a path, 'host:port', or an async function that returns one of them"
         raise check.refused_type("Socket", "address", value, remedy)

@@ -1,9 +1,9 @@
 """Accept clients over TCP that prove a secret.
 
-`listen` opens the listeners of an address. `admit` runs the handshake of one connection (`Challenge`): both sides prove
-the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without
-the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a time have one; clients that were
-admitted do not notice them.
+`network_of` checks where to listen, and `listen` opens the listeners. `admit` runs the handshake of one connection
+(`Challenge`): both sides prove the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and
+`MAX_LINE` bytes. A client without the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a
+time have one; clients that were admitted do not notice them.
 
 ``_serve`` accepts connections, and serves those that were admitted.
 """
@@ -15,9 +15,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import field, frozen
 
 from .._foreign import Log
-from ..transports import HANDSHAKE_SECONDS, MAX_LINE, OK, REFUSED, Challenge, NotProven, answer_line, read_line
+from .._user_files import secret_problem
+from ..config import parse_address
+from ..transports.socket import HANDSHAKE_SECONDS, MAX_LINE, OK, REFUSED, Challenge, NotProven, answer_line, read_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +36,31 @@ IDLE: Final = 60
 
 INTERVAL: Final = 15
 TRIES: Final = 4
+
+
+@frozen
+class Network:
+    """An address of this machine, and the secret that its clients must prove."""
+
+    host: str
+    port: int
+    secret: bytes = field(repr=False)
+
+
+def network_of(address: str, secret: str | None) -> Network:
+    """Return where to listen.
+
+    Raises:
+        ValueError: the address has no host and port, or there is no secret, or a short one.
+    """
+    at = parse_address(address)
+    if isinstance(at, str):
+        raise ValueError(f"address {address!r} is a path; write host:port, or give it as path=…")
+    if secret is None:
+        raise ValueError(f"address {address!r} is on a network, where anyone could call; give a secret")
+    if problem := secret_problem(secret):
+        raise ValueError(problem)
+    return Network(*at, secret.encode(errors="surrogateescape"))
 
 
 async def listen(host: str, port: int) -> list[socket.socket]:

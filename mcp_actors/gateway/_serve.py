@@ -30,17 +30,17 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 from pydantic_core import from_json
 
 from .._foreign import Log
 from .._tasks import TimeSlice
-from .._user_files import secret_problem
-from ..config import Secret, parse_address
-from ..transports import OK, REFUSED, LineSplitter, LongLine, answer_line, is_ours, server_in
+from ..config import Secret
+from ..transports import LineSplitter, LongLine
+from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._daemon import connect, peer_uid
 from ._front import Front
-from ._network import MAX_UNPROVEN, admit, listen, name_of
+from ._network import MAX_UNPROVEN, Network, admit, listen, name_of, network_of
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
@@ -526,31 +526,6 @@ async def serve_front(
 def gateway_of(front: Front | None, per_session: Sequence[ServerConfig] = ()) -> Gateway:
     """Return a gateway without clients."""
     return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set(), per_session=per_session)
-
-
-@frozen
-class Network:
-    """An address of this machine, and the secret that its clients must prove."""
-
-    host: str
-    port: int
-    secret: bytes = field(repr=False)
-
-
-def network_of(address: str, secret: str | None) -> Network:
-    """Return where to listen.
-
-    Raises:
-        ValueError: the address has no host and port, or there is no secret, or a short one.
-    """
-    at = parse_address(address)
-    if isinstance(at, str):
-        raise ValueError(f"address {address!r} is a path; write host:port, or give it as path=…")
-    if secret is None:
-        raise ValueError(f"address {address!r} is on a network, where anyone could call; give a secret")
-    if problem := secret_problem(secret):
-        raise ValueError(problem)
-    return Network(*at, secret.encode(errors="surrogateescape"))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ from pydantic_core import to_json
 
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
-from ..transports import OK, unknown
+from ..transports.socket import OK, unknown
 from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_of, not_sent
 from ._daemon import DIRECTORY
 from ._front import OneServer

@@ -5,10 +5,10 @@ requests and their answers, for the end of a connection and what a server left b
 capacity and the certificates of a group, and for servers in this process.
 
 `servers` connects through it; `bridge` and `testing` use the parts for servers in this process, `cli` uses `Masker` and
-`open_exchange`, and `gateway` splits the lines of its clients and makes those of the handshake with it. They import
-only these names. The files here use `config`, `auth` and single files of layer 0, and import neither the kernel nor the
-catalogue. `stdio` and `http` use the shared files here and do not know each other; `socket` uses the pipes of `stdio`;
-``_open``, above them, imports all three.
+`open_exchange`, and `gateway` splits the lines of its clients with it. They import only these names, and `gateway` the
+handshake from `socket`. The files here use `config`, `auth` and single files of layer 0, and import neither the kernel
+nor the catalogue. `stdio` and `http` use the shared files here and do not know each other; `socket` uses the pipes of
+`stdio`; ``_open``, above them, imports all three.
 """
 
 from __future__ import annotations
@@ -49,16 +49,3 @@ from ._messages import (
 )
 from ._open import Capacity as Capacity, Turn as Turn, open_exchange as open_exchange, open_link as open_link
 from ._request_table import Report as Report, RequestTable as RequestTable, comparable_id as comparable_id
-from .socket import (
-    HANDSHAKE_SECONDS as HANDSHAKE_SECONDS,
-    MAX_LINE as MAX_LINE,
-    OK as OK,
-    REFUSED as REFUSED,
-    Challenge as Challenge,
-    NotProven as NotProven,
-    answer_line as answer_line,
-    is_ours as is_ours,
-    read_line as read_line,
-    server_in as server_in,
-    unknown as unknown,
-)

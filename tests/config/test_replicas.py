@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mcp_actors import ConfigError, Http, InProcess, ServerConfig, Sse, Stdio
+from mcp_actors import ConfigError, Http, InProcess, ServerConfig, Socket, Sse, Stdio
 from mcp_actors.config import TransportTemplate, dump_config, load_config
 
 from ..messages import Said
@@ -27,6 +27,7 @@ def test_replicas_are_a_whole_number(replicas: Any) -> None:
         ("replicas over HTTP", Http("https://a.example/mcp"), {}),
         ("replicas over SSE", Sse("https://a.example/sse"), {}),
         ("replicas of a template", TransportTemplate("http", {"url": "https://${HOST}/mcp"}), {}),
+        ("replicas over a socket", Socket("/run/x.sock"), {}),
         ("replicas in process", InProcess(MCPServer("a")), {}),
         ("replicas with an order", Stdio("a"), {"max_in_flight": 1}),
         ("replicas that end the group", Stdio("a"), {"on_failure": "raise"}),

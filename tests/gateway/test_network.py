@@ -40,12 +40,16 @@ from mcp_actors import (
     Stdio,
     ToolsChanged,
     bridge,
+    load_config,
     open_servers,
 )
+from mcp_actors.cli._connect import describe
 from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._serve import LINGER
+from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ServerGroup
+from mcp_actors.servers._admission import launch_pin
 from mcp_actors.transports.socket._handshake import Proof
 
 from ..servers.groups import server
@@ -669,3 +673,38 @@ async def test_a_client_that_breaks_its_connection_when_it_is_refused_harms_no_o
             await trio.testing.wait_all_tasks_blocked()
         async with open_servers(ServerConfig("notes", served.at("tcp"), required=True)) as group:
             assert await group["notes"].call("echo", text="hi") == "hi"
+
+
+# --- what the rest of the package knows of it -------------------------------------------------------------------------
+
+
+@KINDS
+async def test_metrics_have_the_kind_of_the_socket(kind: str, tmp_path: Path) -> None:
+    async with door(tmp_path, in_process("notes", notes())) as served:
+        config = ServerConfig("notes", served.at(kind))
+    assert _common(config, None) == {"network.transport": kind}
+
+    async def address() -> str:
+        return served.path
+
+    assert _common(ServerConfig("notes", Socket(address)), None) == {}
+
+
+def test_a_server_is_recognized_by_its_address_and_not_by_its_secret() -> None:
+    pins = {
+        launch_pin(ServerConfig("a", transport))
+        for transport in (
+            Socket("h:1", secret=SECRET),
+            Socket("h:1", secret=Secret(SECRET)),
+            Socket("h:1", secret_file="/x"),
+        )
+    }
+    assert len(pins) == 1
+    assert launch_pin(ServerConfig("a", Socket("h:2", secret=SECRET))) not in pins
+    assert launch_pin(ServerConfig("a", Socket("h:1", secret=SECRET, server="b"))) not in pins
+
+
+def test_the_command_line_shows_the_address() -> None:
+    entries = {"a": {"socket": "h:1", "secret": SECRET}, "b": {"socket": "${HOST}:1", "secret": "${GATEWAY_SECRET}"}}
+    shown = [describe(config.transport) for config in load_config({"mcpServers": entries}).servers]
+    assert shown == ["h:1", "${HOST}:1"]

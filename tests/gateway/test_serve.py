@@ -481,3 +481,35 @@ def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None
     code, said = Command("--config", str(write_file(tmp_path, a=()))).end()
     assert code == 2
     assert "--stdio for one over stdin and stdout, --socket PATH for many" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("127.0.0.1:0",), 2, "--socket 127.0.0.1:0 is on a network, where anyone could call; add --secret-file FILE"),
+        (
+            ("/x.sock", "--secret-file", "secret"),
+            2,
+            "--secret-file is for --socket HOST:PORT; a unix socket is for this",
+        ),
+        (
+            ("127.0.0.1:0", "--secret-file", "none"),
+            1,
+            "none cannot be read (No such file or directory); check the path",
+        ),
+        (("127.0.0.1:0", "--secret-file", "open"), 1, "open can be read by other users (-rw-r--r--); run: chmod 600"),
+        (("127.0.0.1:0", "--secret-file", "short"), 1, "short: the secret has fewer than 16 characters"),
+        (("nowhere.invalid:7000", "--secret-file", "secret"), 1, "cannot serve at nowhere.invalid:7000: "),
+        (("127.0.0.1:99999", "--secret-file", "secret"), 1, "address '127.0.0.1:99999' is neither a path nor"),
+    ],
+)
+def test_the_command_listens_on_a_network_only_with_a_secret(
+    words: tuple[str, ...], code: int, said: str, tmp_path: Path
+) -> None:
+    for name, content, mode in (("secret", "x" * 32, 0o600), ("open", "x" * 32, 0o644), ("short", "x", 0o600)):
+        (tmp_path / name).write_text(content)
+        (tmp_path / name).chmod(mode)
+    words = tuple(str(tmp_path / word) if (tmp_path / word).exists() else word for word in words)
+    ended, text = Command("--config", str(write_file(tmp_path, a=())), "--socket", *words).end()
+    assert said in text
+    assert (ended, "Traceback" in text) == (code, False)
