@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import pytest
 import trio
-import trio.testing
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from mcp.types import PromptReference
+from trio.testing import MockClock
 
 from mcp_actors import (
     Backoff,
@@ -50,7 +50,7 @@ from mcp_actors.gateway._serve import LINGER
 from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers._admission import launch_pin
-from mcp_actors.transports.socket._handshake import Proof
+from mcp_actors.transports.socket._handshake import HANDSHAKE_SECONDS, Proof
 
 from ..servers.groups import server
 from ..servers.processes import eventually
@@ -673,6 +673,76 @@ async def test_a_client_that_breaks_its_connection_when_it_is_refused_harms_no_o
             await trio.testing.wait_all_tasks_blocked()
         async with open_servers(ServerConfig("notes", served.at("tcp"), required=True)) as group:
             assert await group["notes"].call("echo", text="hi") == "hi"
+
+
+# --- programs in the place of a gateway -------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stranger(*lines: bytes, silent: bool = False) -> AsyncIterator[str]:
+    """Listen at a port, and send these lines to each client; then close the connection, or say nothing more."""
+
+    async def answer(client: trio.SocketStream) -> None:
+        with suppress(trio.BrokenResourceError):
+            for line in lines:
+                await client.send_all(line)
+                await client.receive_some()
+            if silent:
+                await trio.sleep_forever()
+        await client.aclose()
+
+    async with trio.open_nursery() as nursery:
+        [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        host, port = listener.socket.getsockname()
+        yield f"{host}:{port}"
+        nursery.cancel_scope.cancel()
+
+
+HELLO: Final = b"mcp-actors/1 " + b"0" * 64 + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((), "closed the connection; check that it is a gateway, that it has no other user, and its log"),
+        ((b"SSH-2.0-OpenSSH_9.2\r\n",), "is not a gateway of mcp-actors, or an older one; check the address"),
+        ((b"x" * 1000,), "sent something else than one line"),
+        ((HELLO + b"{}\n",), "sent something else than one line"),
+        ((b"mcp-actors/2 hello\n",), "has another version of the handshake; install the same version of mcp-actors"),
+        ((HELLO, b"mcp-actors/1 - ok\n"), "refused the secret; compare secret or secret_file here with"),
+        ((HELLO, b"mcp-actors/1 " + b"0" * 64 + b" ok\n"), "has not proven the secret; check which program listens"),
+        ((HELLO, b"x" * 5000), "sent something else than one line"),
+    ],
+)
+async def test_another_program_in_the_place_of_a_gateway_is_named(lines: tuple[bytes, ...], said: str) -> None:
+    async with stranger(*lines) as address:
+        error = await failed(Socket(address, secret=SECRET))
+    assert error.startswith(f"server 'q': the gateway at {address} {said}")
+    assert SECRET not in error
+
+
+@pytest.mark.parametrize("lines", [(), (HELLO,)])
+async def test_a_gateway_that_does_not_answer_is_given_up_after_five_seconds(
+    lines: tuple[bytes, ...], autojump_clock: MockClock
+) -> None:
+    async with stranger(*lines, silent=True) as address:
+        began = trio.current_time()
+        error = await failed(Socket(address, secret=SECRET))
+        assert trio.current_time() - began == pytest.approx(HANDSHAKE_SECONDS)
+    assert error.startswith(
+        f"server 'q': the gateway at {address} did not answer within 5 s; check that it is a gateway"
+    )
+
+
+async def test_a_short_connect_timeout_bounds_the_handshake(autojump_clock: MockClock) -> None:
+    async with stranger(silent=True) as address:
+        config = ServerConfig("q", Socket(address, secret=SECRET), required=True, restarts=ONCE, connect_timeout=2)
+        began = trio.current_time()
+        with pytest.raises(ConnectFailed, match=r"timed out after 2 s \(connect_timeout\) while opening"):
+            async with open_servers(config):
+                pass
+        assert trio.current_time() - began == pytest.approx(2)
 
 
 # --- what the rest of the package knows of it -------------------------------------------------------------------------

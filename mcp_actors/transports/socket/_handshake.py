@@ -234,14 +234,15 @@ async def read_line(connection: trio.socket.SocketType, most: int) -> bytes:
         NotProven: there is more than a line, or no line within so many bytes.
     """
     data = b""
-    while not data.endswith(b"\n"):
-        if b"\n" in data or len(data) >= most:
-            raise NotProven("sent something else than one line")
+    while b"\n" not in data and len(data) < most:
         piece = await connection.recv(most - len(data))
         if not piece:
             return b""
         data += piece
-    return data[:-1]
+    line, end, rest = data.partition(b"\n")
+    if rest or not end:
+        raise NotProven("sent something else than one line")
+    return line
 
 
 def peer_uid(connection: trio.socket.SocketType) -> int:
