@@ -27,6 +27,7 @@ from mcp_actors import (
 )
 from mcp_actors.transports.socket._handshake import MAX_LINE, Proof
 
+from ..servers.processes import freeze
 from .daemons import SECRET, Daemon, counting, daemon, written
 from .hosts import BOUND
 
@@ -139,11 +140,12 @@ async def test_health_checks_notice_a_frozen_gateway(kind: str, tmp_path: Path) 
             states.append(event.new)
             news.set()
 
-    health = HealthPolicy(interval=0.1, timeout=0.2, warn_after=1, unhealthy_after=2, restart_after=3)
+    # Three failed checks take longer than what a gateway notices as a gap, so it does not begin what was given up.
+    health = HealthPolicy(interval=0.1, timeout=0.4, warn_after=1, unhealthy_after=2, restart_after=3)
     with served(kind, tmp_path) as gateway:
         config = ServerConfig("a", transport(kind, gateway), required=True, health=health, restarts=AT_ONCE)
         async with open_servers(config, observers=[watch]) as group:
-            os.kill(gateway.pid, signal.SIGSTOP)
+            await freeze(gateway.pid)
             try:
                 with trio.fail_after(BOUND), pytest.raises(ConnectionLost, match="health check timed out"):
                     await group["a"].call_tool("run", {"id": 1})
