@@ -46,6 +46,8 @@ Json: TypeAlias = dict[str, Any]
 Changed: TypeAlias = Literal["tools", "prompts", "resources"]
 """A kind of list that has changed."""
 
+KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
+
 logger = Log("mcp_actors.gateway")
 
 COLLISIONS: Final = 100
@@ -125,19 +127,18 @@ class Front:
 
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
-        listed = {
-            (ref.name, each.name): each.tool for ref in self._group.configured for each in ref._record.catalog.tools
-        }
-        shown = [(name, listed.get((tool.server, tool.name))) for tool, name in self._shown()]
+        refs, tools_shown = self._shown()
+        listed = {(ref.name, each.name): each.tool for ref in refs for each in ref._record.catalog.tools}
+        shown = [(name, listed.get((tool.server, tool.name))) for tool, name in tools_shown]
         key = tuple((name, id(given)) for name, given in shown)
         if key != self._tools[0]:
             tools = tuple(_tool(given, name) for name, given in shown if given is not None)
             self._tools = key, tools
         return self._tools[1] if self._shared is None else self._tools[1] + self._shared.tools()
 
-    def _shown(self) -> Iterable[tuple[CatalogTool, str]]:
-        """Return the tools that are shown, each with its name for clients."""
-        return ((tool, tool.public_name) for tool in self._group.tools)
+    def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
+        """Return the servers whose tools are shown, and these tools, each with its name for clients."""
+        return self._group.configured, ((tool, tool.public_name) for tool in self._group.tools)
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
@@ -356,7 +357,9 @@ class OneServer(Front):
         self._front = front
         self._name = name
         self._kept = front._kept
-        self._seen: dict[str, object] = {}
+        self._seen: dict[Changed, object] = {}
+        for kind in KINDS:
+            self.has_changed(kind)
 
     @property
     def ref(self) -> ServerRef:
@@ -387,8 +390,10 @@ class OneServer(Front):
         """See `Front.find_template`."""
         return self.ref
 
-    def _shown(self) -> Iterable[tuple[CatalogTool, str]]:
-        return ((tool, tool.name) for tool in self._group.tools if tool.server == self._name)
+    def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
+        # Each session has a front like this, and looks at it at each change of the group: not at all tools.
+        found = self._group.get(self._name)
+        return [] if found is None else [found], ((tool, tool.name) for tool in self._group.tools.of(self._name))
 
     def _all(self) -> Iterable[tuple[str, Kept]]:
         return [(self._name, self._kept[self._name])] if self._name in self._kept else []

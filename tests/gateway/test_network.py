@@ -19,8 +19,8 @@ from typing import Any, Final
 import pytest
 import trio
 from mcp import MCPError
-from mcp.server.mcpserver import MCPServer
-from mcp.types import PromptReference
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import LoggingMessageNotificationParams, PromptReference
 from trio.testing import MockClock
 
 from mcp_actors import (
@@ -38,15 +38,16 @@ from mcp_actors import (
     ServerUnavailable,
     Socket,
     Stdio,
-    ToolsChanged,
     bridge,
     load_config,
     open_servers,
 )
 from mcp_actors.cli._connect import describe
+from mcp_actors.config import CallbackContext
 from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
-from mcp_actors.gateway._serve import LINGER
+from mcp_actors.gateway._serve import LINGER, gateway_of
+from mcp_actors.gateway._session import Session
 from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers._admission import launch_pin
@@ -375,28 +376,51 @@ async def test_a_server_that_is_not_connected_there_is_a_failed_connect_with_the
     assert "/no/such/program" in str(info.value)
 
 
+async def naming(server: str, served: Door, nursery: trio.Nursery) -> Host:
+    """Connect a client that speaks raw JSON, and names a server."""
+    host = Host(await trio.open_unix_socket(served.path))
+    await host.stream.send_all(Proof(server).line())
+    assert (await host.stream.receive_some()).endswith(b" ok\n")
+    nursery.start_soon(host.read)
+    await host.begin()
+    return host
+
+
 async def test_only_changes_of_its_own_server_reach_a_client(tmp_path: Path) -> None:
     lists = MCPServer("lists")
 
     @lists.tool()
-    def first() -> str:
-        return "1"
+    async def grow(context: Context[Any]) -> str:
+        lists.add_tool(lambda: "2", name="second", description="The second.")
+        await context.session.send_tool_list_changed()
+        return "grown"
 
     async with (
-        door(tmp_path, in_process("a", notes()), ServerConfig("b", InProcess(lists))) as served,
-        open_servers(
-            ServerConfig("a", served.at("unix"), required=True), ServerConfig("b", served.at("unix"), required=True)
-        ) as group,
-        group.watch_events() as events,
+        door(tmp_path, in_process("a", notes()), in_process("b", lists, protocol="legacy")) as served,
+        trio.open_nursery() as nursery,
     ):
-        lists.add_tool(lambda: "2", name="second", description="The second.")
-        await served.group["b"].list_tools()
-        with trio.fail_after(BOUND):
-            async for event in events:
-                if isinstance(event, ToolsChanged):
-                    assert event.server == "b"
-                    break
-        assert [tool.name for tool in group.tools if tool.server == "b"] == ["first", "second"]
+        a, b = await naming("a", served, nursery), await naming("b", served, nursery)
+        before = [await each.result("tools/list") for each in (a, b)]
+        assert [[tool["name"] for tool in each["tools"]] for each in before] == [["echo"], ["grow"]]
+        assert await b.call("grow") == "grown"
+        await b.notice("notifications/tools/list_changed")
+        assert [tool["name"] for tool in (await b.result("tools/list"))["tools"]] == ["grow", "second"]
+        assert await a.result("ping") == {}
+        assert a.notices == []
+        for host in (a, b):
+            await host.stream.aclose()
+
+
+def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
+    written: list[bytes] = []
+    session = Session(gateway_of(None), written.append, print)
+    session.only = "a"
+    session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
+    session.modern = False
+    for server in ("a", "b"):
+        params = LoggingMessageNotificationParams(level="info", data=server)
+        session.pass_log(CallbackContext(server=server), params)
+    assert [json.loads(line)["params"]["data"] for line in written] == ["a"]
 
 
 async def test_a_removed_server_is_unavailable_to_its_clients(tmp_path: Path) -> None:
@@ -573,7 +597,7 @@ async def test_a_function_that_raises_or_returns_something_else_is_an_error_of_t
         return "127.0.0.1:7000"
 
     error = await configured(Socket(broken))
-    assert "the function for the address raised LookupError: no such host in the table" in str(error)
+    assert str(error).endswith("the function for the address raised LookupError (see the cause of this error)")
     assert isinstance(error.__cause__, LookupError)
     assert "returned ('127.0.0.1', 7000); return a path or 'host:port'" in str(await configured(Socket(wrong)))
     assert "127.0.0.1:7000 is on a network, and there is no secret" in str(await configured(Socket(open_to_all)))

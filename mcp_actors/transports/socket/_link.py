@@ -167,8 +167,9 @@ class Dial:
             try:
                 given = await answer_of(given())
             except Exception as exc:
-                problem = f"{self.endpoint}: the function for the address raised {type(exc).__name__}: {exc}"
-                raise self._failed(problem, configured=True) from exc
+                # Without its text, which may contain a credential, such as the URL of a database.
+                problem = f"the function for the address raised {type(exc).__name__} (see the cause of this error)"
+                raise self._failed(f"{self.endpoint}: {problem}", configured=True) from exc
         try:
             self._address = parse_address(given if isinstance(given, str) else "")
         except ValueError:
