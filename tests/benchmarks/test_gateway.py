@@ -9,7 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from .gateway import DIRECT, OURS, Direct, attached_calls, crowd, fleet, installed, play_rounds, processor_time, running
+from .gateway import (
+    DIRECT,
+    OURS,
+    Direct,
+    attached_calls,
+    crowd,
+    fleet,
+    installed,
+    play_rounds,
+    processor_time,
+    running,
+    through_socket,
+)
 from .peers import quick_server
 from .peers.contest import enter
 
@@ -48,6 +60,13 @@ def test_a_gateway_and_a_direct_call_play_in_turns(tmp_path: Path) -> None:
         seconds = play_rounds({OURS: ours, DIRECT: Direct(direct)}, 2, 16)
     assert [len(rounds) for rounds in seconds.values()] == [2, 2]
     assert all(0 < each < 1 for rounds in seconds.values() for each in rounds)
+
+
+def test_both_processes_of_calls_through_a_socket_count(tmp_path: Path) -> None:
+    with through_socket(tmp_path) as ours:
+        before = processor_time(ours.gateway)
+        seconds = ours.play(16, 128)
+        assert 0 < processor_time(ours.gateway) - before < seconds
 
 
 def test_a_wrong_answer_ends_the_comparison() -> None:

@@ -417,9 +417,9 @@ def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
     session.only = "a"
     session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
     session.modern = False
-    for server in ("a", "b"):
-        params = LoggingMessageNotificationParams(level="info", data=server)
-        session.pass_log(CallbackContext(server=server), params)
+    for name in ("a", "b"):
+        params = LoggingMessageNotificationParams(level="info", data=name)
+        session.pass_log(CallbackContext(server=name), params)
     assert [json.loads(line)["params"]["data"] for line in written] == ["a"]
 
 
