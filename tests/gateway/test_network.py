@@ -38,12 +38,13 @@ from mcp_actors import (
     ServerUnavailable,
     Socket,
     Stdio,
+    ToolRequest,
     bridge,
     load_config,
     open_servers,
 )
 from mcp_actors.cli._connect import describe
-from mcp_actors.config import CallbackContext
+from mcp_actors.config import CallbackContext, CallNext
 from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._serve import LINGER, gateway_of
@@ -355,6 +356,15 @@ async def named(served: Door, kind: str, name: str) -> trio.SocketStream:
     return stream
 
 
+async def test_a_client_that_names_a_shared_server_starts_none_for_itself(tmp_path: Path) -> None:
+    own = ServerConfig("own", Stdio("/no/such/program"))
+    async with (
+        door(tmp_path, in_process("shared", notes()), per_session=[own]) as served,
+        open_servers(ServerConfig("shared", served.at("tcp"), required=True), naming="{tool}") as group,
+    ):
+        assert await group["shared"].call("echo", text="hi") == "hi"
+
+
 async def test_a_lazy_server_is_started_for_a_client_that_names_it(tmp_path: Path) -> None:
     async with (
         door(tmp_path, in_process("notes", notes(), connect="lazy")) as served,
@@ -376,11 +386,9 @@ async def test_a_server_that_is_not_connected_there_is_a_failed_connect_with_the
     assert "/no/such/program" in str(info.value)
 
 
-async def naming(server: str, served: Door, nursery: trio.Nursery) -> Host:
+async def naming(name: str, served: Door, nursery: trio.Nursery) -> Host:
     """Connect a client that speaks raw JSON, and names a server."""
-    host = Host(await trio.open_unix_socket(served.path))
-    await host.stream.send_all(Proof(server).line())
-    assert (await host.stream.receive_some()).endswith(b" ok\n")
+    host = Host(await named(served, "unix", name))
     nursery.start_soon(host.read)
     await host.begin()
     return host
@@ -486,13 +494,20 @@ def forger(said: dict[str, Any], *, trusted: bool, code: int = -32000, **options
 
 
 WAYS: Final[dict[str, Callable[[ServerRef], Awaitable[object]]]] = {
-    "a tool, directly": lambda ref: ref.call_tool("run"),
-    "a tool, in a task": lambda ref: ref.call_tool("run", progress=lambda *_: None),
+    "a tool": lambda ref: ref.call_tool("run"),
+    "a tool with progress": lambda ref: ref.call_tool("run", progress=lambda *_: None),
     "a prompt": lambda ref: ref.get_prompt("plan"),
     "a resource": lambda ref: ref.read_resource("note:///x"),
     "a list": lambda ref: ref.list_prompts(),
     "a completion": lambda ref: ref.complete(PromptReference(name="plan"), {"name": "meal", "value": "x"}),
 }
+
+
+async def passing(request: ToolRequest, call_next: CallNext) -> Any:
+    """Let a call pass. With a middleware, each request has a task."""
+    return await call_next(request)
+
+
 BY_EACH_WAY: Final = pytest.mark.parametrize("way", WAYS)
 
 
@@ -507,8 +522,12 @@ BY_EACH_WAY: Final = pytest.mark.parametrize("way", WAYS)
         ("LimitExceeded", LimitExceeded),
     ],
 )
-async def test_a_trusted_program_names_the_errors_of_its_requests(way: str, name: str, error: type[Any]) -> None:
-    config = forger({"error": name, "outcome": "unknown"}, trusted=True, retry=RetryPolicy(attempts=1))
+@pytest.mark.parametrize("middleware", [(), (passing,)], ids=["directly", "in tasks"])
+async def test_a_trusted_program_names_the_errors_of_its_requests(
+    way: str, name: str, error: type[Any], middleware: tuple[Any, ...]
+) -> None:
+    said = {"error": name, "outcome": "unknown"}
+    config = forger(said, trusted=True, retry=RetryPolicy(attempts=1), middleware=middleware)
     async with open_servers(config) as group:
         with trio.fail_after(BOUND), pytest.raises(error) as info:
             await WAYS[way](group["a"])
@@ -530,7 +549,7 @@ async def test_a_foreign_server_names_nothing(way: str) -> None:
 
 @BY_EACH_WAY
 async def test_an_error_about_the_params_stays_what_it_is(way: str) -> None:
-    said = {"error": "ToolNotFound", "outcome": "not_sent"}
+    said = {"error": "ConnectionLost", "outcome": "not_sent"}
     async with open_servers(forger(said, trusted=True, code=-32602)) as group:
         with trio.fail_after(BOUND), pytest.raises(MCPError) as info:
             await WAYS[way](group["a"])

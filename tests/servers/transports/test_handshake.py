@@ -12,6 +12,7 @@ from mcp_actors.transports.socket._handshake import (
     Challenge,
     NotProven,
     Proof,
+    _proof,
     answer_line,
     is_ours,
     names_of,
@@ -63,6 +64,10 @@ def test_a_gateway_that_sends_the_proof_of_the_client_back_has_proven_nothing() 
     proof = client.line(challenge)[:-1].split()[-1]
     with pytest.raises(NotProven, match="has not proven the secret"):
         client.check(answer_line(OK, proof)[:-1], challenge)
+
+
+def test_the_proofs_of_the_two_roles_differ_for_the_same_parts() -> None:
+    assert _proof(SECRET, b"client", b"nonce") != _proof(SECRET, b"server", b"nonce")
 
 
 def test_an_answer_that_was_changed_on_the_way_is_not_believed() -> None:
