@@ -116,7 +116,7 @@ async def test_a_killed_gateway_costs_the_calls_in_flight_and_no_other(kind: str
             for _ in range(KILLS):
                 await callers.wait_answers(200)
                 before = len(callers.unknown)
-                gateway.kill()
+                await trio.to_thread.run_sync(gateway.kill)  # while the callers call on
                 await trio.to_thread.run_sync(gateway.start)
                 await callers.wait_answers(2 * CALLERS)
                 assert len(callers.unknown) - before <= IN_FLIGHT
