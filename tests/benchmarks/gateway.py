@@ -56,7 +56,7 @@ MCP_PROXY: Final = "mcp-proxy"
 BOUNDS: Final = {FASTMCP: (1 / 5, 1 / 8, 1 / 8), MCP_PROXY: (1 / 2.5, 1 / 5, 1 / 5), DIRECT: (2.0, 2.0, 2.0)}
 """For each number of calls in flight, how much ours may compute in comparison."""
 
-SOCKET_BOUNDS: Final = (5.5, 3.75, 3.5)
+SOCKET_BOUNDS: Final = (3.0, 3.0, 3.0)
 """How much the two processes may compute in comparison with our direct call. By instructions it is 2.8 to 3.1. With one
 call in flight each process finds its caches cold, because the other one has run since."""
 
