@@ -22,6 +22,7 @@ PROGRAMS = [
     "tests/bridge/test_acceptance.py",
     "tests/gateway/test_frozen_daemon.py",
     "tests/gateway/test_interleavings.py",
+    "tests/gateway/http/test_balancer.py",
     "tests/gateway/test_kills.py",
     "tests/kernel/test_actor_programs.py",
     "tests/kernel/test_later_programs.py",
@@ -201,6 +202,13 @@ def conformance(session: nox.Session) -> None:
     """Play the client in all scenarios of MCP's conformance suite: ``nox -s conformance -- 2026-07-28 --asyncio``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.conformance", *session.posargs)
+
+
+@nox.session(python=OLDEST, name="conformance-gateway")
+def conformance_gateway(session: nox.Session) -> None:
+    """Compare the gateway over HTTP with the server behind it, by the suite's scenarios for servers."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.conformance.gateway", *session.posargs)
 
 
 @nox.session(python=OLDEST)

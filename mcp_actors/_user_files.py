@@ -120,26 +120,35 @@ def secret_problem(text: str) -> str | None:
 def read_secret(path: str) -> str:
     """Return the secret in a file, without the whitespace around it. Blocks.
 
+    Raises:
+        OSError: it cannot be read, or others can read it, or it has no secret. The text is for the user.
+    """
+    secret = read_private(path, MAX_SECRET)
+    if problem := secret_problem(secret):
+        raise OSError(f"{path}: {problem}")
+    return secret
+
+
+def read_private(path: str, most: int) -> str:
+    """Return the text in a file that is not for others, without the whitespace around it. Blocks.
+
     A file of this user must not be readable by others; that of another user, such as one that the administrator has
     made, may be readable by a group.
 
     Raises:
-        OSError: it cannot be read, or others can read it, or it has no secret. The text is for the user.
+        OSError: it cannot be read, or others can read it, or it has more than so many bytes. The text is for the user.
     """
     at = os.path.expanduser(path)
     try:
         # A named pipe would block without O_NONBLOCK until another process opens it for writing.
         with open(os.open(at, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             found = os.fstat(opened.fileno())
-            data = opened.read(MAX_SECRET + 1) if stat.S_ISREG(found.st_mode) else b""
+            data = opened.read(most + 1) if stat.S_ISREG(found.st_mode) else b""
     except (OSError, ValueError) as exc:
         raise OSError(f"{path} cannot be read ({getattr(exc, 'strerror', None) or exc}); check the path") from None
     others = 0o077 if found.st_uid == os.geteuid() else 0o007
     if found.st_mode & others:
         raise OSError(f"{path} can be read by other users ({stat.filemode(found.st_mode)}); run: chmod 600 {path}")
-    secret = data.decode(errors="surrogateescape").strip()
-    if len(data) > MAX_SECRET:
-        raise OSError(f"{path} has more than {MAX_SECRET} bytes; write only the secret there")
-    if problem := secret_problem(secret):
-        raise OSError(f"{path}: {problem}")
-    return secret
+    if len(data) > most:
+        raise OSError(f"{path} has more than {most} bytes; write only the secret there")
+    return data.decode(errors="surrogateescape").strip()

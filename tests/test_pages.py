@@ -40,8 +40,9 @@ from .source import EXAMPLES, FENCE, PACKAGE, PAGES, ROOT, Block, blocks, parse,
 from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
 
 BLOCKS: Final = blocks(*PAGES)
-RUN: Final = {"python", "text", "json", "toml", "console", "bash"}
-"""The languages of the blocks that the tests below run, or whose programs they find."""
+RUN: Final = {"python", "text", "json", "toml", "console", "bash", "yaml", "ini", "dockerfile"}
+"""The languages of the blocks that the tests below run, or whose programs they find. The last three are files for the
+gateway over HTTP, which ``gateway/http/test_page.py`` reads."""
 
 NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. ", "{glossary}": "\n  "}
 """The other kinds of blocks, drawings and three directives of Sphinx, and what shows that one is of its kind."""

@@ -539,6 +539,11 @@ async def serve(
     secret_file: Path = None,
     control: str | None = None,
     idle: Annotated[float | None, Parameter(name="--idle")] = None,
+    http: str | None = None,
+    token_file: str | None = None,
+    no_token: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    host_name: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
+    origin: Annotated[tuple[str, ...], Parameter(negative="", show_default=False)] = (),
 ) -> int:
     """Serve all servers of a file as one MCP server, each as one process for all clients.
 
@@ -550,11 +555,26 @@ async def serve(
         secret_file: The file with the secret that clients at HOST:PORT must prove. Other users must not be able to
             read it.
         control: Also listen for the commands status, restart, stop and so on, at this path.
-        idle: Seconds without a client after which it ends. Default: never.
+        idle: Seconds without a client after which it ends. Default: never. Not over HTTP.
+        http: Serve over HTTP at HOST:PORT, or on the socket of systemd if this is the word systemd.
+        token_file: A file with the tokens of clients, each on a line of its own, perhaps behind a name. It is made if
+            it is missing. Default: a file of this user, whose token is printed.
+        no_token: Let everybody on this machine in.
+        host_name: A public name of the gateway, as in the URL of clients. May be given several times.
+        origin: The origin of pages that may send requests, such as https://example.com. May be given several times.
 
     Returns:
         0, or 1 if no server can be loaded.
     """
+    if http is not None:
+        if stdio or socket is not None or idle is not None:
+            raise Misuse("--http goes with neither --stdio nor --socket nor --idle; run one command for each")
+        with exit_on_interrupt():
+            from ._http import Options, serve_over_http
+
+        return await serve_over_http(config, Options(http, token_file, no_token, host_name, origin), control)
+    if token_file is not None or no_token or host_name or origin:
+        raise Misuse("--token-file, --no-token, --host-name and --origin need --http HOST:PORT")
     with exit_on_interrupt():
         from ._gateway import serve_file
 

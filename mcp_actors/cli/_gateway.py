@@ -1,8 +1,8 @@
 """Serve the servers of a file as one server: the command ``serve``.
 
 `serve_file` loads the file that is named, and nothing else; it neither searches nor asks. It connects the servers in
-the background, each as often as it takes, and serves clients meanwhile. If no server can be loaded, one sentence says
-why, on stderr and to the client over stdin.
+the background, each as often as it takes, and serves clients meanwhile (`opened`). If no server can be loaded, one
+sentence says why, on stderr and to the client over stdin.
 
 It uses the files of ``gateway``, and opens the group itself. With a socket it writes ``ready`` to stdout, for
 ``attach``, which waits for that line.
@@ -13,11 +13,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
+from attrs import define
 
 from .._collapse import collapse
 from .._errors import ConfigError
@@ -37,9 +38,10 @@ from ._connect import MAX_SERVERS
 from ._output import Failure, Misuse, until_signalled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
     from ..gateway._session import Gateway
+    from ..kernel import Observer
     from ..servers import ReloadSummary, ServerGroup
 
 logger = Log("mcp_actors.gateway")
@@ -63,17 +65,15 @@ async def serve_file(
     if stdio == (socket is not None):
         raise Misuse(
             "say where the clients are: --stdio for one over stdin and stdout, --socket PATH for many of this user, or "
-            "--socket HOST:PORT --secret-file FILE for many on other machines"
+            "--http HOST:PORT or --socket HOST:PORT --secret-file FILE for many on other machines"
         )
     network = _network(socket, secret_file)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
-    )
+    log_to_stderr()
     gateway = gateway_of(None)
     path = socket if network is None else None
     serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle)
     try:
-        servers, naming = _load(config)
+        servers, naming = load(config)
     except (ConfigError, Failure) as exc:
         gateway.refusal = str(exc)
         if stdio:
@@ -81,24 +81,101 @@ async def serve_file(
             await serving()
             return 1
         raise Failure(str(exc)) from None
+    async with opened(gateway, config, servers, naming, control):
+        await _serve(serving, socket)
+    return 0
+
+
+def log_to_stderr() -> None:
+    """Write the log to stderr."""
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
+    )
+
+
+@define(eq=False)
+class Opened:
+    """The servers of a file that are served.
+
+    Attributes:
+        gateway: what all clients share.
+        config: the file.
+        group: the servers that all clients share.
+        nursery: is cancelled when all is to end.
+        per_identity: the servers of which each identity gets one for itself; none if there are not several.
+        on_reload: called with the new ones of these.
+    """
+
+    gateway: Gateway
+    config: str
+    group: ServerGroup
+    nursery: trio.Nursery
+    per_identity: Sequence[ServerConfig]
+    on_reload: Callable[[Sequence[ServerConfig]], Awaitable[None]] | None = None
+
+    async def reload(self) -> ReloadSummary:
+        """Read the file again, and apply what has changed. New clients get the new servers of their own."""
+        try:
+            servers, _ = load(self.config)
+        except Failure as exc:
+            raise ConfigError(str(exc), source=self.config) from None
+        shared, own, per_identity = _divided(servers, several=self.on_reload is not None)
+        done = await self.group.reload(*map(in_background, shared))
+        self.gateway.per_session = own
+        if self.on_reload is not None:
+            await self.on_reload(per_identity)
+        assert self.gateway.front is not None
+        start_eager(self.nursery, self.gateway.front, shared)
+        return done
+
+
+@asynccontextmanager
+async def opened(
+    gateway: Gateway,
+    config: str,
+    servers: Sequence[ServerConfig],
+    naming: str,
+    control: str | None,
+    *,
+    several: bool = False,
+    observers: Sequence[Observer] = (),
+) -> AsyncIterator[Opened]:
+    """Open the servers of a file for a block, start them, and obey the commands of a control socket.
+
+    Args:
+        gateway: gets the front.
+        config: the file.
+        servers: those in it.
+        naming: the template of the public names outside.
+        control: the path of the socket; None for none.
+        several: whether there are several identities.
+        observers: of the group.
+    """
     stopping = trio.CancelScope()
     async with until_signalled(), trio.open_nursery() as commands:
         callbacks = Callbacks(logging=gateway.log)
-        shared, gateway.per_session = _divided(servers)
-        opening = open_servers(*map(in_background, shared), naming=naming, callbacks=callbacks, max_servers=MAX_SERVERS)
+        shared, gateway.per_session, per_identity = _divided(servers, several=several)
+        opening = open_servers(
+            *map(in_background, shared),
+            naming=naming,
+            callbacks=callbacks,
+            max_servers=MAX_SERVERS,
+            observers=observers,
+        )
         with _listening(control) as listener:
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
                     gateway.front = Front(group, naming)
                     start_eager(nursery, gateway.front, shared)
+                    found = Opened(gateway, config, group, nursery, per_identity)
                     if listener is not None:
-                        reload = partial(_reload, gateway, nursery, group, config)
-                        answer = partial(serve_control, file=real_name(config), stop=stopping.cancel, reload=reload)
-                        commands.start_soon(answer, group, listener)
-                    await _serve(serving, socket)
+                        name, stop = real_name(config), stopping.cancel
+                        commands.start_soon(
+                            partial(serve_control, file=name, stop=stop, reload=found.reload), group, listener
+                        )
+                    yield found
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
-    return 0
 
 
 def _network(socket: str | None, secret_file: str | None) -> Network | None:
@@ -137,24 +214,13 @@ def _listening(control: str | None) -> Iterator[trio.SocketListener | None]:
         yield trio.SocketListener(trio.socket.from_stdlib_socket(listener))
 
 
-async def _reload(gateway: Gateway, nursery: trio.Nursery, group: ServerGroup, config: str) -> ReloadSummary:
-    """Read the file again, and apply what has changed. New clients get the new servers of their own."""
-    try:
-        servers, _ = _load(config)
-    except Failure as exc:
-        raise ConfigError(str(exc), source=config) from None
-    shared, own = _divided(servers)
-    done = await group.reload(*map(in_background, shared))
-    gateway.per_session = own
-    assert gateway.front is not None
-    start_eager(nursery, gateway.front, shared)
-    return done
-
-
-def _divided(servers: Sequence[ServerConfig]) -> tuple[list[ServerConfig], list[ServerConfig]]:
-    """Return the servers that all clients share, and those that each has for itself."""
-    shared = [server for server in servers if server.isolation == "shared"]
-    return shared, [server for server in servers if server.isolation == "per-session"]
+def _divided(
+    servers: Sequence[ServerConfig], *, several: bool
+) -> tuple[list[ServerConfig], list[ServerConfig], list[ServerConfig]]:
+    """Return the servers that all clients share, those that each has for itself, and those that each identity has."""
+    own = [server for server in servers if server.isolation == "per-session"]
+    per_identity = [server for server in servers if server.isolation == "per-identity" and several]
+    return [server for server in servers if server not in own + per_identity], own, per_identity
 
 
 async def _serve(serving: Any, socket: str | None) -> None:
@@ -178,7 +244,7 @@ async def _serve(serving: Any, socket: str | None) -> None:
         raise Failure(f"cannot serve at {socket}: {reason}") from None
 
 
-def _load(config: str) -> tuple[Sequence[ServerConfig], str]:
+def load(config: str) -> tuple[Sequence[ServerConfig], str]:
     """Load the enabled servers of a file, or the one that is named after ``#``.
 
     Raises:

@@ -204,7 +204,8 @@ class ServerConfig:
             says that they have changed: `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. If
             that fails, it is logged and tried again; the server serves. Default False.
         isolation: for ``mcp-actors serve``: ``"shared"`` (default) is one process for all clients; ``"per-session"``
-            gives each client one of its own, which sees the client's roots and may ask it. A group itself ignores this.
+            gives each client one of its own, which sees the client's roots and may ask it; ``"per-identity"`` gives one
+            to each token over HTTP, and is as ``"shared"`` elsewhere. A group itself ignores this.
         extensions: ``mcp.client.ClientExtension`` objects: the protocol extensions that the client supports. They are
             announced to the server and receive its answers and messages. One object serves all connections.
         client_info: the name and version by which this client introduces itself to the server. None (default) takes
@@ -273,8 +274,8 @@ class ServerConfig:
     limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    isolation: Literal["shared", "per-session"] = attrs.field(
-        default="shared", validator=check.one_of("shared", "per-session"), kw_only=True
+    isolation: Literal["shared", "per-session", "per-identity"] = attrs.field(
+        default="shared", validator=check.one_of("shared", "per-session", "per-identity"), kw_only=True
     )
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True

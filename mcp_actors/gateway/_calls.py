@@ -10,12 +10,14 @@ exception; `Refused` is one of a request that is answered before anything is sen
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import trio
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
+from pydantic_core import to_json
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
 from .._foreign import Log
@@ -41,6 +43,9 @@ OF_A_HOP: Final = "io.modelcontextprotocol/"
 """How the keys of a ``_meta`` begin that belong to one hop."""
 
 SERVER_ERROR: Final = -32000
+
+TURNS: Final = 5
+"""Turns of the event loop in which tasks pass on what a server has said before its answer."""
 
 
 class Refused(Exception):
@@ -86,6 +91,27 @@ def not_sent(message: str, error: str) -> Refused:
     return Refused(**our_error(SERVER_ERROR, message, "not_sent", error))
 
 
+def json_id(request_id: Id) -> bytes:
+    """Return an id as JSON."""
+    return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
+
+
+def error_line(request_id: Id | None, error: Json) -> bytes:
+    """Return the answer with an error; None is the id of a message that has none."""
+    shown = b"null" if request_id is None else json_id(request_id)
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, to_json(error, inf_nan_mode="null", fallback=str))
+
+
+class Outlet(Protocol):
+    """Takes the lines for one client. It never waits. With one stream for all of them, only the lines matter."""
+
+    def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
+        """Take the answer to a request, or to an invalid message; `code` is that of its error, 0 for a result."""
+
+    def tell(self, line: bytes, about: Id | None) -> None:
+        """Take a notification or a question; `about` is the request that it belongs to, if that is known."""
+
+
 class Client(Protocol):
     """The session of a client, as its calls see it."""
 
@@ -97,7 +123,7 @@ class Client(Protocol):
 
     def fail(self, request_id: Id, exc: Exception) -> None: ...
 
-    async def ask(self, method: str, params: Json) -> Json: ...
+    async def ask(self, method: str, params: Json, about: Id | None = None) -> Json: ...
 
 
 class Call:
@@ -139,8 +165,8 @@ class Call:
         self._pending.send(self._settle)
 
     def _settle(self, answer: Any) -> None:
-        """Take the answer, or let a task finish the request."""
-        if answer is not None and not self._is_question(answer.value):
+        """Take the answer, or let a task finish the request: also to pass on the log messages that came before."""
+        if answer is not None and self.level is None and not self._is_question(answer.value):
             self._succeed(answer.value)
             return
         self._scope = trio.CancelScope()
@@ -151,6 +177,8 @@ class Call:
         with self._scope:
             try:
                 value = await self._pending.finish() if value is None else value
+                for _ in range(TURNS if self.level is not None else 0):
+                    await trio.lowlevel.checkpoint()
                 while self._is_question(value):
                     value = await self._ask_client(value)
             except Exception as exc:
@@ -170,7 +198,7 @@ class Call:
         answers = {}
         for key, request in (value.input_requests or {}).items():
             params = {} if request.params is None else json_of(request.params)
-            answers[key] = await self._session.ask(request.method, params)
+            answers[key] = await self._session.ask(request.method, params, self.id)
         extras = {**self._extras, "input_responses": answers or None, "request_state": value.request_state}
         self._pending = self._prepare(*self._given, input_required="return", **extras)
         self._pending.keep_raw()

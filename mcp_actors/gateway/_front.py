@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 import trio
 from attrs import define, field
 from mcp import MCPError
+from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 
 from .._errors import McpActorsError, ServerUnavailable
@@ -102,6 +103,7 @@ class Front:
         self._kept: dict[str, Kept] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
         self._found: dict[str, tuple[ServerRef, str]] = {}
+        self._mirrored: dict[str, Any] | None = None
         self._collisions: set[tuple[str, str]] = set()
         self._on_change: Callable[[Changed], None] = lambda _: None
         self._nursery: trio.Nursery | None = None
@@ -139,6 +141,14 @@ class Front:
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
         """Return the servers whose tools are shown, and these tools, each with its name for clients."""
         return self._group.configured, ((tool, tool.public_name) for tool in self._group.tools)
+
+    def find_mirrored(self, public_name: str) -> Any:
+        """Return the schema of a tool of whose arguments clients over HTTP put some into headers; None for others."""
+        if self._mirrored is None:
+            self._mirrored = {
+                tool["name"]: tool["inputSchema"] for tool in self.tools() if x_mcp_header_map(tool["inputSchema"])
+            }
+        return self._mirrored.get(public_name)
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
@@ -285,6 +295,7 @@ class Front:
             case _:
                 return
         self._found.clear()
+        self._mirrored = None
         self._note_news()
 
     async def _settle(self) -> None:

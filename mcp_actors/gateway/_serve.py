@@ -1,8 +1,8 @@
 """Serve a group over stdin and stdout, or over sockets.
 
 `serve` accepts clients. A `Connection` has the bytes of one: one task reads and parses, one writes what the client did
-not take at once, and the session has a nursery of its own. A connection reads until nothing more is there, or
-`READ_BYTES`, before it begins anything of that, so a request whose cancellation has arrived is never begun.
+not take at once (`Output`), and the session has a nursery of its own. A connection reads until nothing more is there,
+or `READ_BYTES`, before it begins anything of that, so a request whose cancellation has arrived is never begun.
 
 After a gap (`Heart`: this process was frozen, or one step took too long) the requests that are read may be given up
 already, with the cancellations still on their way. So a connection with something to read when the gap is noticed holds
@@ -24,7 +24,6 @@ import os
 import select
 import socket
 import sys
-from collections import deque
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +40,7 @@ from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._daemon import connect, peer_uid
 from ._front import Front
 from ._network import MAX_UNPROVEN, Network, admit, listen, name_of, network_of
+from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..servers import ServerGroup
+    from ._calls import Id
 
 logger = Log("mcp_actors.gateway")
 
@@ -62,9 +63,6 @@ MAX_MESSAGE: Final = 16 * 1024 * 1024
 MAX_VALUES: Final = 250_000
 """JSON values in one message of a client, likewise; as many as a server may send by default. Parsing takes 50 ms."""
 
-BACKLOG: Final = 1024 * 1024
-"""Bytes that wait for a client before it is no longer read from."""
-
 MAX_BACKLOG: Final = 64 * 1024 * 1024
 """Bytes that wait for a client before it is disconnected."""
 
@@ -73,12 +71,6 @@ MAX_SESSIONS: Final = 1000
 
 LINGER: Final = 5.0
 """Seconds in which a client that has closed its side gets the answers to what it has asked."""
-
-BEAT: Final = 0.25
-"""Seconds between two looks at the clock."""
-
-GAP: Final = 0.5
-"""Seconds that such a look may be late. A later one is a gap."""
 
 FENCE_TIMEOUT: Final = 5.0
 """Seconds in which a client has to pass a fence, from the last data that it has sent."""
@@ -94,37 +86,6 @@ OF_A_MESSAGE: Final = 500
 
 BACKLOG_OF_CLIENTS: Final = 1024
 """Connections that may wait to be accepted: two hundred programs may start at once."""
-
-
-class Heart:
-    """Notices that the event loop did not run for a while, and lets all connections know.
-
-    Attributes:
-        gap: the time at which the last gap was noticed; minus infinity before the first.
-        connections: the connections.
-    """
-
-    def __init__(self) -> None:
-        self._last = trio.current_time()
-        self.gap: float = -math.inf
-        self.connections: set[Connection] = set()
-
-    def look(self) -> bool:
-        """Look at the clock; return True if the event loop did not run since the last look."""
-        now = trio.current_time()
-        late = now - self._last > BEAT + GAP
-        self._last = now
-        if late:
-            self.gap = now
-            for each in self.connections:
-                each.note_gap()
-        return late
-
-    async def beat(self) -> None:
-        """Look again and again."""
-        while True:
-            self.look()
-            await trio.sleep(BEAT)
 
 
 class Connection:
@@ -148,12 +109,8 @@ class Connection:
         self._writes = writes
         self._client = client
         self._lines = LineSplitter(MAX_MESSAGE, MAX_VALUES)
-        self._out: deque[bytes] = deque()
-        self._waiting = 0
-        self._closed = False
-        self._writer: trio.lowlevel.Task | None = None
-        self._drained = trio.Event()
         self._scope = trio.CancelScope()
+        self._output = Output(writes, self._scope.cancel, client, MAX_BACKLOG)
         self._nursery: trio.Nursery | None = None
         self._fences = 0
         self._fence = ""
@@ -163,7 +120,7 @@ class Connection:
         self._held_size = 0
         self._begins = only is None
         self._refused = False
-        self.session: Session = Session(gateway, self.write, self._start)
+        self.session: Session = Session(gateway, self, self._start)
         self.session.only = only
 
     def _start(self, fn: Callable[..., Any]) -> None:
@@ -180,14 +137,14 @@ class Connection:
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
-                    self._nursery.start_soon(self._write_rest)
+                    self._nursery.start_soon(self._output.run)
                     await self._read()
                     await self._linger()
                     self._nursery.cancel_scope.cancel("the client has left")
         except Exception:  # of the session or its own servers; other clients go on
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
-            self._closed = True  # the number of the descriptor may soon be that of another file
+            self._output.closed = True
             self._heart.connections.discard(self)
             self._gateway.sessions.discard(self.session)
             self.session.close()
@@ -215,9 +172,7 @@ class Connection:
                 await self._begin(time_slice, refuse=True)
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
-            while self._waiting > BACKLOG:
-                self._drained = trio.Event()
-                await self._drained.wait()
+            await self._output.wait_drained()
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may have been given up since."""
@@ -275,7 +230,7 @@ class Connection:
         if begins and is_ours(line):
             said = REFUSED if (server := server_in(line)) is None else self._gateway.answer_to(server)
             self._refused, self.session.only = said != OK, server
-            self.write(answer_line(said))
+            self.tell(answer_line(said), None)
         elif line and not line.isspace():
             try:
                 message = from_json(line)
@@ -329,7 +284,7 @@ class Connection:
         self._fence = f"mcp-actors:fence:{self._fences}"
         now = trio.current_time()
         self._fence_due, self._fence_limit = now + FENCE_TIMEOUT, now + FENCE_LIMIT
-        self.write(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}\n' % self._fence.encode())
+        self.tell(b'{"jsonrpc":"2.0","id":"%b","method":"ping"}\n' % self._fence.encode(), None)
 
     def _lower_fence(self) -> None:
         self._fence, self._fence_due = "", math.inf
@@ -337,7 +292,7 @@ class Connection:
     async def _linger(self) -> None:
         """Wait until the client has its answers, or has left altogether."""
         with trio.move_on_after(LINGER):
-            while (self.session.calls or self._waiting) and not self._has_left:  # noqa: ASYNC110 - no event for it
+            while (self.session.calls or self._output.waiting) and not self._has_left:  # noqa: ASYNC110 - no event
                 await trio.sleep(0.01)
 
     @property
@@ -348,59 +303,13 @@ class Connection:
 
     # --- write ------------------------------------------------------------------------------------------------------
 
-    def write(self, line: bytes) -> None:
-        """Write a line: at once if nothing waits and nothing else is in flight, else with others in the next turn."""
-        if self._closed or self._waiting > MAX_BACKLOG:
-            return
-        if not self._waiting and len(self.session.calls) < 2:
-            try:
-                sent = os.write(self._writes, line)
-            except BlockingIOError:
-                sent = 0
-            except OSError:
-                self._scope.cancel("the client has left")
-                return
-            if sent == len(line):
-                return
-            line = line[sent:]
-        self._out.append(line)
-        self._waiting += len(line)
-        if self._waiting > MAX_BACKLOG:
-            logger.warning("%s is disconnected: it does not read, while %d bytes wait", self._client, self._waiting)
-            self._scope.cancel("the client does not read")
-        if self._writer is not None:
-            trio.lowlevel.reschedule(self._writer)
-            self._writer = None
+    def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
+        """Write the line of an answer."""
+        self._output.write(line, at_once=len(self.session.calls) < 2)
 
-    async def _write_rest(self) -> None:
-        """Write the lines that were not written at once."""
-        while True:
-            if not self._out:
-                self._writer = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._leave)
-            lines = [self._out.popleft()]
-            size = len(lines[0])
-            while self._out and size < BACKLOG:
-                lines.append(self._out.popleft())
-                size += len(lines[-1])
-            data = memoryview(b"".join(lines))
-            while data:
-                try:
-                    sent = os.write(self._writes, data)
-                except BlockingIOError:
-                    await trio.lowlevel.wait_writable(self._writes)
-                except OSError:
-                    self._scope.cancel("the client has left")
-                    await trio.sleep_forever()
-                else:
-                    data = data[sent:]
-                    self._waiting -= sent
-                    if self._waiting <= BACKLOG:
-                        self._drained.set()
-
-    def _leave(self, _: object) -> trio.lowlevel.Abort:
-        self._writer = None
-        return trio.lowlevel.Abort.SUCCEEDED
+    def tell(self, line: bytes, about: Id | None) -> None:
+        """Write the line of a notification or a question: with others in the next turn if calls are in flight."""
+        self._output.write(line, at_once=len(self.session.calls) < 2)
 
 
 def _is_id(value: Any) -> bool:

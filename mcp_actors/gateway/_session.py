@@ -1,7 +1,7 @@
 """Take the messages of one client, and answer them.
 
-`Session` takes the parsed messages of one client, each in the step that has read it, and gives its answers to a
-function. A call of a tool is passed on without a task: the `Call` sends it as a `PendingRequest`, and writes the answer
+`Session` takes the parsed messages of one client, each in the step that has read it, and gives its answers to an
+`Outlet`. A call of a tool is passed on without a task: the `Call` sends it as a `PendingRequest`, and writes the answer
 as the server has sent it. A task of the session finishes a call that failed at first, asks a legacy client what a
 modern server wants to know, makes lists that have to wait, and keeps a subscription.
 
@@ -9,12 +9,11 @@ What belongs to a hop and is not passed on: ids, progress tokens, the ``_meta`` 
 of a result, and how long it may be cached. Errors of servers pass as they are, without the member of their ``data`` by
 which the errors of this package say what has become of a request (`error_of`).
 
-``_serve`` has the bytes: it reads, writes and limits them. This file uses `Front`, and the refs behind it.
+``_serve`` and ``http`` have the bytes: they read, write and limit them. This file uses `Front`, and the refs behind it.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from functools import partial
@@ -40,7 +39,7 @@ from pydantic_core import to_json
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
 from ..transports.socket import OK, unknown
-from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_of, not_sent
+from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_line, error_of, json_id, not_sent
 from ._daemon import DIRECTORY
 from ._front import OneServer
 from ._own import in_directory, serve_own, tell_roots_changed
@@ -52,7 +51,7 @@ if TYPE_CHECKING:
 
     from ..config import CallbackContext, ServerConfig
     from ..servers import PendingRequest, ServerRef
-    from ._calls import Id, Json
+    from ._calls import Id, Json, Outlet
     from ._front import Changed, Front
 
 logger = Log("mcp_actors.gateway")
@@ -145,7 +144,7 @@ class Session:
 
     Args:
         gateway: what all sessions share.
-        write: takes a line for the client. It never waits.
+        outlet: takes the lines for the client.
 
     Attributes:
         start: starts a task of the session.
@@ -154,9 +153,9 @@ class Session:
         modern: whether it is of the era since 2026-07-28; None before its first request.
     """
 
-    def __init__(self, gateway: Gateway, write: Callable[[bytes], None], start: Callable[..., object]) -> None:
+    def __init__(self, gateway: Gateway, outlet: Outlet, start: Callable[..., object]) -> None:
         self._gateway = gateway
-        self._write = write
+        self._outlet = outlet
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self.modern: bool | None = None
@@ -342,7 +341,12 @@ class Session:
             if found is None:
                 raise Unknown(INVALID_PARAMS, f"no server lists the template {reference.uri!r:.200}")
             ref = found
-        self._pass_on(request_id, method, params, ref.send_complete, reference, argument, known)
+
+        def prepare(*given: Any, input_required: str, **extras: Any) -> PendingRequest[Any]:
+            extras.pop("client_capabilities", None)  # a completion asks nothing
+            return ref.send_complete(*given, **extras)
+
+        self._pass_on(request_id, method, params, prepare, reference, argument, known)
 
     def _pass_on(
         self, request_id: Id, method: str, params: Json, prepare: Callable[..., PendingRequest[Any]], *given: Any
@@ -356,7 +360,7 @@ class Session:
             if own:
                 extras["meta"] = own
             if isinstance(token, (str, int)):
-                extras["progress"] = partial(self._report, token)
+                extras["progress"] = partial(self._report, request_id, token)
         if self._capabilities:
             answerable = {name: each for name, each in self._capabilities.items() if name in ANSWERABLE}
             if answerable:
@@ -368,10 +372,13 @@ class Session:
         call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
         call.begin()
 
-    async def _report(self, token: Id, progress: float, total: float | None, message: str | None) -> None:
+    async def _report(
+        self, request_id: Id, token: Id, progress: float, total: float | None, message: str | None
+    ) -> None:
         params: Json = {"progressToken": token, "progress": progress}
         params |= {} if total is None else {"total": total}
-        self.notify("notifications/progress", params if message is None else {**params, "message": message})
+        params = params if message is None else {**params, "message": message}
+        self.notify("notifications/progress", params, request_id)
 
     # --- requests that this gateway answers -------------------------------------------------------------------------
 
@@ -469,7 +476,10 @@ class Session:
             ready()
             async for change in changes:
                 params: Json = {"uri": change.uri}
-                self.notify("notifications/resources/updated", params if meta is None else {**params, "_meta": meta})
+                if meta is None:
+                    self.notify("notifications/resources/updated", params)
+                else:
+                    self.notify("notifications/resources/updated", {**params, "_meta": meta}, meta[SUBSCRIPTION])
 
     async def _watch_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
         try:
@@ -492,7 +502,8 @@ class Session:
         if refs:
             honored["resourceSubscriptions"] = list(refs)
         meta = {SUBSCRIPTION: request_id}
-        self.notify("notifications/subscriptions/acknowledged", {"notifications": honored, "_meta": meta})
+        acknowledged = {"notifications": honored, "_meta": meta}
+        self.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
         self._streams[request_id] = honored
         try:
             async with trio.open_nursery() as nursery:
@@ -515,17 +526,16 @@ class Session:
         else:
             for member in OF_THE_MODERN:
                 result.pop(member, None)
-        self._write(
-            b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (_id(request_id), to_json(result, inf_nan_mode="null"))
-        )
+        line = b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), to_json(result, inf_nan_mode="null"))
+        self._outlet.answer(line, request_id, 0)
 
     def fail(self, request_id: Id, exc: Exception) -> None:
         """Answer a request with an error."""
-        self._write_error(_id(request_id), error_of(exc))
+        self._answer_error(request_id, error_of(exc))
 
     def refuse(self, request_id: Id | None, code: int, message: str) -> None:
         """Answer a message that is not valid."""
-        self._write_error(b"null" if request_id is None else _id(request_id), {"code": code, "message": message})
+        self._answer_error(request_id, {"code": code, "message": message})
 
     def refuse_duplicate(self, request_id: Id) -> None:
         """Answer a request whose id is that of another one in flight, which must get its own answer."""
@@ -535,15 +545,14 @@ class Session:
         """Answer a request of which nothing was sent to a server."""
         self.fail(request_id, not_sent(message, "ServerUnavailable"))
 
-    def _write_error(self, request_id: bytes, error: Json) -> None:
-        self._write(
-            b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (request_id, to_json(error, inf_nan_mode="null", fallback=str))
-        )
+    def _answer_error(self, request_id: Id | None, error: Json) -> None:
+        self._outlet.answer(error_line(request_id, error), request_id, error["code"])
 
-    def notify(self, method: str, params: Json | None = None) -> None:
-        """Send a notification."""
+    def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
+        """Send a notification, which may be about a request of the client."""
         message: Json = {"jsonrpc": "2.0", "method": method}
-        self._write(to_json(message if params is None else {**message, "params": params}, fallback=str) + b"\n")
+        line = to_json(message if params is None else {**message, "params": params}, fallback=str) + b"\n"
+        self._outlet.tell(line, about)
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
@@ -554,13 +563,14 @@ class Session:
             self.notify(method)
         for request_id, honored in self._streams.items():
             if wish in honored:
-                self.notify(method, {"_meta": {SUBSCRIPTION: request_id}})
+                self.notify(method, {"_meta": {SUBSCRIPTION: request_id}}, request_id)
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass on a log message of a server, if the client wants those of its level."""
         if self.only in (None, context.server) and self.wants_log(params.level):
             name = context.server if params.logger is None else f"{context.server}/{params.logger}"
-            self.notify("notifications/message", {"level": params.level, "logger": name, "data": params.data})
+            message = {"level": params.level, "logger": name, "data": params.data}
+            self.notify("notifications/message", message, self._newest_call())
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""
@@ -569,8 +579,12 @@ class Session:
         levels = [each.level for each in self.calls.values() if isinstance(each, Call) and each.level in LEVELS]
         return any(LEVELS.index(level) >= LEVELS.index(str(each)) for each in levels)
 
-    async def ask(self, method: str, params: Json) -> Json:
-        """Ask the client a question of a server, and return its answer.
+    def _newest_call(self) -> Id | None:
+        """Return the request that a message of a server belongs to most likely: servers do not say it."""
+        return next((each for each in reversed(self.calls) if isinstance(self.calls[each], Call)), None)
+
+    async def ask(self, method: str, params: Json, about: Id | None = None) -> Json:
+        """Ask the client a question of a server, which may be about a request, and return its answer.
 
         **Cancellation**: the client is notified that the question is no longer asked.
 
@@ -583,11 +597,12 @@ class Session:
         request_id, question = f"mcp-actors:{self._questions}", Question()
         self._asked[request_id] = question
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        self._write(to_json(message) + b"\n")
+        about = self._newest_call() if about is None else about
+        self._outlet.tell(to_json(message) + b"\n", about)
         try:
             return await question.wait()
         except trio.Cancelled:
-            self.notify("notifications/cancelled", {"requestId": request_id})
+            self.notify("notifications/cancelled", {"requestId": request_id}, about)
             raise
         finally:
             self._asked.pop(request_id, None)
@@ -601,6 +616,12 @@ class Session:
             call.withdraw()
         elif call is not None:
             call.cancel("the client has cancelled the request")
+
+    def end_streams(self) -> None:
+        """End the streams of notifications: the gateway stops."""
+        for request_id in tuple(self._streams):
+            self.cancel(request_id)
+            self.answer(request_id, "subscriptions/listen", {"_meta": {SUBSCRIPTION: request_id}})
 
     def close(self) -> None:
         """Withdraw all requests: the client has left."""
@@ -629,11 +650,6 @@ LEGACY: Final[Mapping[str, Take]] = {
     "resources/unsubscribe": Session._unsubscribe,
 }
 """The methods before that only."""
-
-
-def _id(request_id: Id) -> bytes:
-    """Return an id as JSON."""
-    return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
 
 
 def _is_enveloped(meta: Json) -> bool:

@@ -44,6 +44,7 @@ from ._messages import (
     INITIALIZED as INITIALIZED,
     LineSplitter as LineSplitter,
     LongLine as LongLine,
+    PartialMessage as PartialMessage,
     is_unreadable as is_unreadable,
     refuse_unreadable as refuse_unreadable,
 )

@@ -13,6 +13,7 @@ from . import (
     catalog,
     depth,
     gateway,
+    gateway_http,
     hops,
     hostile,
     imports,
@@ -43,6 +44,7 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "hostile": hostile.figures,
     "observing": observing.figures,
     "gateway": gateway.figures,
+    "gateway-http": gateway_http.figures,
 }
 
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {

@@ -15,7 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors.gateway import _serve
+from mcp_actors.gateway import _output, _serve
 
 from ..programs import FULL_SIZE
 from ..servers.processes import freeze
@@ -140,7 +140,7 @@ async def test_the_calls_of_a_client_that_answers_no_ping_are_refused_after_a_st
 
 # --- Holes of a fence, on a clock that the test lets jump -------------------------------------------------------------
 
-LATE: Final = _serve.BEAT + _serve.GAP + 0.1
+LATE: Final = _output.BEAT + _output.GAP + 0.1
 
 
 def line(message: dict[str, Any]) -> bytes:
@@ -154,8 +154,8 @@ async def pass_fence(host: Host) -> None:
 
 async def let_pass(seconds: float, host: Host, clock: MockClock) -> None:
     """Let time pass without a gap."""
-    for _ in range(round(seconds / _serve.BEAT)):
-        clock.jump(_serve.BEAT)
+    for _ in range(round(seconds / _output.BEAT)):
+        clock.jump(_output.BEAT)
         host.connection._heart.look()
         await wait_all_tasks_blocked()
 
@@ -172,7 +172,7 @@ async def test_a_message_that_arrives_in_pieces_over_a_gap_is_held(mock_clock: M
         clock.jump(LATE)
         await host.stream.send_all(line(first)[:20])
         await until(lambda: host.asked)
-        clock.jump(_serve.BEAT * 2)
+        clock.jump(_output.BEAT * 2)
         await host.stream.send_all(line(first)[20:] + line(given_up))
         await wait_all_tasks_blocked(0.01)
         assert begun == []
@@ -214,7 +214,7 @@ async def test_a_connection_that_is_read_late_after_a_gap_is_held(mock_clock: Mo
         os.write(host.descriptor, line(given_up))
         for _ in range(2):
             heart.look()
-            clock.jump(_serve.BEAT * 2)
+            clock.jump(_output.BEAT * 2)
         await until(lambda: host.asked)
         await host.send(cancel(given_up))
         await pass_fence(host)
@@ -248,7 +248,7 @@ async def test_a_client_with_much_to_send_has_more_time_to_pass_the_fence(mock_c
         await host.send(requests[0])
         await until(lambda: host.asked)
         for each in requests[1:]:
-            await let_pass(_serve.FENCE_TIMEOUT - _serve.BEAT, host, clock)
+            await let_pass(_serve.FENCE_TIMEOUT - _output.BEAT, host, clock)
             await host.send(each)
             await wait_all_tasks_blocked(0.01)
         assert not host.answers
@@ -267,11 +267,11 @@ async def test_a_client_that_never_ends_sending_is_refused_at_the_limit(mock_clo
         await host.send(requests[0])
         await until(lambda: host.asked)
         for number, each in enumerate(requests[1:], 2):
-            await let_pass(_serve.FENCE_TIMEOUT - _serve.BEAT, host, clock)
+            await let_pass(_serve.FENCE_TIMEOUT - _output.BEAT, host, clock)
             await host.send(each)
             await until(partial(is_held, host, number))
         assert not host.answers
-        await let_pass(_serve.FENCE_LIMIT - 4 * (_serve.FENCE_TIMEOUT - _serve.BEAT) + _serve.BEAT, host, clock)
+        await let_pass(_serve.FENCE_LIMIT - 4 * (_serve.FENCE_TIMEOUT - _output.BEAT) + _output.BEAT, host, clock)
         await until(lambda: len(host.answers) == len(requests))
         outcomes = {outcome_of(answer["error"]) for answer in host.answers.values()}
         assert outcomes == {("not_sent", "ServerUnavailable")}

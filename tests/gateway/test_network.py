@@ -420,8 +420,15 @@ async def test_only_changes_of_its_own_server_reach_a_client(tmp_path: Path) -> 
 
 
 def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
-    written: list[bytes] = []
-    session = Session(gateway_of(None), written.append, print)
+    class Written(list[bytes]):
+        def answer(self, line: bytes, request_id: object, code: int) -> None:
+            self.append(line)
+
+        def tell(self, line: bytes, about: object) -> None:
+            self.append(line)
+
+    written = Written()
+    session = Session(gateway_of(None), written, print)
     session.only = "a"
     session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
     session.modern = False

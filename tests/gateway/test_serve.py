@@ -21,7 +21,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import _tasks, open_servers
-from mcp_actors.gateway import _serve, serve
+from mcp_actors.gateway import _output, _serve, serve
 from mcp_actors.gateway._front import Front
 from mcp_actors.transports import LineSplitter
 
@@ -43,7 +43,7 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
         stack.enter_context(ours)
         group = await stack.enter_async_context(open_servers(in_process("slow", slow(trio.Event(), begun))))
         nursery = await stack.enter_async_context(trio.open_nursery())
-        shared, heart = _serve.gateway_of(Front(group, "{server}_{tool}")), _serve.Heart()
+        shared, heart = _serve.gateway_of(Front(group, "{server}_{tool}")), _output.Heart()
         assert shared.front is not None
         nursery.start_soon(shared.front.follow, shared.changed)
         host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
@@ -97,7 +97,7 @@ async def test_after_a_gap_requests_begin_only_behind_the_cancellations(mock_clo
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
         given_up, wanted = wait_call(host, "given up"), wait_call(host, "wanted")
-        clock.jump(_serve.BEAT + _serve.GAP + 0.1)
+        clock.jump(_output.BEAT + _output.GAP + 0.1)
         await host.send(given_up, wanted)
         await until(lambda: host.asked)
         assert begun == []
@@ -111,7 +111,7 @@ async def test_a_client_that_does_not_pass_the_fence_hears_that_nothing_was_sent
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
         request = wait_call(host, "late")
-        clock.jump(_serve.BEAT + _serve.GAP + 0.1)
+        clock.jump(_output.BEAT + _output.GAP + 0.1)
         await host.send(request)
         await until(lambda: host.asked)
         clock.jump(_serve.FENCE_TIMEOUT)
@@ -127,7 +127,7 @@ async def test_without_a_gap_there_is_no_fence(mock_clock: MockClock) -> None:
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
         for _ in range(4):
-            clock.jump(_serve.BEAT)
+            clock.jump(_output.BEAT)
             await wait_all_tasks_blocked()
             host.connection._heart.look()
         await host.send(wait_call(host, "now"))

@@ -1,0 +1,151 @@
+"""Serve the servers of a file over HTTP: ``serve --http``.
+
+`serve_over_http` finds or makes the token, listens, and writes the address to stdout, with the token if that was made.
+It refuses to listen without a token where other machines could connect. The first SIGTERM lets requests be finished
+(`Door.drain`); a second one ends the command at once.
+
+It opens the servers like ``_gateway``, and uses ``gateway.http`` for all that is HTTP.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from functools import partial
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import frozen
+
+from .._errors import ConfigError
+from .._user_files import user_directory
+from ..gateway._daemon import real_name
+from ..gateway._own import in_background, start_eager
+from ..gateway._serve import gateway_of
+from ..gateway.http import Access, is_loopback, listen_at, make_token, serve_http, tokens_in, url_of
+from ..observe import Metrics
+from ._gateway import load, log_to_stderr, opened
+from ._output import Failure, Misuse, Signalled
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Sequence
+
+    from ..config import ServerConfig
+    from ..gateway.http import Door
+    from ._gateway import Opened
+
+
+@frozen
+class Options:
+    """The options of the command line that are about HTTP."""
+
+    address: str
+    token_file: str | None
+    no_token: bool
+    host_names: Sequence[str]
+    origins: Sequence[str]
+
+
+async def serve_over_http(config: str, options: Options, control: str | None) -> int:
+    """Serve the servers of a file over HTTP until a signal.
+
+    Raises:
+        Misuse: the options do not go together, or other machines could connect without a token.
+        Failure: no server can be loaded, the token file is not fit for use, or the port is not free.
+    """
+    if options.no_token and options.token_file is not None:
+        raise Misuse("--token-file and --no-token contradict each other; give one of them")
+    log_to_stderr()
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(each) for each in await _listen(options)]
+        try:
+            access, made = _access(config, options)
+            servers, naming = load(config)
+        except ConfigError as exc:
+            raise Failure(str(exc)) from None
+        several = len(access.identities) > 1
+        gateway, metrics = gateway_of(None), Metrics()
+        async with opened(gateway, config, servers, naming, control, several=several, observers=(metrics,)) as found:
+            serving = partial(
+                serve_http,
+                gateway,
+                found.group,
+                listeners,
+                access,
+                per_identity=found.per_identity,
+                required=[server.name for server in servers if server.required],
+                metrics=metrics,
+            )
+            door = await found.nursery.start(serving)
+            if several:
+                found.on_reload = partial(_reload, found, door)
+            sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
+            sys.stdout.flush()
+            await _serve_until_told(door)
+    return 0
+
+
+async def _listen(options: Options) -> list[socket.socket]:
+    """Listen.
+
+    Raises:
+        Misuse: other machines could connect without a token.
+        Failure: the address is not valid, or the port is not free.
+    """
+    try:
+        listeners = await listen_at(options.address)
+    except ConfigError as exc:
+        raise Misuse(str(exc)) from None
+    except OSError as exc:
+        raise Failure(f"cannot serve at {options.address}: {exc.strerror or exc}") from None
+    if options.no_token and not all(is_loopback(each.getsockname()) for each in listeners):
+        for each in listeners:
+            each.close()
+        raise Misuse(f"--no-token at {options.address}: other machines could connect; use --token-file FILE")
+    return listeners
+
+
+def _access(config: str, options: Options) -> tuple[Access, str]:
+    """Return the rules, and the token if this program has made it."""
+    names = frozenset(name.lower() for name in options.host_names)
+    if options.no_token:
+        return Access({}, names, frozenset(options.origins)), ""
+    if options.token_file is None:
+        name = sha256(real_name(config).encode()).hexdigest()[:16]
+        file = str(user_directory("state") / f"{name}.token")
+    else:
+        file = options.token_file
+    made = "" if options.token_file is not None and os.path.exists(file) else make_token(file)
+    return Access(tokens_in(file), names, frozenset(options.origins)), made
+
+
+async def _reload(found: Opened, door: Door, servers: Sequence[ServerConfig]) -> None:
+    """Apply what has changed to the servers of each identity."""
+    for name, gateway in door.mcp.gateways.items():
+        gateway.per_session = found.gateway.per_session
+        if name in door.own and gateway.front is not None:
+            await door.own[name].reload(*map(in_background, servers))
+            start_eager(found.nursery, gateway.front, servers)
+
+
+async def _serve_until_told(door: Door) -> None:
+    """Wait for SIGTERM, and end gracefully.
+
+    Raises:
+        Signalled: a second one has come meanwhile.
+    """
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        await anext(signals)
+        async with trio.open_nursery() as nursery:
+
+            async def hurry() -> None:
+                await anext(signals)
+                raise Signalled(signal.SIGTERM)
+
+            nursery.start_soon(hurry)
+            await door.drain()
+            nursery.cancel_scope.cancel("all requests are finished")

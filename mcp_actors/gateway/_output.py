@@ -1,0 +1,167 @@
+"""Write to clients, and notice gaps of the event loop.
+
+`Output` writes what one client is sent: in the step that has it, as far as the client takes it, and in a task of the
+connection what is left. It tells the connection if the client has left, or does not read. `Heart` tells all connections
+that the event loop did not run for a while, because then what they read may be late.
+
+Connections over stdin, sockets (``_serve``) and HTTP (``http``) use them.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from .._foreign import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+logger = Log("mcp_actors.gateway")
+
+BACKLOG: Final = 1024 * 1024
+"""Bytes that wait for a client before it is no longer read from."""
+
+BEAT: Final = 0.25
+"""Seconds between two looks at the clock."""
+
+GAP: Final = 0.5
+"""Seconds that such a look may be late. A later one is a gap."""
+
+
+class Heart:
+    """Notices that the event loop did not run for a while, and lets all connections know.
+
+    Attributes:
+        now: the time of the last look.
+        gap: the time at which the last gap was noticed; minus infinity before the first.
+        silence: the seconds for which the event loop did not run then.
+        connections: the connections.
+    """
+
+    def __init__(self) -> None:
+        self.now: float = trio.current_time()
+        self.gap: float = -math.inf
+        self.silence: float = 0.0
+        self.connections: set[Late] = set()
+
+    def look(self) -> bool:
+        """Look at the clock; return True if the event loop did not run since the last look."""
+        now = trio.current_time()
+        silence, self.now = now - self.now, now
+        late = silence > BEAT + GAP
+        if late:
+            self.gap, self.silence = now, silence
+            for each in self.connections:
+                each.note_gap()
+        return late
+
+    async def beat(self) -> None:
+        """Look again and again."""
+        while True:
+            self.look()
+            await trio.sleep(BEAT)
+
+
+class Late(Protocol):
+    """A connection, which may have something to read that is late."""
+
+    def note_gap(self) -> None:
+        """Note that the event loop did not run."""
+
+
+class Output:
+    """Writes to a descriptor: at once, and in a task what is not taken at once.
+
+    Args:
+        descriptor: it does not block.
+        leave: called with the reason if the client has left, or does not read.
+        client: what log lines call the client.
+        most: bytes that wait for the client before it is disconnected.
+
+    Attributes:
+        waiting: the bytes that wait.
+        closed: whether nothing is written any more. Then the number of the descriptor may be that of another file.
+        moved: when bytes were last taken, or began to wait.
+    """
+
+    def __init__(self, descriptor: int, leave: Callable[[str], None], client: str, most: int) -> None:
+        self._descriptor = descriptor
+        self._leave = leave
+        self._client = client
+        self._most = most
+        self._out: deque[bytes] = deque()
+        self._writer: trio.lowlevel.Task | None = None
+        self._drained = trio.Event()
+        self.waiting: int = 0
+        self.closed: bool = False
+        self.moved: float = 0.0
+
+    def write(self, data: bytes, *, at_once: bool = True) -> None:
+        """Write data behind what waits; if nothing does, at once or with other data in the next turn."""
+        if self.closed or self.waiting > self._most:
+            return
+        if not self.waiting:
+            if at_once:
+                try:
+                    sent = os.write(self._descriptor, data)
+                except BlockingIOError:
+                    sent = 0
+                except OSError:
+                    self._leave("the client has left")
+                    return
+                if sent == len(data):
+                    return
+                data = data[sent:]
+            self.moved = trio.current_time()
+        self._out.append(data)
+        self.waiting += len(data)
+        if self.waiting > self._most:
+            logger.warning("%s is disconnected: it does not read, while %d bytes wait", self._client, self.waiting)
+            self._leave("the client does not read")
+        if self._writer is not None:
+            trio.lowlevel.reschedule(self._writer)
+            self._writer = None
+
+    async def run(self) -> None:
+        """Write what was not written at once. Does not return.
+
+        **Cancellation**: what waits is not written.
+        """
+        while True:
+            if not self._out:
+                self._writer = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._end)
+            lines = [self._out.popleft()]
+            size = len(lines[0])
+            while self._out and size < BACKLOG:
+                lines.append(self._out.popleft())
+                size += len(lines[-1])
+            data = memoryview(b"".join(lines))
+            while data:
+                try:
+                    sent = os.write(self._descriptor, data)
+                except BlockingIOError:
+                    await trio.lowlevel.wait_writable(self._descriptor)
+                except OSError:
+                    self._leave("the client has left")
+                    await trio.sleep_forever()
+                else:
+                    data = data[sent:]
+                    self.waiting -= sent
+                    self.moved = trio.current_time()
+                    self._drained.set()
+
+    def _end(self, _: object) -> trio.lowlevel.Abort:
+        self._writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    async def wait_drained(self, most: int = BACKLOG) -> None:
+        """Wait until no more than so many bytes wait."""
+        while self.waiting > most:
+            self._drained = trio.Event()
+            await self._drained.wait()

@@ -1,0 +1,12 @@
+"""Serve a gateway over HTTP.
+
+`serve_http` does, for sockets of `listen_at`, with the rules of `Access`. ``_wire`` has the bytes of a connection,
+``_streamable`` the messages of MCP and their sessions, ``_access`` the rules, and ``_door`` the paths and the end.
+
+Only the command line imports this folder. It uses the files of ``gateway``, and h11 for the syntax of HTTP.
+"""
+
+from __future__ import annotations
+
+from ._access import Access as Access, is_loopback as is_loopback, make_token as make_token, tokens_in as tokens_in
+from ._door import Door as Door, listen_at as listen_at, serve_http as serve_http, url_of as url_of

@@ -1,0 +1,373 @@
+"""Serve a gateway over HTTP.
+
+`serve_http` accepts connections, looks at all of them every second, and ends them gracefully. A `Door` knows the paths
+(`Route`), and asks `Access` for each head. Each identity has a `Gateway`, with servers of its own for those that are
+``per-identity``. So log messages, changes and subscriptions reach the clients of one identity only; with several
+identities, log messages of shared servers reach no client.
+
+The end has three parts, see `Door.drain`: balancers read ``/readyz`` and send no new requests, then no connection is
+accepted and what was begun is finished, then all connections are closed.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import time
+from contextlib import AsyncExitStack, suppress
+from email.utils import formatdate
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+from attrs import evolve, frozen
+
+from ..._errors import ConfigError
+from ..._foreign import Log
+from ..._tasks import TimeSlice
+from ...config import Callbacks, parse_address
+from ...observe import Metrics, answer as answer_probe
+from ...servers import open_servers
+from ...servers.record import ACTIVE
+from .._front import Front
+from .._network import listen, name_of, prepare
+from .._output import Heart
+from .._own import in_background, start_eager
+from ._access import ANYBODY, Access
+from ._streamable import Mcp, check_media
+from ._wire import Connection, Head, Refused, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from ...config import ServerConfig
+    from ...servers import ServerGroup, ServerStatus, SourceStatus
+    from .._front import Changed
+    from .._session import Gateway
+
+logger = Log("mcp_actors.gateway")
+
+MAX_CONNECTIONS: Final = 4000
+"""Connections at a time. One more is closed at once."""
+
+LOOK: Final = 1.0
+"""Seconds between two looks at all connections."""
+
+PROBE_SECONDS: Final = 10.0
+"""Seconds in which a balancer that has asked ``/readyz`` before has to ask again at the end."""
+
+DRAIN_SECONDS: Final = 30.0
+"""Seconds for requests that were begun when the gateway is to end."""
+
+SHORTAGE: Final = 0.1
+"""Seconds until the next connection is accepted if descriptors are used up."""
+
+AT_ONCE: Final = 32
+"""Connections that are accepted in one step."""
+
+
+Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
+
+
+@frozen
+class Route:
+    """A path.
+
+    Attributes:
+        methods: those that are possible.
+        answer: see `Head.answer`.
+        check: raises `Refused` for a head that does not fit.
+        named: whether a request needs a name of this gateway as its Host, and an Origin that is allowed.
+        secret: whether it needs a token.
+    """
+
+    methods: Collection[str]
+    answer: Answer
+    check: Callable[[Head], None] = lambda _: None
+    named: bool = True
+    secret: bool = True
+
+
+class Door:
+    """Answers the requests of all connections; a `Site`.
+
+    Attributes:
+        access: decides who may send requests.
+        group: the shared servers.
+        own: identity → the servers that it has for itself.
+        required: the names of the servers without which the gateway is not ready.
+        routes: path → what answers it. Further ones may be added.
+        mcp: the endpoint of clients.
+        draining: whether the gateway is about to end.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        group: ServerGroup,
+        own: dict[str, ServerGroup],
+        mcp: Mcp,
+        front: Front,
+        *,
+        metrics: Metrics | None,
+        required: Collection[str],
+    ) -> None:
+        self.access = access
+        self.group = group
+        self.own = own
+        self.mcp = mcp
+        self.required = required
+        self.draining = False
+        self.heart = Heart()
+        self.selector: selectors.BaseSelector = selectors.DefaultSelector()
+        self.connections: set[Connection] = set()
+        self.date = b""
+        self._listeners: list[socket.socket] = []
+        self._front = front
+        self._metrics = metrics
+        self._probed = -1
+        self.routes: dict[str, Route] = {
+            "/mcp": Route(("POST", "GET", "DELETE"), mcp.answer, check_media),
+            "/healthz": Route(("GET", "HEAD"), lambda *request: request[-1].send(200), named=False, secret=False),
+            "/readyz": Route(("GET", "HEAD"), self._answer_ready, named=False, secret=False),
+            "/status": Route(("GET", "HEAD"), self._answer_probe),
+            "/metrics": Route(("GET", "HEAD"), self._answer_probe),
+        }
+        self._set_date()
+
+    def admit(self, connection: Connection, head: Head) -> Answer:
+        """Look at the path, the names, the token, the method and the kinds of a request; return what answers it.
+
+        Raises:
+            Refused: it is not allowed, or not possible.
+        """
+        route, identity = self.routes.get(head.path), ANYBODY
+        if route is None or route.named:
+            self.access.check_host(head, connection.local)
+        if route is None or route.secret:
+            identity = self.access.identify(head)
+        if route is None:
+            raise Refused(404, "there is nothing here; clients of MCP use the path /mcp")
+        if head.method not in route.methods:
+            allowed = ", ".join(route.methods)
+            raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
+        route.check(head)
+        head.identity, head.answer = identity, route.answer
+        return route.answer
+
+    def _answer_ready(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        self._probed += 1
+        reply.send(200 if self.ready else 503)
+
+    def _answer_probe(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        found = answer_probe(self.seen_by(head.identity), head.path, self._metrics)
+        reply.send(found.status, found.body, found.content_type)
+
+    def seen_by(self, identity: str) -> Seen:
+        """Return the servers that an identity uses, for ``observe``."""
+        return Seen([self.group, *(group for name, group in self.own.items() if name == identity)])
+
+    @property
+    def ready(self) -> bool:
+        """Whether clients should come: lists are known, no required server is missing, and the end is not near."""
+        statuses = self.group.status()
+        missing = [name for name in self.required if name in statuses and statuses[name].state not in ACTIVE]
+        return self._front.listed and not missing and not self.draining
+
+    async def read(self) -> None:
+        """Let connections take what has arrived."""
+        while True:
+            await trio.lowlevel.wait_readable(self.selector)  # type: ignore[arg-type]  # those of epoll and kqueue have a fileno
+            time_slice = TimeSlice()
+            for key, _ in self.selector.select(0):
+                key.data.take_ready()
+                await time_slice.checkpoint()
+
+    async def look(self) -> None:
+        """Look at all connections and sessions, again and again."""
+        while True:
+            self._set_date()
+            now = trio.current_time()
+            for connection in tuple(self.connections):
+                connection.check(now)
+            self.mcp.expire(now)
+            await trio.sleep(LOOK)
+
+    def _set_date(self) -> None:
+        self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
+
+    async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        """Accept connections, and serve each in a task of a nursery, until the listener is closed."""
+        self._listeners.append(listener)
+        with listener, suppress(trio.ClosedResourceError):
+            await self._accept(listener, nursery)
+
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        number = 0
+        while True:
+            await trio.lowlevel.wait_readable(listener)
+            self.heart.look()
+            for _ in range(AT_ONCE):
+                try:
+                    client, _ = listener.accept()
+                except BlockingIOError:
+                    break
+                except OSError as exc:
+                    if listener.fileno() < 0:
+                        return
+                    logger.warning("a connection could not be accepted: %s", exc)
+                    await trio.sleep(SHORTAGE)
+                    break
+                number += 1
+                if len(self.connections) >= MAX_CONNECTIONS:
+                    logger.warning("connection %d is refused: there are %d", number, MAX_CONNECTIONS)
+                    client.close()
+                    continue
+                nursery.start_soon(self._serve, client, f"connection {number}")
+
+    async def _serve(self, client: socket.socket, name: str) -> None:
+        with client:
+            client.setblocking(False)
+            try:
+                if client.family != socket.AF_UNIX:
+                    prepare(client)
+                connection = Connection(self, client, name)
+            except OSError:  # it has left already
+                return
+            await connection.run()
+
+    async def drain(self) -> None:
+        """Let balancers see that it ends, accept nothing more, and finish what was begun.
+
+        **Cancellation**: ends the wait.
+        """
+        self.draining = True
+        if self._probed >= 0:
+            before = self._probed
+            with trio.move_on_after(PROBE_SECONDS):
+                while self._probed == before:  # noqa: ASYNC110 - the path that is asked most has no event
+                    await trio.sleep(0.1)
+        for listener in self._listeners:
+            trio.lowlevel.notify_closing(listener)
+            listener.close()
+        with trio.move_on_after(DRAIN_SECONDS):
+            while True:
+                for connection in tuple(self.connections):
+                    connection.drain()
+                if not any(connection.busy for connection in self.connections):
+                    return
+                await trio.sleep(0.05)
+
+
+class Seen:
+    """Several groups as one, for ``observe``."""
+
+    def __init__(self, groups: Sequence[ServerGroup]) -> None:
+        self._groups = groups
+
+    def status(self) -> dict[str, ServerStatus]:
+        """Return a snapshot of every server."""
+        return {name: each for group in self._groups for name, each in group.status().items()}
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """The sources of the configuration."""
+        return tuple(source for group in self._groups for source in group.sources)
+
+
+# --- Serve ------------------------------------------------------------------------------------------------------------
+
+
+async def serve_http(
+    gateway: Gateway,
+    group: ServerGroup,
+    listeners: Sequence[socket.socket],
+    access: Access,
+    *,
+    per_identity: Sequence[ServerConfig] = (),
+    required: Collection[str] = (),
+    metrics: Metrics | None = None,
+    task_status: trio.TaskStatus[Door] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a group as one MCP server over HTTP. Does not return.
+
+    **Cancellation**: withdraws all requests, and closes all connections. `Door.drain` ends them gracefully before.
+
+    Args:
+        gateway: its front is that of the group.
+        group: the shared servers.
+        listeners: they do not block, and are closed.
+        access: decides who may send requests.
+        per_identity: servers of which each identity gets one for itself.
+        required: the names of the shared servers without which the gateway is not ready.
+        metrics: what ``/metrics`` shows.
+        task_status: started with the door once clients can connect.
+    """
+    assert gateway.front is not None
+    shared, several = gateway.front, len(access.identities) > 1
+    gateways = {name: evolve(gateway, sessions=set()) if several else gateway for name in access.identities}
+    own: dict[str, ServerGroup] = {}
+    async with AsyncExitStack() as stack:
+        for name, each in gateways.items() if per_identity else ():
+            opening = open_servers(
+                *map(in_background, per_identity),
+                naming=shared.naming,
+                callbacks=Callbacks(logging=each.log),
+                observers=() if metrics is None else (metrics,),
+            )
+            own[name] = await stack.enter_async_context(opening)
+            each.front = Front(own[name], shared.naming, shared)
+
+        def changed(kind: Changed) -> None:
+            for each in gateways.values():
+                each.changed(kind)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(shared.follow, changed)
+            for name in own:
+                each = gateways[name]
+                assert each.front is not None
+                start_eager(nursery, each.front, per_identity)
+                nursery.start_soon(each.front.follow, each.changed)
+            door = Door(access, group, own, Mcp(gateways, nursery), shared, metrics=metrics, required=required)
+            nursery.start_soon(door.heart.beat)
+            stack.callback(door.selector.close)
+            nursery.start_soon(door.look)
+            nursery.start_soon(door.read)
+            task_status.started(door)
+            for listener in listeners:
+                nursery.start_soon(door.accept, listener, nursery)
+
+
+async def listen_at(address: str) -> list[socket.socket]:
+    """Listen at ``HOST:PORT``, or use the socket that systemd has passed if the address is ``systemd``.
+
+    Raises:
+        ConfigError: there is none, or the address is not valid.
+        OSError: the port is not free.
+    """
+    if address != "systemd":
+        try:
+            at = parse_address(address)
+        except ValueError as exc:
+            raise ConfigError(f"--http: {address!r:.100} {exc}") from None
+        if isinstance(at, str):
+            raise ConfigError(f"--http: {address!r:.100} is a path; write HOST:PORT")
+        return await listen(*at)
+    if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
+        raise ConfigError("--http: systemd has not passed one socket; start the .socket unit")
+    passed = socket.socket(fileno=FIRST_PASSED)  # its family is asked of the system
+    passed.setblocking(False)
+    return [passed]
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the address of a listener, as a browser of this machine takes it."""
+    place = listener.getsockname()
+    if not isinstance(place, tuple):
+        return f"unix:{place}"
+    return f"http://{f'127.0.0.1:{place[1]}' if place[0] in ('0.0.0.0', '::') else name_of(listener)}/"
+
+
+FIRST_PASSED: Final = 3
+"""The descriptor of the first socket that systemd passes."""

@@ -1,0 +1,453 @@
+"""Speak Streamable HTTP of both eras.
+
+`Mcp.answer` takes one message of a POST, which belongs to an era by its headers or its ``_meta``:
+
+- Since 2026-07-28 each request is alone. An `Exchange` is its session, and the reply is where its messages go: the
+  result is the whole of it, unless something is said before. Closing the connection cancels the request. The headers
+  say what the body says, or the request is refused.
+- Before that, ``initialize`` begins an `HttpSession`, which the ``Mcp-Session-Id`` of later requests names. Messages
+  about a request go on the reply to its POST, all others on the stream of a GET. Messages for a stream that is not
+  open are kept for it (`MAX_KEPT`). A connection that breaks cancels nothing, and the answer on it is lost. A session
+  ends by DELETE, or `SESSION_SECONDS` after its last request.
+
+Each session belongs to a `Gateway`, and there is one for each identity, so nothing crosses from one to another.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+from attrs import evolve
+from mcp.shared.inbound import (
+    ERROR_CODE_HTTP_STATUS,
+    InboundLadderRejection,
+    classify_inbound_request,
+    validate_mcp_param_headers,
+)
+from mcp.types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    PROTOCOL_VERSION_META_KEY,
+    UNSUPPORTED_PROTOCOL_VERSION,
+)
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+from pydantic_core import from_json
+
+from ..._errors import ToolNotFound
+from ..._foreign import Log
+from .._calls import error_line
+from .._session import Gateway, Session
+from ._wire import Head, Refused, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .._calls import Id, Json
+    from ._wire import Connection
+
+logger = Log("mcp_actors.gateway")
+
+MAX_SESSIONS: Final = 2000
+"""Sessions of all identities. One more is refused."""
+
+SESSION_SECONDS: Final = 1800.0
+"""Seconds after the last request or stream of a session after which it ends."""
+
+MAX_KEPT: Final = 1000
+"""Messages that are kept for a stream that is not open. Then the oldest are dropped."""
+
+VERSION: Final = "mcp-protocol-version"
+SESSION: Final = "mcp-session-id"
+LISTEN: Final = "subscriptions/listen"
+
+REMOVED: Final = ("initialize", "ping")
+"""Methods of sessions, which requests that are alone do not have."""
+
+CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
+"""What a cancelled request before 2026-07-28 is answered with, as the SDK does."""
+
+NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""The methods whose ``Mcp-Name`` is a member of their params."""
+
+
+def check_media(head: Head) -> None:
+    """Refuse a POST whose body is not JSON, and a client that does not take the kinds of replies.
+
+    Raises:
+        Refused: it is one.
+    """
+    if head.method == "GET" and not accepts(head, "text/event-stream"):
+        raise Refused(406, "the reply is a stream of events; send Accept: text/event-stream")
+    if head.method != "POST":
+        return
+    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refused(415, "the body is not JSON; send it as Content-Type: application/json")
+    if not (accepts(head, "application/json") and accepts(head, "text/event-stream")):
+        raise Refused(406, "the reply may be of two kinds; send Accept: application/json, text/event-stream")
+
+
+def accepts(head: Head, kind: str) -> bool:
+    """Return True if the client takes replies of a kind."""
+    given = {each.partition(";")[0].strip().lower() for each in head.headers.get("accept", "*/*").split(",")}
+    return not given.isdisjoint((kind, kind.partition("/")[0] + "/*", "*/*"))
+
+
+# --- Since 2026-07-28 -------------------------------------------------------------------------------------------------
+
+
+class Exchange:
+    """One request after the other of a connection, and the reply to each. They have nothing in common."""
+
+    __slots__ = ("_reply", "gateway", "session")
+
+    def __init__(self, gateway: Gateway, start: Callable[..., object]) -> None:
+        self.gateway = gateway
+        self._reply: Reply | None = None
+        self.session = Session(gateway, self, start)
+        self.session.modern = True
+
+    def begin(self, reply: Reply) -> None:
+        """Begin with another request."""
+        self._reply = reply
+        reply.may_stream = True
+        reply.on_gone = self.leave
+        self.gateway.sessions.add(self.session)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether the last request is over."""
+        return self._reply is None and not self.session.calls
+
+    def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
+        """Complete the reply."""
+        self.gateway.sessions.discard(self.session)
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.finish(line, ERROR_CODE_HTTP_STATUS.get(code, 200) if code else 200)
+
+    def tell(self, line: bytes, about: Id | None) -> None:
+        """Say something before the end."""
+        if self._reply is not None:
+            self._reply.say(line)
+
+    def leave(self) -> None:
+        """Cancel the request: the client has left."""
+        self._reply = None
+        self.gateway.sessions.discard(self.session)
+        self.session.close()
+
+
+# --- Before -----------------------------------------------------------------------------------------------------------
+
+
+class HttpSession:
+    """A session of several requests.
+
+    Attributes:
+        gateway: that of its identity.
+        id: the name by which requests of the client refer to it.
+        used: the time at which it was last used.
+        failed: whether its last answer was an error.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.id = secrets.token_hex(16)
+        self.used = trio.current_time()
+        self.session = Session(gateway, self, self._start)
+        self._replies: dict[Id, Reply] = {}
+        self._present: Reply | None = None
+        self._stream: Reply | None = None
+        self._kept: dict[bytes, None] = {}
+        self._first: list[Callable[..., Any]] = []
+        self._nursery: trio.Nursery | None = None
+        self._scope = trio.CancelScope()
+        self.failed: bool = False
+
+    async def run(self) -> None:
+        """Keep the tasks of the session until it ends."""
+        self.gateway.sessions.add(self.session)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    for fn in self._first:
+                        self._nursery.start_soon(fn)
+                    await trio.sleep_forever()
+        except Exception:  # of its own servers; other sessions go on
+            logger.exception("a session over HTTP ends: a defect of the gateway")
+        finally:
+            self.gateway.sessions.discard(self.session)
+            self.session.close()
+            for reply in (*self._replies.values(), self._stream):
+                if reply is not None:
+                    reply.refuse(Refused(404, "the session has ended; begin a new one with initialize"))
+
+    def _start(self, fn: Callable[..., Any]) -> None:
+        if self._nursery is None:
+            self._first.append(fn)
+        else:
+            self._nursery.start_soon(fn)
+
+    def end(self) -> None:
+        """End the session."""
+        self._scope.cancel("the session has ended")
+
+    @property
+    def busy(self) -> bool:
+        """Whether a client waits for something."""
+        return bool(self._replies) or self._stream is not None
+
+    def take(self, message: Json, reply: Reply) -> None:
+        """Take a message, with the reply to its POST."""
+        self.used = trio.current_time()
+        request_id = message.get("id")
+        if "method" not in message or "id" not in message:
+            self.session.take(message)
+            if message.get("method") == "notifications/cancelled":
+                self._end_cancelled()
+            reply.send(202)
+            return
+        self._present = reply
+        if (type(request_id) is str or type(request_id) is int) and request_id not in self._replies:
+            self._replies[request_id] = reply
+            reply.may_stream = True
+        self.session.take(message)
+        self._present = None
+
+    def _end_cancelled(self) -> None:
+        """Complete the replies to requests that were cancelled: each POST needs a reply."""
+        for request_id in self._replies.keys() - self.session.calls.keys():
+            self.answer(error_line(request_id, CANCELLED), request_id, CANCELLED["code"])
+
+    def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
+        """Complete the reply to a request; that to the present POST for a message without a valid id."""
+        self.used = trio.current_time()
+        self.failed = code != 0
+        reply = self._present if request_id is None else self._replies.pop(request_id, None)
+        if reply is not None:
+            reply.finish(line, 400 if request_id is None else 200)
+
+    def tell(self, line: bytes, about: Id | None) -> None:
+        """Say something on the reply to a request, on the stream, or as soon as that is open."""
+        reply = None if about is None else self._replies.get(about)
+        if reply is None or reply.done:
+            reply = self._stream
+        if reply is not None:
+            reply.say(line)
+            return
+        self._kept[line] = None
+        if len(self._kept) > MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+
+    def listen(self, reply: Reply) -> None:
+        """Send all messages that are about no request on a reply, and end the one before."""
+        if self._stream is not None:
+            self._stream.end()
+        self._stream = reply
+        reply.may_stream = True
+        reply.on_gone = lambda: self._close_stream(reply)
+        reply.on_drain = reply.end
+        reply.stream()
+        kept, self._kept = self._kept, {}
+        for line in kept:
+            reply.say(line)
+
+    def _close_stream(self, reply: Reply) -> None:
+        self.used = trio.current_time()
+        if self._stream is reply:
+            self._stream = None
+
+
+# --- Both -------------------------------------------------------------------------------------------------------------
+
+
+class Mcp:
+    """The endpoint of clients.
+
+    Args:
+        gateways: identity → its gateway.
+        nursery: the tasks of sessions are in it.
+
+    Attributes:
+        gateways: the same.
+        sessions: the sessions by their ids.
+    """
+
+    def __init__(self, gateways: dict[str, Gateway], nursery: trio.Nursery) -> None:
+        self.gateways = gateways
+        # A request that is alone has no servers of its own.
+        self._alone = {name: evolve(each, per_session=()) for name, each in gateways.items()}
+        self._nursery = nursery
+        self.sessions: dict[str, HttpSession] = {}
+
+    def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        """Answer a request. Raises `Refused`."""
+        if head.method == "POST":
+            self._take(connection, head, body, reply)
+        elif head.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:
+            raise Refused(405, "only POST is possible since 2026-07-28", b"allow: POST\r\n")
+        elif head.method == "DELETE":
+            session = self._session(head)
+            del self.sessions[session.id]
+            session.end()
+            reply.send(204)
+        else:
+            self._session(head).listen(reply)
+
+    def _take(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        try:
+            message = from_json(body)
+        except ValueError:
+            _reject(reply, None, PARSE_ERROR, "the body is not JSON")
+            return
+        if type(message) is not dict or message.get("jsonrpc") != "2.0":
+            _reject(reply, None, INVALID_REQUEST, "the body is not one JSON-RPC 2.0 object; batches are not supported")
+            return
+        version = head.headers.get(VERSION)
+        if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
+            self._take_legacy(head, message, reply)
+        else:
+            self._take_modern(connection, head, message, reply)
+
+    # --- since 2026-07-28 -------------------------------------------------------------------------------------------
+
+    def _take_modern(self, connection: Connection, head: Head, message: Json, reply: Reply) -> None:
+        request_id = message.get("id")
+        if "id" not in message and type(message.get("method")) is str:
+            if head.headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
+                _reject(reply, None, UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is not supported")
+            else:
+                reply.send(202)  # there is nothing that a client may notify of
+            return
+        if (type(request_id) is not str and type(request_id) is not int) or type(message.get("method")) is not str:
+            _reject(reply, None, INVALID_REQUEST, "the body is not a request or a notification")
+            return
+        if message["method"] in REMOVED:
+            _reject(
+                reply, request_id, METHOD_NOT_FOUND, f"{message['method']} was removed in {MODERN_PROTOCOL_VERSIONS[0]}"
+            )
+            return
+        gateway = self._alone[head.identity]
+        rejected = _mismatch(head, message) or _param_mismatch(gateway, head, message)
+        if rejected is not None:
+            _reject(reply, request_id, rejected.code, rejected.message, rejected.data)
+            return
+        exchange: Exchange | None = connection.memo
+        if exchange is None or exchange.gateway is not gateway or not exchange.is_free:
+            exchange = connection.memo = Exchange(gateway, connection.start)
+        exchange.begin(reply)
+        if connection.late and _is_too_late(gateway, message, connection.late):
+            exchange.session.refuse_unsent(request_id, TOO_LATE)
+            return
+        if message["method"] == LISTEN:
+            reply.on_drain = exchange.session.end_streams
+        exchange.session.take(message)
+
+    # --- before -----------------------------------------------------------------------------------------------------
+
+    def _take_legacy(self, head: Head, message: Json, reply: Reply) -> None:
+        if message.get("method") != "initialize" or "id" not in message:
+            self._session(head).take(message, reply)
+            return
+        if len(self.sessions) >= MAX_SESSIONS:
+            raise Refused(503, f"too many sessions ({MAX_SESSIONS}); end some with DELETE", b"retry-after: 60\r\n")
+        session = HttpSession(self.gateways[head.identity])
+        self.sessions[session.id] = session
+        reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")
+        self._nursery.start_soon(session.run)
+        session.take(message, reply)
+        if session.failed:
+            del self.sessions[session.id]
+            session.end()
+
+    def _session(self, head: Head) -> HttpSession:
+        """Return the session of a request.
+
+        Raises:
+            Refused: it names none, or none of its identity.
+        """
+        name = head.headers.get(SESSION)
+        if name is None:
+            raise Refused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")
+        session = self.sessions.get(name)
+        if session is None or session.gateway is not self.gateways[head.identity]:
+            raise Refused(404, "there is no such session; begin a new one with initialize")
+        return session
+
+    def expire(self, now: float) -> None:
+        """End the sessions that were not used for a while."""
+        for name, session in tuple(self.sessions.items()):
+            if not session.busy and now - session.used > SESSION_SECONDS:
+                del self.sessions[name]
+                session.end()
+
+
+PATIENCE: Final = 60.0
+"""Seconds for which the client of a request waits if that names no tool. It is the default of `ServerConfig`."""
+
+TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
+
+
+def _reject(reply: Reply, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
+    error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+    reply.finish(error_line(request_id, error), ERROR_CODE_HTTP_STATUS.get(code, 400))
+
+
+def _meta(message: Json) -> Json:
+    params = message.get("params")
+    meta = params.get("_meta") if type(params) is dict else None
+    return meta if type(meta) is dict else {}
+
+
+def _is_modern(message: Json) -> bool:
+    return PROTOCOL_VERSION_META_KEY in _meta(message)
+
+
+def _mismatch(head: Head, message: Json) -> InboundLadderRejection | None:
+    """Return why a request and its headers disagree, as the SDK finds, but faster."""
+    headers, method = head.headers, message["method"]
+    if head.repeated and (twice := [name for name in head.repeated if name.startswith("mcp-")]):
+        return InboundLadderRejection(HEADER_MISMATCH, f"the header {twice[0]} is there more than once")
+    meta = _meta(message)
+    version = meta.get(PROTOCOL_VERSION_META_KEY)
+    if (
+        version == headers.get(VERSION)
+        and version in MODERN_PROTOCOL_VERSIONS
+        and CLIENT_CAPABILITIES_META_KEY in meta
+        and headers.get("mcp-method") == method
+    ):
+        if (key := NAMED.get(method)) is None:
+            return None
+        name = headers.get("mcp-name", "")
+        if message["params"].get(key) == name and not name.startswith("=?"):  # it may be encoded
+            return None
+    found = classify_inbound_request(message, headers=headers)
+    return found if isinstance(found, InboundLadderRejection) else None
+
+
+def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadderRejection | None:
+    """Return why the arguments of a call and the headers with some of them disagree."""
+    if message["method"] != "tools/call" or gateway.front is None:
+        return None
+    params = message["params"]
+    name, arguments = params.get("name"), params.get("arguments")
+    schema = gateway.front.find_mirrored(name) if type(name) is str else None
+    if schema is None or not isinstance(arguments, dict | None):
+        return None
+    return validate_mcp_param_headers(schema, arguments or {}, head.headers)
+
+
+def _is_too_late(gateway: Gateway, message: Json, seconds: float) -> bool:
+    """Return True if a request may be that old that its client has given it up: as old as that of its server."""
+    timeout: float | None = PATIENCE
+    if message["method"] == "tools/call" and gateway.front is not None:
+        with suppress(ToolNotFound):
+            timeout = gateway.front.find_tool(str(message["params"].get("name")))[0].config.request_timeout
+    return timeout is not None and seconds >= timeout

@@ -1,0 +1,614 @@
+"""Read requests from one HTTP connection, and write the reply to each.
+
+The `Site` watches all connections with one selector, in one task. Most requests arrive whole, in one piece:
+`Connection.take_ready` takes such a one in the step of that task, and lets the site answer. Anything else (half a
+request, a body in chunks, a request that is pipelined behind another, an invalid one) is left to the task of the
+connection, which is asleep otherwise, and reads within limits. A `Reply` is written by the step that has the answer, at
+once if the client reads (`Output`). So a call wakes no task of its own. A reply is one message, or a stream of events
+as soon as something has to be said before the end.
+
+While a request is being answered, the connection is watched: the end of the stream means that the client has left, and
+the reply hears of it (`Reply.on_gone`). A request that is pipelined behind it waits, and nothing more is read then.
+Before a request is begun the socket is asked whether the client has left: its end may be behind bytes that were not
+read, or have come while this process was frozen.
+
+h11 parses heads, and bodies in chunks. A head with the same bytes as the last one of the connection is not parsed
+again: clients that keep connections open send little else. What the site knows from the head alone is kept with it.
+
+No connection has a timer. `Connection.check`, which is called every second, ends what takes too long.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import selectors
+import socket
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import h11
+import trio
+from attrs import define, field
+
+from ..._foreign import Log
+from ..._tasks import TimeSlice
+from ...transports import PartialMessage
+from .._output import GAP, Heart, Output
+from .._serve import CHUNK, MAX_MESSAGE, MAX_VALUES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+logger = Log("mcp_actors.gateway")
+
+MAX_HEAD: Final = 32 * 1024
+"""Bytes of a request line with its headers."""
+
+MAX_WAITING: Final = 16 * 1024 * 1024
+"""Bytes that wait for a client before it is disconnected. One reply may have more."""
+
+HEAD_SECONDS: Final = 10.0
+"""Seconds for a head, from its first byte."""
+
+BODY_SECONDS: Final = 30.0
+"""Seconds for a body, from its head."""
+
+IDLE_SECONDS: Final = 75.0
+"""Seconds for which a connection without a request is kept open; clients of this package keep theirs for 60."""
+
+READ_SECONDS: Final = 60.0
+"""Seconds in which a client has to read something of what waits for it."""
+
+QUIET: Final = 15.0
+"""Seconds after which a reply says something, so that nothing on its way takes the connection for dead."""
+
+LINGER: Final = 1.0
+"""Seconds in which a refused client may go on sending: closing at once could destroy the reply on its way."""
+
+END_OF_HEAD: Final = b"\r\n\r\n"
+
+EVENTS: Final = b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+
+LEFT: Final = getattr(select, "POLLRDHUP", 0)
+"""The event of a socket whose client has left, also behind bytes that were not read. Linux has it."""
+
+STATUS_LINES: Final[Mapping[int, bytes]] = {
+    each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode("ascii")) for each in HTTPStatus
+}
+
+
+class Refused(Exception):
+    """A request is answered with an error status and a sentence."""
+
+    def __init__(self, status: int, text: str, headers: bytes = b"") -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = headers
+
+
+# --- Heads ------------------------------------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Head:
+    """A request without its body.
+
+    Attributes:
+        method, path: of the request, without a query.
+        headers: the values by lower-case name; of several of one name the last.
+        repeated: the names that are there more than once.
+        length: the size of the body; None for one in chunks.
+        waits: whether the client waits for leave to send the body.
+        lasting: whether the client keeps the connection open after the reply.
+        chunks: whether it understands replies in chunks.
+        raw: the bytes.
+        identity: whose request it is, once the site has admitted it; "" without identities.
+        answer: what answers it then: called with the connection, the head, the body and the reply, it never waits, and
+            may raise `Refused`.
+    """
+
+    method: str = "GET"
+    path: str = "/"
+    headers: Mapping[str, str] = field(factory=dict)
+    repeated: frozenset[str] = frozenset()
+    length: int | None = 0
+    waits: bool = False
+    lasting: bool = False
+    chunks: bool = False
+    raw: bytes = b""
+    identity: str = ""
+    answer: Callable[[Connection, Head, bytes, Reply], None] | None = None
+
+
+def parse_head(raw: bytes) -> Head:
+    """Return the head with these bytes.
+
+    Raises:
+        Refused: it is not one, or its body cannot be read.
+    """
+    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+    try:
+        parser.receive_data(raw)
+        request = parser.next_event()
+    except h11.RemoteProtocolError as exc:
+        raise Refused(exc.error_status_hint, f"the request is not valid HTTP: {exc}") from None
+    assert isinstance(request, h11.Request)
+    headers: dict[str, str] = {}
+    repeated = set()
+    for name, value in request.headers:
+        key = name.decode("ascii")
+        if key in headers:
+            repeated.add(key)
+        headers[key] = value.decode("latin-1")
+    if "transfer-encoding" in headers and "content-length" in headers:
+        raise Refused(400, "the request has Content-Length and Transfer-Encoding; send one of them")
+    if request.method == b"POST" and not headers.keys() & {"content-length", "transfer-encoding"}:
+        raise Refused(411, "a POST needs Content-Length, or a body in chunks")
+    if headers.get("expect", "100-continue").lower() != "100-continue":
+        raise Refused(417, "the only expectation that can be met is 100-continue")
+    target = request.target.decode("latin-1")
+    if not target.startswith("/"):  # the form that is meant for proxies
+        target = "/" + target.partition("://")[2].partition("/")[2]
+    return Head(
+        method=request.method.decode("ascii"),
+        path=target.partition("?")[0],
+        headers=headers,
+        repeated=frozenset(repeated),
+        length=None if "transfer-encoding" in headers else int(headers.get("content-length", "0")),
+        waits=parser.they_are_waiting_for_100_continue,
+        lasting=request.http_version != b"1.0" and "close" not in headers.get("connection", "").lower(),
+        chunks=request.http_version != b"1.0",
+        raw=raw,
+    )
+
+
+# --- Replies ----------------------------------------------------------------------------------------------------------
+
+
+class Reply:
+    """The reply to one request: one message, or a stream of events.
+
+    Attributes:
+        on_gone: called if the client has left before the end.
+        on_drain: called if this gateway stops before the end; None if the end is awaited.
+        done: whether nothing more is written, because it is complete or the client has left.
+        headers: further headers, each with its end of line.
+        may_stream: whether it may become a stream of events.
+    """
+
+    __slots__ = ("_connection", "_head", "_spoke", "_streams", "done", "headers", "may_stream", "on_drain", "on_gone")
+
+    def __init__(self, connection: Connection, head: Head) -> None:
+        self._connection = connection
+        self._head = head
+        self._streams = False
+        self._spoke = connection.site.heart.now
+        self.on_gone: Callable[[], object] | None = None
+        self.on_drain: Callable[[], object] | None = None
+        self.done = False
+        self.headers = b""
+        self.may_stream = False
+
+    def send(self, status: int, body: bytes = b"", content_type: str = "application/json") -> None:
+        """Write the whole reply."""
+        if self.done:
+            return
+        kind = b"content-type: %b\r\n" % content_type.encode("ascii") if body else b""
+        length = b"" if status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(body)
+        shown = b"" if self._head.method == "HEAD" else body
+        begin = self._begin(status, lasting=self._head.lasting)
+        self._connection.write(b"%b%b%b\r\n%b" % (begin, kind, length, shown))
+        self._end()
+
+    def refuse(self, refused: Refused) -> None:
+        """Write an error status and a sentence; a stream can only end."""
+        if self._streams:
+            self.end()
+            return
+        self.headers += refused.headers
+        self.send(refused.status, f"{refused}\n".encode(errors="replace"), "text/plain; charset=utf-8")
+
+    def stream(self) -> None:
+        """Make the reply a stream of events, if it is not one yet."""
+        if self._streams or self.done:
+            return
+        self._streams = True
+        coding = b"transfer-encoding: chunked\r\n" if self._head.chunks else b""
+        begin = self._begin(200, lasting=self._head.lasting and self._head.chunks)
+        self._connection.write(b"%b%b%b\r\n" % (begin, EVENTS, coding))
+
+    def _begin(self, status: int, *, lasting: bool) -> bytes:
+        """Return the status line with the headers that all replies have."""
+        self._connection.closing |= not lasting
+        closes = b"connection: close\r\n" if self._connection.closing else b""
+        return b"%b%b%b%b" % (STATUS_LINES[status], self._connection.site.date, closes, self.headers)
+
+    def say(self, line: bytes) -> None:
+        """Write a message as an event."""
+        self.stream()
+        self._write_event(b"event: message\ndata: %b\n" % line)
+
+    def finish(self, line: bytes, status: int) -> None:
+        """Write the last message: as the last event, or as the whole reply with this status."""
+        if self._streams:
+            self.say(line)
+            self.end()
+        else:
+            self.send(status, line)
+
+    def end(self) -> None:
+        """End the stream."""
+        if self._streams and not self.done:
+            if self._head.chunks:
+                self._connection.write(b"0\r\n\r\n")
+            self._end()
+
+    def keep_alive(self, now: float) -> None:
+        """Write what clients ignore, if it may be a stream and nothing was written for a while."""
+        if self.may_stream and not self.done and now - self._spoke >= QUIET:
+            self.stream()
+            self._write_event(b": in progress\n")
+
+    def _write_event(self, event: bytes) -> None:
+        if not self.done:
+            self._spoke = trio.current_time()
+            event += b"\n"
+            self._connection.write(b"%x\r\n%b\r\n" % (len(event), event) if self._head.chunks else event)
+
+    def _end(self) -> None:
+        self.done = True
+        self.on_gone = self.on_drain = None
+        self._connection.note_end()
+
+    def abandon(self) -> None:
+        """Note that the client has left."""
+        gone, self.on_gone, self.on_drain = self.on_gone, None, None
+        self.done = True
+        if gone is not None:
+            gone()
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+
+class Site(Protocol):
+    """Answers the requests of all connections.
+
+    Attributes:
+        heart: notices gaps.
+        selector: has the connections that `Connection.take_ready` is called for.
+        connections: all connections.
+        date: the header with the present time.
+    """
+
+    heart: Heart
+    selector: selectors.BaseSelector
+    connections: set[Connection]
+    date: bytes
+
+    def admit(self, connection: Connection, head: Head) -> Callable[[Connection, Head, bytes, Reply], None]:
+        """Look at a head once, before the body is read; set and return what answers it. Raises `Refused`."""
+
+
+class Connection:
+    """One connection.
+
+    Args:
+        site: answers its requests.
+        sock: it does not block.
+        client: what log lines call the client.
+
+    Attributes:
+        local: the address that the client has connected to.
+        closing: whether it ends after the present reply.
+        memo: for the site.
+        late: the seconds for which this process had not run when the next request may have arrived; 0 if it ran.
+    """
+
+    def __init__(self, site: Site, sock: socket.socket, client: str) -> None:
+        self.site = site
+        self._socket = sock
+        self._client = client
+        self.local: Any = sock.getsockname()
+        self.closing: bool = False
+        self.memo: Any = None
+        self.late: float = site.heart.silence if trio.current_time() - site.heart.gap < GAP else 0.0
+        self._buffer = b""
+        self._head: Head | None = None
+        self._reply: Reply | None = None
+        self._answered = trio.Event()
+        self._task: trio.lowlevel.Task | None = None
+        self._due: float = trio.current_time() + IDLE_SECONDS
+        self._scope = trio.CancelScope()
+        self._reading = trio.CancelScope()
+        self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_WAITING)
+        self._nursery: trio.Nursery | None = None
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN | LEFT)
+
+    def start(self, fn: Callable[..., Any]) -> None:
+        """Start a task, which is cancelled at the end of the connection."""
+        if self._nursery is not None:
+            self._nursery.start_soon(fn)
+
+    def write(self, data: bytes) -> None:
+        """Write data behind what waits for the client."""
+        self._output.write(data)
+
+    async def run(self) -> None:
+        """Answer requests until one side closes the connection.
+
+        **Cancellation**: as if the client had left.
+        """
+        self.site.connections.add(self)
+        self.site.heart.connections.add(self)
+        try:
+            with self._scope:
+                async with trio.open_nursery() as self._nursery:
+                    self._nursery.start_soon(self._output.run)
+                    with self._reading:
+                        while not self.closing:
+                            await self._sleep()
+                            time_slice = TimeSlice()
+                            while self._buffer and not self.closing:
+                                await self._take_request()
+                                await time_slice.checkpoint()
+                    await self._part()
+                    self._nursery.cancel_scope.cancel("the connection is closed")
+        except Exception:  # other connections go on
+            logger.exception("%s is disconnected: a defect of the gateway", self._client)
+        finally:
+            self._output.closed = True
+            self.site.connections.discard(self)
+            self.site.heart.connections.discard(self)
+            if self._reply is not None:
+                self._reply.abandon()
+
+    # --- read -------------------------------------------------------------------------------------------------------
+
+    async def _sleep(self) -> None:
+        """Let `take_ready` take requests, until it leaves what it has read to this task."""
+        self.site.selector.register(self._socket, selectors.EVENT_READ, self)
+        self._task = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
+
+    def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
+        self.site.selector.unregister(self._socket)
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def take_ready(self) -> None:
+        """Read, and take a request if it is there as a whole."""
+        if (task := self._task) is None:
+            return  # it was woken meanwhile
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        self._note_time()
+        if not data:
+            self._scope.cancel("the client has left")
+        elif not self._take_whole(data):
+            self._buffer = data
+            self._stop_sleeping(None)
+            trio.lowlevel.reschedule(task)
+
+    def _take_whole(self, data: bytes) -> bool:
+        """Take a request that is exactly this; return False if that needs more work."""
+        if self.busy or self._output.waiting:
+            return False
+        if (head := self._head) is None or not data.startswith(head.raw):
+            if not 0 < (end := data.find(END_OF_HEAD)) <= MAX_HEAD:
+                return False
+            try:
+                head = self._head = parse_head(data[: end + len(END_OF_HEAD)])
+            except Refused:
+                return False
+        if head.length is None or len(data) != len(head.raw) + head.length:
+            return False
+        if self._has_left():
+            self._scope.cancel("the client has left")
+            return True
+        reply = self._reply = Reply(self, head)
+        self._due = math.inf
+        try:
+            answer = head.answer or self.site.admit(self, head)
+            answer(self, head, data[len(head.raw) :], reply)
+        except Refused as refused:
+            reply.refuse(refused)
+        self.late = 0.0
+        return True
+
+    async def _take_request(self) -> None:
+        """Read a request, once the one before is answered, and let it be answered."""
+        if self.busy:
+            self._answered = trio.Event()
+            await self._answered.wait()
+        reply = None
+        is_read = False
+        try:
+            head = await self._read_head()
+            reply = self._reply = Reply(self, head)
+            try:
+                answer = head.answer or self.site.admit(self, head)
+            except Refused:
+                if is_read := not head.waits and head.length is not None and head.length <= CHUNK:
+                    await self._read_body(head)
+                raise
+            body = await self._read_body(head)
+            is_read = True
+            if self._has_left():
+                self._scope.cancel("the client has left")
+                return
+            self._due = math.inf
+            answer(self, head, body, reply)
+        except Refused as refused:
+            if reply is None:
+                reply = self._reply = Reply(self, Head())
+            self.closing |= not is_read
+            reply.refuse(refused)
+        self.late = 0.0
+        await self._output.wait_drained()
+
+    async def _fill(self) -> None:
+        """Read more. If the client has left, the connection ends."""
+        while True:
+            await trio.lowlevel.wait_readable(self._socket)
+            try:
+                data = self._socket.recv(CHUNK)
+            except BlockingIOError:
+                continue
+            except OSError:
+                data = b""
+            self._note_time()
+            if not data:
+                self._scope.cancel("the client has left")
+                await trio.lowlevel.checkpoint()
+            self._buffer = self._buffer + data if self._buffer else data
+            return
+
+    def _note_time(self) -> None:
+        """Look at the clock after reading, in the same step, as `_serve` does."""
+        if self.site.heart.look():
+            self.late = self.site.heart.silence
+
+    async def _read_head(self) -> Head:
+        """Return the next head.
+
+        Raises:
+            Refused: it is not valid.
+        """
+        while (end := self._buffer.find(END_OF_HEAD)) < 0 and len(self._buffer) <= MAX_HEAD:
+            self._due = min(self._due, self.site.heart.now + HEAD_SECONDS)
+            await self._fill()
+            self._buffer = self._buffer.lstrip(b"\r\n")
+        if not -1 < end <= MAX_HEAD:
+            raise Refused(431, f"the headers have more than {MAX_HEAD} bytes; send fewer or shorter ones")
+        end += len(END_OF_HEAD)
+        raw, self._buffer = self._buffer[:end], self._buffer[end:]
+        if self._head is None or self._head.raw != raw:
+            self._head = parse_head(raw)
+        return self._head
+
+    async def _read_body(self, head: Head) -> bytes:
+        """Return the body.
+
+        Raises:
+            Refused: it is over a limit, or not valid.
+        """
+        size = head.length
+        if size is not None and size <= len(self._buffer):
+            body, self._buffer = self._buffer[:size], self._buffer[size:]
+            return body
+        if size is not None and size > MAX_MESSAGE:
+            raise _too_large()
+        if head.waits:
+            self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._due = trio.current_time() + BODY_SECONDS
+        message = PartialMessage(MAX_MESSAGE, MAX_VALUES)
+        if size is None:
+            await self._read_chunks(head, message)
+        else:
+            while size:
+                piece, self._buffer = self._buffer[:size], self._buffer[size:]
+                _append(message, piece)
+                size -= len(piece)
+                if size:
+                    await self._fill()
+        return bytes(message.value)  # type: ignore[arg-type]  # not over a limit
+
+    async def _read_chunks(self, head: Head, message: PartialMessage) -> None:
+        parser, time_slice = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD), TimeSlice()
+        parser.receive_data(head.raw)
+        try:
+            parser.next_event()
+            while not isinstance(event := parser.next_event(), h11.EndOfMessage):
+                if isinstance(event, h11.Data):
+                    _append(message, bytes(event.data))
+                    await time_slice.checkpoint()
+                    continue
+                if not self._buffer:
+                    await self._fill()
+                parser.receive_data(self._buffer)
+                self._buffer = b""
+        except h11.RemoteProtocolError as exc:
+            raise Refused(400, f"the body is not valid HTTP: {exc}") from None
+        self._buffer = parser.trailing_data[0]
+
+    def _has_left(self) -> bool:
+        """Return True if the client has closed the connection, as far as can be known without reading on."""
+        for _, events in self._poll.poll(0):
+            if events & (select.POLLERR | select.POLLHUP | LEFT):
+                return True
+            if not LEFT:
+                with suppress(OSError):
+                    return not self._socket.recv(1, socket.MSG_PEEK)
+        return False
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def note_end(self) -> None:
+        """Note that the present reply is complete."""
+        self._due = self.site.heart.now + IDLE_SECONDS
+        self._answered.set()
+        if self.closing:
+            self._reading.cancel("the last reply is written")
+
+    def note_gap(self) -> None:
+        """Note that the event loop did not run. If there is something to read, it may be given up since."""
+        if self._poll.poll(0):
+            self.late = self.site.heart.silence
+
+    def check(self, now: float) -> None:
+        """End what takes too long, and let a long reply say something."""
+        if self._output.waiting and now - self._output.moved > READ_SECONDS:
+            self._scope.cancel("the client does not read")
+        elif now > self._due:
+            self.closing = True
+            reply = self._reply
+            if reply is None or reply.done:
+                if not self._buffer:
+                    self._reading.cancel("the connection was idle")
+                    return
+                reply = Reply(self, Head())
+            reply.refuse(Refused(408, "the request did not arrive in time; send it again"))
+        elif self._reply is not None:
+            self._reply.keep_alive(now)
+
+    def drain(self) -> None:
+        """End the connection after the present reply."""
+        self.closing = True
+        reply = self._reply
+        if (reply is None or reply.done) and not self._buffer:
+            self._reading.cancel("this gateway stops")
+        elif reply is not None and reply.on_drain is not None:
+            reply.on_drain()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a reply is not complete."""
+        return self._reply is not None and not self._reply.done
+
+    async def _part(self) -> None:
+        """Wait until the client has what was written, and does not send any more."""
+        await self._output.wait_drained(0)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_WR)
+        with trio.move_on_after(LINGER):
+            while True:
+                self._buffer = b""
+                await self._fill()
+
+
+def _append(message: PartialMessage, piece: bytes) -> None:
+    message.append(piece)
+    if message.skipped is not None:
+        raise _too_large()
+
+
+def _too_large() -> Refused:
+    return Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")
