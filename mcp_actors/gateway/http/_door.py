@@ -176,12 +176,14 @@ class Door:
 
     async def read(self) -> None:
         """Let connections take what has arrived."""
+        descriptor = self.selector.fileno()  # type: ignore[attr-defined]  # those of Linux and macOS have one
         while True:
-            await trio.lowlevel.wait_readable(self.selector)  # type: ignore[arg-type]  # those of epoll and kqueue have a fileno
-            time_slice = TimeSlice()
-            for key, _ in self.selector.select(0):
+            await trio.lowlevel.wait_readable(descriptor)
+            ready, time_slice = self.selector.select(0), TimeSlice()
+            for key, _ in ready:
                 key.data.take_ready()
-                await time_slice.checkpoint()
+                if len(ready) > 1:
+                    await time_slice.checkpoint()
 
     async def look(self) -> None:
         """Look at all connections and sessions, again and again."""

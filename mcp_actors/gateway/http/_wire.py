@@ -304,6 +304,7 @@ class Connection:
         local: the address that the client has connected to.
         closing: whether it ends after the present reply.
         memo: for the site.
+        write: writes data behind what waits for the client.
         late: the seconds for which this process had not run when the next request may have arrived; 0 if it ran.
     """
 
@@ -318,12 +319,13 @@ class Connection:
         self._buffer = b""
         self._head: Head | None = None
         self._reply: Reply | None = None
-        self._answered = trio.Event()
+        self._answered: trio.Event | None = None
         self._task: trio.lowlevel.Task | None = None
         self._due: float = trio.current_time() + IDLE_SECONDS
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_WAITING)
+        self.write = self._output.write
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | LEFT)
@@ -332,10 +334,6 @@ class Connection:
         """Start a task, which is cancelled at the end of the connection."""
         if self._nursery is not None:
             self._nursery.start_soon(fn)
-
-    def write(self, data: bytes) -> None:
-        """Write data behind what waits for the client."""
-        self._output.write(data)
 
     async def run(self) -> None:
         """Answer requests until one side closes the connection.
@@ -399,7 +397,7 @@ class Connection:
 
     def _take_whole(self, data: bytes) -> bool:
         """Take a request that is exactly this; return False if that needs more work."""
-        if self.busy or self._output.waiting:
+        if ((reply := self._reply) is not None and not reply.done) or self._output.waiting:
             return False
         if (head := self._head) is None or not data.startswith(head.raw):
             if not 0 < (end := data.find(END_OF_HEAD)) <= MAX_HEAD:
@@ -428,6 +426,7 @@ class Connection:
         if self.busy:
             self._answered = trio.Event()
             await self._answered.wait()
+            self._answered = None
         reply = None
         is_read = False
         try:
@@ -554,7 +553,8 @@ class Connection:
     def note_end(self) -> None:
         """Note that the present reply is complete."""
         self._due = self.site.heart.now + IDLE_SECONDS
-        self._answered.set()
+        if self._answered is not None:
+            self._answered.set()
         if self.closing:
             self._reading.cancel("the last reply is written")
 
