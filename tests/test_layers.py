@@ -94,12 +94,12 @@ ORDER: Final = {
     "bridge": "_bridge _block _callbacks _views _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
     "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _config "
-    "_gateway _http _control _attach_hosts _app _run _start",
+    "_gateway _control _http _attach_hosts _app _run _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
     "gateway": "_daemon _relay attach _control _network _output _front _calls _own _session _serve http",
-    "gateway.http": "_wire _access _streamable _door",
+    "gateway.http": "_wire _access _streamable _door _page",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",

@@ -338,6 +338,19 @@ async def reload(*, config: ConfigFile = None, json: AsJson = False) -> int:
     return await _control("reload", (), config, as_json=json)
 
 
+async def ui(*, config: ConfigFile = None, browser: Annotated[bool, Parameter(show_default=False)] = True) -> int:
+    """Open a page that shows the servers of a daemon live, restarts them and calls their tools.
+
+    Args:
+        config: The configuration file. If no daemon runs, name it: its servers are started, until Ctrl-C.
+        browser: Open the page in a browser; --no-browser prints its address only.
+    """
+    with exit_on_interrupt():
+        from ._http import show_page
+
+    return await show_page(config, Output(), browser=browser)
+
+
 async def _control(do: str, servers: Sequence[str], config: str | None, *, as_json: bool) -> int:
     with exit_on_interrupt():
         from ._control import control
@@ -630,6 +643,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
     stop: "mcp-actors stop --config ~/.config/mcp-actors/cursor.json",
     start: "mcp-actors start time",
     reload: "mcp-actors reload",
+    ui: "mcp-actors ui --config ~/.config/mcp-actors/cursor.json",
     login: "mcp-actors login linear",
     logout: "mcp-actors logout linear",
     whoami: "mcp-actors whoami",

@@ -36,7 +36,26 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
     if do == "start" and not servers:
         raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
     file = _file_of(config or str(find_file()))
-    request = {"do": do, "file": file, "servers": [*map(name_here, servers)]}
+    lines = await _answers({"do": do, "file": file, "servers": [*map(name_here, servers)]}, output)
+    if not lines:
+        raise Failure(f"no daemon runs for {file}; a host starts one when it runs mcp-actors attach --config {file}")
+    output.json([line.get("status", line) for line in lines if not line.keys() & {"waiting", "done"}])
+    return 1 if any(line.get("error") or line.get("reload", {}).get("failed") for line in lines) else 0
+
+
+async def pages_of_daemons(config: str | None, output: Output) -> list[str]:
+    """Have the daemons of a file serve the page for people, and return their addresses; none if no daemon runs."""
+    file = _file_of(config or str(find_file()))
+    lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
+    return [line["page"] for line in lines if "page" in line]
+
+
+async def _answers(request: Line, output: Output) -> list[Line]:
+    """Send a request to each daemon, and return the lines of those that serve the file.
+
+    Raises:
+        Failure: one is hung, has ended, or belongs to another user.
+    """
     lines, hung = list[Line](), list[str]()
     for socket in _sockets():
         try:
@@ -44,17 +63,14 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
         except trio.TooSlowError:
             hung.append(f"{socket} (its log: {socket.with_suffix('.log').name})")
             continue
-        if answer and do == "logs" and not servers:
+        if answer and request["do"] == "logs" and not request["servers"]:
             answer.append(_log_of(socket.with_suffix(".log")))
             _show(answer[-1], output)
         lines += answer
     if hung:
         problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
         raise Failure(f"{problem}; end its process, and a host starts it")
-    if not lines:
-        raise Failure(f"no daemon runs for {file}; a host starts one when it runs mcp-actors attach --config {file}")
-    output.json([line.get("status", line) for line in lines if not line.keys() & {"waiting", "done"}])
-    return 1 if any(line.get("error") or line.get("reload", {}).get("failed") for line in lines) else 0
+    return lines
 
 
 def _file_of(config: str) -> str:

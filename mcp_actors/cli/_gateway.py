@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
-from attrs import define
+from attrs import define, field
 
 from .._collapse import collapse
 from .._errors import ConfigError
@@ -104,6 +104,8 @@ class Opened:
         nursery: is cancelled when all is to end.
         per_identity: the servers of which each identity gets one for itself; none if there are not several.
         on_reload: called with the new ones of these.
+        page: the address of the page for people, with its token; None if it is not served.
+        opening: is held while the page is made.
     """
 
     gateway: Gateway
@@ -112,6 +114,8 @@ class Opened:
     nursery: trio.Nursery
     per_identity: Sequence[ServerConfig]
     on_reload: Callable[[Sequence[ServerConfig]], Awaitable[None]] | None = None
+    page: str | None = None
+    opening: trio.Lock = field(factory=trio.Lock)
 
     async def reload(self) -> ReloadSummary:
         """Read the file again, and apply what has changed. New clients get the new servers of their own."""
@@ -170,12 +174,23 @@ async def opened(
                     found = Opened(gateway, config, group, nursery, per_identity)
                     if listener is not None:
                         name, stop = real_name(config), stopping.cancel
-                        commands.start_soon(
-                            partial(serve_control, file=name, stop=stop, reload=found.reload), group, listener
-                        )
+                        page = partial(_open_page, found)
+                        answer = partial(serve_control, file=name, stop=stop, reload=found.reload, page=page)
+                        commands.start_soon(answer, group, listener)
                     yield found
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
+
+
+async def _open_page(found: Opened) -> str:
+    """Serve the page for people, if it is not served yet, and return its address."""
+    from ..gateway.http import serve_page  # few daemons show it
+
+    async with found.opening:
+        if found.page is None:
+            source = real_name(found.config)
+            found.page = await serve_page(found.nursery, found.gateway, found.group, source, found.reload)
+        return found.page
 
 
 def _network(socket: str | None, secret_file: str | None) -> Network | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import webbrowser
 from contextlib import ExitStack
 from functools import partial
 from hashlib import sha256
@@ -25,14 +26,26 @@ from .._user_files import user_directory
 from ..gateway._daemon import real_name
 from ..gateway._own import in_background, start_eager
 from ..gateway._serve import gateway_of
-from ..gateway.http import Access, is_loopback, listen_at, make_token, serve_http, tokens_in, url_of
+from ..gateway.http import (
+    Access,
+    add_page,
+    is_loopback,
+    listen_at,
+    make_token,
+    serve_http,
+    serve_page,
+    tokens_in,
+    url_of,
+)
 from ..observe import Metrics
+from ._configuration import find_file
+from ._control import pages_of_daemons
 from ._gateway import load, log_to_stderr, opened
-from ._output import Failure, Misuse, Signalled
+from ._output import Failure, Misuse, Output, Signalled
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ..config import ServerConfig
     from ..gateway.http import Door
@@ -81,12 +94,53 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
                 metrics=metrics,
             )
             door = await found.nursery.start(serving)
+            add_page(door, real_name(config), found.reload)
             if several:
                 found.on_reload = partial(_reload, found, door)
             sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
             sys.stdout.flush()
             await _serve_until_told(door)
     return 0
+
+
+async def show_page(config: str | None, output: Output, *, browser: bool) -> int:
+    """Open the page of the daemons of a file in a browser; without any, serve the file until a signal.
+
+    Raises:
+        Failure: no daemon runs, and no file is named.
+    """
+    pages = await pages_of_daemons(config, output)
+    if not pages and config is None:
+        file = find_file()
+        raise Failure(f"no daemon runs for {file}; to start its servers here, name it: mcp-actors ui --config {file}")
+
+    async def show(page: str) -> None:
+        output.line(page)
+        if browser:
+            await trio.to_thread.run_sync(webbrowser.open, page, abandon_on_cancel=True)
+
+    for page in pages:
+        await show(page)
+    if not pages and config is not None:
+        await _show_file(config, show)
+    return 0
+
+
+async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> None:
+    """Serve the page of a file until a signal.
+
+    Raises:
+        Failure: no server can be loaded.
+    """
+    log_to_stderr()
+    try:
+        servers, naming = load(config)
+    except ConfigError as exc:
+        raise Failure(str(exc)) from None
+    async with opened(gateway_of(None), config, servers, naming, None) as found:
+        source = real_name(config)
+        await show(await serve_page(found.nursery, found.gateway, found.group, source, found.reload))
+        await trio.sleep_forever()
 
 
 async def _listen(options: Options) -> list[socket.socket]:

@@ -7,7 +7,7 @@ that is given theirs cannot stop or reload anything. A connection is one request
 
 - ``{"other": true}`` alone: this daemon serves another file.
 - ``{"server": "docs", "state": "ready", "error": null}`` for each server, as soon as its change is complete;
-  ``{"reload": {…}}``, ``{"status": {…}}`` and ``{"server": …, "stderr": …}`` for the others.
+  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}`` and ``{"page": "http://…"}`` for the others.
 - ``{"waiting": ["time"]}`` in each second without another line, so that a caller can tell slow from hung.
 - ``{"error": "…"}`` if the request is refused or fails as a whole.
 - ``{"done": true}`` as the last one. After a ``stop`` of the daemon it does not come: the connection ends with
@@ -47,7 +47,7 @@ SECONDS: Final = 5.0
 HEARTBEAT: Final = 1.0
 """Seconds between two lines of an answer at most."""
 
-VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload")
+VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 
 logger = Log("mcp_actors.gateway")
 
@@ -64,6 +64,7 @@ async def serve_control(
     file: str,
     stop: Callable[[], None],
     reload: Callable[[], Awaitable[ReloadSummary]] | None = None,
+    page: Callable[[], Awaitable[str]] | None = None,
 ) -> Never:
     """Answer requests about a group until it is cancelled. A peer of another user is disconnected.
 
@@ -78,8 +79,9 @@ async def serve_control(
         file: the file that this daemon serves, as requests name it.
         stop: called to end the daemon. It must not wait.
         reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
+        page: called to serve the page for people, if it is not served yet; returns its address. None: there is none.
     """
-    await trio.serve_listeners(_Control(group, file, stop, reload or group.reload).serve, [listener])
+    await trio.serve_listeners(_Control(group, file, stop, reload or group.reload, page).serve, [listener])
 
 
 @frozen
@@ -117,6 +119,7 @@ class _Control:
     file: str
     stop: Callable[[], None]
     reload: Callable[[], Awaitable[ReloadSummary]]
+    page: Callable[[], Awaitable[str]] | None
     connections: int = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -163,6 +166,8 @@ class _Control:
         """Return the changes of a request, each under the name of what is waited for."""
         if request.do == "reload":
             return {self.file: self._reload}
+        if request.do == "ui":
+            return {"the page": self._open_page}
         if request.do == "stop" and not request.servers:
             return {"the daemon": self._stop}
         return {ref.name: partial(self._change, request.do, ref) for ref in refs}
@@ -182,6 +187,12 @@ class _Control:
         except Exception as failed:
             return {"error": str(failed)}
         return {"reload": {**done, "failed": {name: str(error) for name, error in done["failed"].items()}}}
+
+    async def _open_page(self) -> Line:
+        try:
+            return {"error": "this daemon has no page"} if self.page is None else {"page": await self.page()}
+        except OSError as failed:
+            return {"error": f"the page cannot be served: {failed.strerror or failed}"}
 
     async def _stop(self) -> Never:
         self.stop()

@@ -1,7 +1,8 @@
 """Serve a gateway over HTTP.
 
 `serve_http` does, for sockets of `listen_at`, with the rules of `Access`. ``_wire`` has the bytes of a connection,
-``_streamable`` the messages of MCP and their sessions, ``_access`` the rules, and ``_door`` the paths and the end.
+``_streamable`` the messages of MCP and their sessions, ``_access`` the rules, ``_door`` the paths and the end, and
+``_page`` what people see.
 
 Only the command line imports this folder. It uses the files of ``gateway``, and h11 for the syntax of HTTP.
 """
@@ -10,3 +11,4 @@ from __future__ import annotations
 
 from ._access import Access as Access, is_loopback as is_loopback, make_token as make_token, tokens_in as tokens_in
 from ._door import Door as Door, listen_at as listen_at, serve_http as serve_http, url_of as url_of
+from ._page import add_page as add_page, serve_page as serve_page

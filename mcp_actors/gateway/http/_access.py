@@ -58,7 +58,7 @@ class Access:
         return tuple(self.tokens) or (ANYBODY,)
 
     def check_host(self, head: Head, local: Any) -> None:
-        """Refuse a request under a foreign name.
+        """Refuse a request under a foreign name, or from a page of another origin.
 
         Args:
             head: the request.
@@ -86,12 +86,17 @@ class Access:
         if not self.tokens:
             return ANYBODY
         scheme, _, given = head.headers.get("authorization", "").partition(" ")
+        found = self.identity_of(given.strip())
+        if found is None or scheme.lower() != "bearer":
+            raise Refused(401, "send the token of this gateway as Authorization: Bearer TOKEN", CHALLENGE)
+        return found
+
+    def identity_of(self, given: str) -> str | None:
+        """Return the identity with a token; None if it is not valid."""
         found = None
         for identity, token in self.tokens.items():  # all of them, so that the time says nothing
-            if hmac.compare_digest(given.strip().encode(), token.encode()) and scheme.lower() == "bearer":
+            if hmac.compare_digest(given.encode(errors="replace"), token.encode()):
                 found = identity
-        if found is None:
-            raise Refused(401, "send the token of this gateway as Authorization: Bearer TOKEN", CHALLENGE)
         return found
 
 

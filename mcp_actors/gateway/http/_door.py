@@ -289,6 +289,7 @@ async def serve_http(
     per_identity: Sequence[ServerConfig] = (),
     required: Collection[str] = (),
     metrics: Metrics | None = None,
+    follow: bool = True,
     task_status: trio.TaskStatus[Door] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a group as one MCP server over HTTP. Does not return.
@@ -303,6 +304,7 @@ async def serve_http(
         per_identity: servers of which each identity gets one for itself.
         required: the names of the shared servers without which the gateway is not ready.
         metrics: what ``/metrics`` shows.
+        follow: keep the lists of the front up to date. False: another gateway does, and there is no path for clients.
         task_status: started with the door once clients can connect.
     """
     assert gateway.front is not None
@@ -325,13 +327,16 @@ async def serve_http(
                 each.changed(kind)
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(shared.follow, changed)
+            if follow:
+                nursery.start_soon(shared.follow, changed)
             for name in own:
                 each = gateways[name]
                 assert each.front is not None
                 start_eager(nursery, each.front, per_identity)
                 nursery.start_soon(each.front.follow, each.changed)
             door = Door(access, group, own, Mcp(gateways, nursery), shared, metrics=metrics, required=required)
+            if not follow:
+                del door.routes["/mcp"]
             nursery.start_soon(door.heart.beat)
             stack.callback(door.selector.close)
             nursery.start_soon(door.look)

@@ -96,7 +96,7 @@ class Head:
     """A request without its body.
 
     Attributes:
-        method, path: of the request, without a query.
+        method, path, query: of the request.
         headers: the values by lower-case name; of several of one name the last.
         repeated: the names that are there more than once.
         length: the size of the body; None for one in chunks.
@@ -111,6 +111,7 @@ class Head:
 
     method: str = "GET"
     path: str = "/"
+    query: str = ""
     headers: Mapping[str, str] = field(factory=dict)
     repeated: frozenset[str] = frozenset()
     length: int | None = 0
@@ -154,6 +155,7 @@ def parse_head(raw: bytes) -> Head:
     return Head(
         method=request.method.decode("ascii"),
         path=target.partition("?")[0],
+        query=target.partition("?")[2],
         headers=headers,
         repeated=frozenset(repeated),
         length=None if "transfer-encoding" in headers else int(headers.get("content-length", "0")),
@@ -334,6 +336,11 @@ class Connection:
         """Start a task, which is cancelled at the end of the connection."""
         if self._nursery is not None:
             self._nursery.start_soon(fn)
+
+    @property
+    def waiting(self) -> int:
+        """The bytes that wait for the client."""
+        return self._output.waiting
 
     async def run(self) -> None:
         """Answer requests until one side closes the connection.

@@ -1,0 +1,525 @@
+"""Show people the servers of a gateway on a page.
+
+A `Page` is what one identity sees of its servers. It makes the HTML, with a table for browsers without script, and the
+facts that the page shows live (`Page.facts`); it carries out what a person presses (`Page.act`). ``page.html`` has no
+part from elsewhere, and its Content-Security-Policy (`POLICY`) allows its own script and style by their hashes, so no
+text of a server can become one. Texts of servers are escaped here, and set as text there.
+
+`Pages` are the paths below ``/ui/``. A person signs in by a form: the token is exchanged for a cookie, which is good
+for these paths alone, and for what comes from the page itself. Whatever changes something needs it.
+
+``_door`` asks it for its paths. A page is an observer of its groups; each open one has a task of its connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+from base64 import b64encode
+from collections import deque
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from urllib.parse import parse_qs
+
+import attrs
+import trio
+
+from ..._errors import McpActorsError
+from ..._foreign import Log
+from ..._text import plain_text
+from ...kernel import Event
+from ...observe import missing
+from ...servers import StateChanged
+from .._front import json_of
+from ._access import ANYBODY, CHALLENGE, Access
+from ._door import Door, Route, listen_at, serve_http, url_of
+from ._wire import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from ...kernel import TreeNode
+    from ...servers import ServerGroup, ServerRef, ServerStatus, ToolChanges
+    from .._session import Gateway
+    from ._wire import Connection, Head, Reply
+
+logger = Log("mcp_actors.gateway")
+
+Json: TypeAlias = dict[str, Any]
+
+EVENTS: Final = 50
+"""Events of each server that are kept."""
+
+TEXT: Final = 500
+"""Characters of an event or a reason that are shown."""
+
+NOTE: Final = 80
+"""Characters of what is said about an actor in the tree."""
+
+DESCRIPTION: Final = 4000
+"""Characters of the description of a tool that are shown."""
+
+SHOWN: Final = 100_000
+"""Characters of a result of a tool, or of a server's stderr, that are shown."""
+
+PERIOD: Final = 1.0
+"""Seconds after which the facts are sent again although no event has come."""
+
+PAUSE: Final = 0.1
+"""Seconds between two sendings at least, however many events come."""
+
+MAX_SIGNED_IN: Final = 100
+"""Browsers that are signed in. One more signs the first one out."""
+
+ON_THE_SPOT: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
+
+HTML: Final = (Path(__file__).parent / "page.html").read_text()
+
+_CAPITAL: Final = re.compile(r"[A-Z]")
+
+_OF_ALL: Final = {each.name for each in attrs.fields(Event)}
+
+_SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_main|problem|source|rows|tree)\}")
+
+
+def _hash(name: str) -> str:
+    _, _, after = HTML.partition(f"<{name}>")
+    text, _, _ = after.partition(f"</{name}>")
+    return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+POLICY: Final = (
+    f"default-src 'none'; script-src {_hash('script')}; style-src {_hash('style')}; img-src data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page."""
+
+HEADERS: Final = (
+    f"content-security-policy: {POLICY}\r\ncache-control: no-store\r\nreferrer-policy: same-origin\r\n"
+    "x-content-type-options: nosniff\r\n"
+).encode()
+"""The headers of all HTML."""
+
+
+class Problem(Exception):
+    """An action is refused or has failed; the text is for the person who wanted it."""
+
+
+@attrs.define(eq=False)
+class _Reviewed:
+    """Changed tools that a person sees, under a number: only what was seen is approved."""
+
+    number: int = 0
+    changes: ToolChanges | None = None
+
+
+class Page:
+    """The view that people have of their servers, and their actions on them.
+
+    Args:
+        groups: the servers; the first are those that all identities share.
+        source: where they are configured, for people.
+        actions: whether people may do anything but look.
+        alone: whether there is no other identity. Else the shared servers may be called, but not changed.
+        reload: reads the configuration again; None if that is not possible.
+    """
+
+    wants_requests: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        groups: Sequence[ServerGroup],
+        *,
+        source: str,
+        actions: bool,
+        alone: bool = True,
+        reload: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
+        self._groups = groups
+        self._source = source
+        self._actions = actions
+        self._alone = alone
+        self._reload = reload if alone else None
+        self._events: dict[str, deque[Json]] = {}
+        self._news = trio.Event()
+        self._reviewed: dict[str, _Reviewed] = {}
+        for group in groups:
+            group._hub.add(self)
+
+    def close(self) -> None:
+        """Observe nothing more."""
+        for group in self._groups:
+            group._hub.remove(self)
+
+    def __call__(self, event: Event) -> None:
+        """Keep an event of the group, as an observer, and let the open pages know."""
+        server = event.actor.partition(":")[0]
+        if self._find(server) is not None:
+            kept = self._events.setdefault(server, deque(maxlen=EVENTS))
+            kept.appendleft({"at": event.at.isoformat(), "text": plain_text(_words(event), limit=TEXT)})
+        self._news.set()
+        self._news = trio.Event()
+
+    def _find(self, server: object) -> ServerRef | None:
+        found = (group.get(server) for group in self._groups if isinstance(server, str))
+        return next((ref for ref in found if ref is not None), None)
+
+    def _statuses(self) -> Sequence[ServerStatus]:
+        return [status for group in self._groups for status in group.status().values()]
+
+    # --- look ---------------------------------------------------------------------------------------------------------
+
+    def html(self) -> bytes:
+        """Return the page, with the servers as they are now."""
+        rows = "".join(map(_row, self._statuses()))
+        trees = "\n".join(str(group.tree()) for group in self._groups)
+        return _filled(view="page", hide_sign_in="hidden", source=self._source, rows=rows, tree=trees)
+
+    def facts(self, server: str = "") -> Json:
+        """Return what the page shows: all servers, the tree, and one server in detail."""
+        ref = self._find(server)
+        return {
+            "now": trio.current_time(),
+            "source": self._source,
+            "actions": self._actions,
+            "reloads": self._reload is not None,
+            "ready": not any(map(missing, self._groups)),
+            "servers": [_fact(each) for each in self._statuses()],
+            "trees": [_branch(group.tree()) for group in self._groups],
+            "server": None if ref is None else self._details(ref),
+        }
+
+    def _details(self, ref: ServerRef) -> Json:
+        tools = [tool for group in self._groups for tool in group.tools if tool.server == ref.name]
+        return {
+            "name": ref.name,
+            "title": ref.config.title or ref.name,
+            "events": list(self._events.get(ref.name, ())),
+            "stderr": plain_text(ref.stderr_tail, limit=SHOWN, lines=True),
+            "tools": [
+                {
+                    "name": each.name,
+                    "description": plain_text(each.description or "", limit=DESCRIPTION, lines=True),
+                    "schema": each.input_schema,
+                }
+                for each in tools
+            ],
+            "changes": self._changes(ref),
+        }
+
+    def _changes(self, ref: ServerRef) -> Json | None:
+        """Return the tools that wait for approval, under a number that is new for each other set of them."""
+        reviewed, changes = self._reviewed.setdefault(ref.name, _Reviewed()), ref.tool_changes
+        if reviewed.changes is None or reviewed.changes.tools != changes.tools:
+            reviewed.number, reviewed.changes = reviewed.number + 1, changes
+        if not changes:
+            return None
+        definitions = json.dumps([json_of(each) for each in changes.tools], indent=2, ensure_ascii=False)
+        names = [each.name for each in changes.tools]
+        return {"number": reviewed.number, "names": names, "definitions": definitions[:SHOWN]}
+
+    async def live(self, server: str, send: Callable[[bytes], object]) -> None:
+        """Send the facts at each news and each second. Does not return.
+
+        **Cancellation**: ends it.
+
+        Args:
+            server: the one to show in detail.
+            send: takes the facts as JSON. It never waits.
+        """
+        while True:
+            news = self._news
+            send(json.dumps(self.facts(server)).encode())
+            await trio.sleep(PAUSE)
+            with trio.move_on_after(PERIOD - PAUSE):
+                await news.wait()
+
+    # --- act ----------------------------------------------------------------------------------------------------------
+
+    async def act(self, wish: Json) -> Json:
+        """Carry out what a person has pressed, and return what to show.
+
+        **Cancellation**: withdraws a call; another action that has begun is completed by the group.
+
+        Args:
+            wish: ``{"do": "restart", "server": "docs"}``, or ``stop``, ``start``, ``reload``, ``approve`` with the
+                ``number`` of the changes, or ``call`` with ``tool`` and ``arguments``.
+
+        Raises:
+            Problem: it is refused, or has failed.
+        """
+        if not self._actions:
+            raise Problem(
+                "this gateway was started with --no-token, so the page only shows; start it with a token to act"
+            )
+        name, action = wish.get("server"), wish.get("do")
+        try:
+            if action == "reload" and self._reload is not None:
+                await self._reload()
+                return {}
+            if (ref := self._find(name)) is None:
+                raise Problem(f"there is no server {plain_text(str(name), limit=80)!r}")
+            if action != "call" and not self._alone and ref.name in self._groups[0]:
+                raise Problem(f"{ref.name} is shared by several identities; {ON_THE_SPOT}")
+            match wish:
+                case {"do": "restart" | "stop" | "start"}:
+                    await getattr(ref, str(action))()
+                case {"do": "approve", "number": int(number)}:
+                    await self._approve(ref, number)
+                case {"do": "call", "tool": str(tool), "arguments": dict(arguments)}:
+                    return await _call(ref, tool, arguments)
+                case _:
+                    raise Problem("the page asks for something that this gateway does not know; load the page again")
+        except McpActorsError as exc:
+            raise Problem(str(exc)) from None
+        return {}
+
+    async def _approve(self, ref: ServerRef, number: int) -> None:
+        reviewed = self._reviewed.get(ref.name, _Reviewed())
+        if reviewed.changes is None or reviewed.number != number:
+            raise Problem("the tools have changed again since; look at them once more")
+        await ref.approve_tools(reviewed.changes)
+
+
+async def _call(ref: ServerRef, tool: str, arguments: Json) -> Json:
+    result = await ref.call_tool(tool, arguments)
+    shown = json_of(result)
+    texts = [each["text"] if each.get("type") == "text" else json.dumps(each, indent=2) for each in shown["content"]]
+    if not texts and "structuredContent" in shown:
+        texts = [json.dumps(shown["structuredContent"], indent=2, ensure_ascii=False)]
+    return {"text": "\n".join(texts)[:SHOWN], "error": bool(result.is_error)}
+
+
+# --- The paths --------------------------------------------------------------------------------------------------------
+
+
+class Pages:
+    """The paths of the page, and who is signed in.
+
+    Args:
+        access: knows the tokens.
+        pages: the page of each identity.
+    """
+
+    def __init__(self, access: Access, pages: Mapping[str, Page]) -> None:
+        self._access = access
+        self._pages = pages
+        self._signed_in: dict[str, str] = {}
+
+    def routes(self) -> dict[str, Route]:
+        """Return what answers each path."""
+        get, post = ("GET", "HEAD"), ("POST",)
+        return {
+            "/": Route(get, self._redirect, secret=False),
+            "/ui": Route(get, self._redirect, secret=False),
+            "/ui/": Route(get, self._show, secret=False),
+            "/ui/live": Route(get, self._follow, secret=False),
+            "/ui/sign-in": Route(post, self._sign_in, secret=False),
+            "/ui/do": Route(post, self._act, secret=False),
+        }
+
+    def _redirect(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        reply.headers += b"location: /ui/\r\n"  # a browser keeps the fragment, with the token in it
+        reply.send(303)
+
+    def _show(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        page = self._page_of(connection, head)
+        _send_html(reply, 200, sign_in_html() if page is None else page.html())
+
+    def _sign_in(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        given = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
+        identity = self._access.identity_of(given)
+        if identity is None:
+            _send_html(reply, 403, sign_in_html("This gateway does not know this token."))
+            return
+        if len(self._signed_in) >= MAX_SIGNED_IN:
+            del self._signed_in[next(iter(self._signed_in))]
+        cookie = secrets.token_urlsafe(32)
+        self._signed_in[cookie] = identity
+        reply.headers += (
+            f"set-cookie: {_cookie_of(connection)}={cookie}; HttpOnly; SameSite=Strict; Path=/ui/\r\n".encode()
+        )
+        reply.headers += b"location: /ui/\r\n"
+        reply.send(303)
+
+    def _follow(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        page = self._signed(connection, head)
+        server = parse_qs(head.query).get("server", [""])[0]
+        scope = trio.CancelScope()
+
+        def send(facts: bytes) -> None:
+            if not connection.waiting:  # else it is sent the facts of a later moment
+                reply.say(facts)
+
+        async def follow() -> None:
+            with scope:
+                await page.live(server, send)
+            reply.end()
+
+        reply.on_gone = reply.on_drain = partial(scope.cancel, "the page is closed")
+        connection.start(follow)
+
+    def _act(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        page = self._signed(connection, head)
+        try:
+            wish = json.loads(body)
+        except (ValueError, RecursionError):
+            wish = None
+        if type(wish) is not dict:
+            raise Refused(400, "the body is not a JSON object")
+        scope = trio.CancelScope()
+
+        async def act() -> None:
+            status, answer = 200, {}
+            with scope:
+                try:
+                    answer = await page.act(wish)
+                except Problem as problem:
+                    status, answer = 409, {"error": str(problem)}
+                except Exception:
+                    logger.exception("an action of the page failed")
+                    status, answer = 500, {"error": "a defect of the gateway; its log has more"}
+            reply.send(status, json.dumps(answer).encode())
+
+        reply.on_gone = partial(scope.cancel, "the page is closed")
+        connection.start(act)
+
+    def _page_of(self, connection: Connection, head: Head) -> Page | None:
+        """Return the page of the person who is signed in; None without a sign-in."""
+        if not self._access.tokens:
+            return self._pages[ANYBODY]
+        for each in head.headers.get("cookie", "").split(";"):
+            name, _, value = each.strip().partition("=")
+            if name == _cookie_of(connection) and (identity := self._signed_in.get(value)) is not None:
+                return self._pages[identity]
+        return None
+
+    def _signed(self, connection: Connection, head: Head) -> Page:
+        page = self._page_of(connection, head)
+        if page is None:
+            raise Refused(401, "sign in at /ui/ first", CHALLENGE)
+        return page
+
+
+def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -> None:
+    """Give a gateway its page.
+
+    Args:
+        door: the gateway.
+        source: where its servers are configured, for people.
+        reload: reads that again.
+    """
+    pages = {}
+    for identity in door.access.identities:
+        groups = [door.group, *([door.own[identity]] if identity in door.own else [])]
+        alone, actions = len(door.access.identities) == 1, bool(door.access.tokens)
+        pages[identity] = Page(groups, source=source, actions=actions, alone=alone, reload=reload)
+    door.routes.update(Pages(door.access, pages).routes())
+
+
+async def serve_page(
+    nursery: trio.Nursery,
+    gateway: Gateway,
+    group: ServerGroup,
+    source: str,
+    reload: Callable[[], Awaitable[object]],
+) -> str:
+    """Serve the page of servers that clients reach otherwise, on a port of this machine; return its address.
+
+    Args:
+        nursery: gets a task that serves it.
+        gateway: its front is kept up to date by another task, if clients use it.
+        group: the servers.
+        source: where they are configured, for people.
+        reload: reads that again.
+
+    Raises:
+        OSError: there is no port.
+    """
+    listeners = await listen_at("127.0.0.1:0")
+    token = secrets.token_urlsafe(32)
+    serving = partial(serve_http, gateway, group, listeners, Access({"page": token}), follow=False)
+    add_page(await nursery.start(serving), source, reload)
+    return f"{url_of(listeners[0])}#token={token}"
+
+
+def _cookie_of(connection: Connection) -> str:
+    """Return the name of the cookie of a gateway. Browsers send those of all ports of a host to each of them."""
+    place = connection.local
+    return f"mcp-actors-{place[1]}" if isinstance(place, tuple) else "mcp-actors"
+
+
+def _send_html(reply: Reply, status: int, html: bytes) -> None:
+    reply.headers += HEADERS
+    reply.send(status, html, "text/html; charset=utf-8")
+
+
+# --- HTML and facts ---------------------------------------------------------------------------------------------------
+
+
+def sign_in_html(problem: str = "") -> bytes:
+    """Return the page with the form to sign in."""
+    return _filled(view="sign-in", hide_main="hidden", problem=problem)
+
+
+def _filled(**slots: str) -> bytes:
+    marked: Mapping[str, str] = {"rows": slots.get("rows", "")} | {
+        name: escape(text) for name, text in slots.items() if name != "rows"
+    }
+    return _SLOT.sub(lambda slot: marked.get(slot[1], ""), HTML).encode()
+
+
+def _row(status: ServerStatus) -> str:
+    """Return the row of a server for a browser without script."""
+    fact = _fact(status)
+    times = ["" if fact[each] is None else f"{fact[each] * 1000:.3g} ms" for each in ("p50", "p95")]
+    numbers: Sequence[object] = (fact["restarts"], fact["queued"], fact["in_flight"], "", *times)
+    cells = [fact["name"], fact["state"].replace("_", " "), fact["reason"], *numbers, ""]
+    return f"<tr>{''.join(f'<td>{escape(str(each))}</td>' for each in cells)}</tr>"
+
+
+def _fact(status: ServerStatus) -> Json:
+    return {
+        "name": status.name,
+        "title": status.title,
+        "state": status.state,
+        "since": status.changed_at.isoformat(),
+        "reason": plain_text(status.reason, limit=TEXT),
+        "restarts": status.restarts,
+        "queued": status.queued,
+        "in_flight": status.in_flight,
+        "calls": status.latency.done + status.latency.failed,
+        "p50": status.latency.p50,
+        "p95": status.latency.p95,
+    }
+
+
+def _branch(root: TreeNode) -> Json:
+    """Return a tree as JSON. Nothing here calls itself: a tree may be deeper than Python's stack."""
+    made: dict[str, Json] = {}
+    for node in reversed([*root.walk()]):
+        children = [made.pop(child.path) for child in node.children]
+        made[node.path] = {
+            "id": node.id,
+            "state": node.state,
+            "note": plain_text(node._activity(), limit=NOTE),
+            "children": children,
+        }
+    return made[root.path]
+
+
+def _words(event: Event) -> str:
+    """Return an event in words: ``connecting → ready: connected, 2 tools``, or ``start failed: error: …``."""
+    if isinstance(event, StateChanged):
+        return f"{event.old} → {event.new}: {event.reason}"
+    kind = _CAPITAL.sub(lambda letter: f" {letter[0].lower()}", type(event).__name__).strip()
+    values = {each.name: getattr(event, each.name) for each in attrs.fields(type(event)) if each.name not in _OF_ALL}
+    return kind + "".join(f", {name.replace('_', ' ')}: {_value(value)}" for name, value in values.items())
+
+
+def _value(value: object) -> str:
+    return ", ".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value)

@@ -1,0 +1,273 @@
+"""The facts of the page, what it carries out, and that no text of a server becomes a part of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import attrs
+import mcp.types
+import pytest
+import trio
+from mcp.server.lowlevel import Server
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+from trio.testing import MockClock
+
+from mcp_actors import InProcess, ServerConfig, ServerGroup, open_servers
+from mcp_actors.gateway.http import _page
+from mcp_actors.gateway.http._page import EVENTS, HTML, PAUSE, PERIOD, POLICY, Page, Problem, sign_in_html
+
+from ...servers.groups import LATER, server
+
+EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def weather() -> ServerConfig:
+    made: MCPServer[Any] = MCPServer("weather")
+
+    @made.tool()
+    def forecast(city: str, days: int = 1) -> str:
+        """Forecast the weather."""
+        return f"{city}: sun for {days} days"
+
+    @made.tool()
+    def fail() -> str:
+        """Fail."""
+        raise ToolError("no satellite")
+
+    return ServerConfig("weather", InProcess(made), title="The weather")
+
+
+@asynccontextmanager
+async def shown(
+    *configs: ServerConfig, actions: bool = True, reload: Any = None
+) -> AsyncIterator[tuple[ServerGroup, Page]]:
+    async with open_servers(*configs, strict=False) as group:
+        yield group, Page([group], source="/home/me/mcp.json", actions=actions, reload=reload)
+
+
+def of(facts: dict[str, Any], name: str) -> dict[str, Any]:
+    found: dict[str, dict[str, Any]] = {each["name"]: each for each in facts["servers"]}
+    return found[name]
+
+
+async def test_the_facts_are_those_of_the_group() -> None:
+    async with shown(weather(), server("broken", "--exit-at-start", restarts=LATER)) as (group, page):
+        await group["weather"].call("forecast", city="Graz")
+        facts = json.loads(json.dumps(page.facts("weather")))
+    found = of(facts, "weather")
+    assert (found["state"], found["calls"], found["restarts"], found["title"]) == ("ready", 1, 0, "The weather")
+    assert found["p50"] > 0
+    assert of(facts, "broken")["state"] == "backoff"
+    assert of(facts, "broken")["p50"] is None
+    assert (facts["source"], facts["actions"], facts["reloads"], facts["ready"]) == (
+        "/home/me/mcp.json",
+        True,
+        False,
+        True,
+    )
+    assert [each["name"] for each in facts["server"]["tools"]] == ["forecast", "fail"]
+    assert facts["server"]["tools"][0]["schema"]["required"] == ["city"]
+
+
+async def test_the_tree_is_that_of_the_supervisors() -> None:
+    async with shown(weather()) as (_, page):
+        [tree] = page.facts()["trees"]
+        below = {each["id"]: each for each in tree["children"]}
+        assert (tree["id"], tree["state"]) == ("servers", "running")
+        assert [each["id"] for each in below["weather:supervisor"]["children"]] == ["weather"]
+
+
+async def test_a_server_that_is_required_and_missing_makes_it_not_ready() -> None:
+    async with shown(attrs.evolve(weather(), required=True)) as (group, page):
+        assert page.facts()["ready"]
+        await group["weather"].stop()
+        assert not page.facts()["ready"]
+
+
+async def test_the_last_events_of_a_server_are_kept_and_say_what_has_changed() -> None:
+    async with shown(weather()) as (group, page):
+        await group["weather"].restart()
+        texts = [each["text"] for each in page.facts("weather")["server"]["events"]]
+        assert any(re.fullmatch(r"connecting → ready: connected, 2 tools", text) for text in texts)
+        for _ in range(EVENTS):
+            await group["weather"].restart()
+        assert len(page.facts("weather")["server"]["events"]) == EVENTS
+
+
+async def test_requests_are_left_out_of_the_events() -> None:
+    """To observe each of them would cost every call."""
+    async with shown(weather()) as (group, page):
+        before = page.facts("weather")["server"]["events"]
+        await group["weather"].call("forecast", city="Graz")
+        assert page.facts("weather")["server"]["events"] == before
+
+
+async def test_a_page_is_sent_news_at_once_and_the_facts_each_second(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[float] = []
+
+    def send(data: bytes) -> None:
+        assert [each["name"] for each in json.loads(data)["servers"]] == ["weather"]
+        sent.append(trio.current_time())
+
+    async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(page.live, "weather", send)
+        await trio.sleep(PERIOD + PAUSE / 2)
+        assert [each - began for each in sent] == pytest.approx([0.0, PERIOD])
+        await trio.sleep(3 * PAUSE)
+        page._news.set()
+        page._news = trio.Event()
+        await trio.testing.wait_all_tasks_blocked()
+        assert sent[-1] == trio.current_time()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_storm_of_events_is_sent_ten_times_a_second_at_most(autojump_clock: MockClock) -> None:
+    sent: list[bytes] = []
+
+    async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
+        nursery.start_soon(page.live, "", sent.append)
+        for _ in range(1000):
+            page._news.set()
+            page._news = trio.Event()
+            await trio.sleep(0.001)
+        assert len(sent) <= 1 / PAUSE + 1
+        nursery.cancel_scope.cancel()
+
+
+# --- act --------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_is_stopped_started_and_restarted() -> None:
+    async with shown(weather()) as (group, page):
+        for action, state in (("stop", "stopped"), ("start", "ready"), ("restart", "ready")):
+            assert await page.act({"do": action, "server": "weather"}) == {}
+            assert group["weather"].state == state
+        assert group.status()["weather"].incarnation == 3
+
+
+async def test_a_tool_is_called() -> None:
+    async with shown(weather()) as (_, page):
+        wish = {"do": "call", "server": "weather", "tool": "forecast", "arguments": {"city": "Graz", "days": 2}}
+        assert await page.act(wish) == {"text": "Graz: sun for 2 days", "error": False}
+        failed = await page.act({"do": "call", "server": "weather", "tool": "fail", "arguments": {}})
+        assert failed["error"]
+        assert "Error executing tool fail" in failed["text"]
+
+
+@pytest.mark.parametrize(
+    ("wish", "problem"),
+    [
+        ({"do": "call", "server": "weather", "tool": "forecast", "arguments": {}}, "arguments.city is missing"),
+        ({"do": "restart", "server": "nowhere"}, "there is no server 'nowhere'"),
+        ({"do": "restart", "server": ["weather"]}, "there is no server"),
+        ({"do": "restart"}, "there is no server"),
+        ({"do": "explode", "server": "weather"}, "does not know"),
+        ({"do": "call", "server": "weather", "tool": 1, "arguments": {}}, "does not know"),
+        ({"do": "approve", "server": "weather", "number": 7}, "look at them once more"),
+        ({"do": "reload"}, "there is no server"),
+        ({}, "there is no server"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_with_the_reason(wish: dict[str, Any], problem: str) -> None:
+    async with shown(weather()) as (_, page):
+        with pytest.raises(Problem, match=re.escape(problem)):
+            await page.act(wish)
+
+
+async def test_a_page_that_only_shows_does_nothing() -> None:
+    async with shown(weather(), actions=False) as (group, page):
+        with pytest.raises(Problem, match="--no-token"):
+            await page.act({"do": "stop", "server": "weather"})
+        assert group["weather"].state == "ready"
+        assert page.facts()["actions"] is False
+
+
+async def test_the_file_is_read_again() -> None:
+    done = []
+
+    async def reload() -> None:
+        done.append(True)
+
+    async with shown(weather(), reload=reload) as (_, page):
+        assert page.facts()["reloads"]
+        assert await page.act({"do": "reload"}) == {}
+    assert done == [True]
+
+
+class Changing:
+    """A server whose tool has another description after each change."""
+
+    def __init__(self) -> None:
+        self.description = "one"
+        self.server: Server[Any] = Server("changing", on_list_tools=self._list)
+
+    async def _list(self, context: Any, params: Any) -> mcp.types.ListToolsResult:
+        tool = mcp.types.Tool(name="tool", description=self.description, input_schema={"type": "object"})
+        return mcp.types.ListToolsResult(tools=[tool])
+
+
+async def test_changed_tools_are_approved_as_they_were_seen() -> None:
+    changing = Changing()
+    config = ServerConfig("changing", InProcess(changing.server), on_tool_change="block")
+    async with shown(config) as (group, page):
+        assert page.facts("changing")["server"]["changes"] is None
+        changing.description = "two"
+        await group["changing"].restart()
+        seen = page.facts("changing")["server"]["changes"]
+        assert seen["names"] == ["tool"]
+        assert '"two"' in seen["definitions"]
+        assert page.facts("changing")["server"]["changes"] == seen
+        changing.description = "three"
+        await group["changing"].restart()
+        assert page.facts("changing")["server"]["changes"]["number"] != seen["number"]
+        with pytest.raises(Problem, match="once more"):
+            await page.act({"do": "approve", "server": "changing", "number": seen["number"]})
+        assert len(group.tools) == 0
+        again = page.facts("changing")["server"]["changes"]
+        await page.act({"do": "approve", "server": "changing", "number": again["number"]})
+        assert [tool.description for tool in group.tools] == ["three"]
+        assert page.facts("changing")["server"]["changes"] is None
+
+
+# --- HTML -------------------------------------------------------------------------------------------------------------
+
+
+async def test_without_script_there_is_a_table() -> None:
+    async with shown(weather(), server("broken", "--exit-at-start", restarts=LATER)) as (_, page):
+        html = page.html().decode()
+    assert re.search(r"<tr><td>weather</td><td>ready</td><td>connected, 2 tools</td><td>0</td>", html)
+    assert re.search(r"<tr><td>broken</td><td>backoff</td>", html)
+    assert "├─ weather:supervisor/" in html
+    assert not re.search(r"\{(view|rows|tree|problem|source|hide_main|hide_sign_in)\}", html)
+
+
+async def test_no_text_becomes_a_part_of_the_page() -> None:
+    async with shown(weather()) as (group, page):
+        page._source = EVIL
+        life = group["weather"]._record.life
+        page_with = _page._filled(view="page", source=EVIL, rows=_page._row(group.status()["weather"]), tree=EVIL)
+        assert life.state == "ready"
+    assert EVIL not in page_with.decode()
+    assert page_with.decode().count("<script>") == HTML.count("<script>") == 1
+    assert EVIL not in sign_in_html(EVIL).decode()
+
+
+def test_only_the_script_and_the_style_of_the_page_may_be_run_or_used() -> None:
+    assert "unsafe" not in POLICY
+    assert POLICY.startswith("default-src 'none'; script-src 'sha256-")
+    assert " on" not in re.sub(r"<script>.*</script>|<style>.*</style>", "", HTML, flags=re.DOTALL)
+    assert "style=" not in HTML
+    assert "innerHTML" not in HTML
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", HTML)
+
+
+def test_the_page_is_small() -> None:
+    assert len(HTML.splitlines()) <= 400

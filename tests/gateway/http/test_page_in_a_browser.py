@@ -1,0 +1,260 @@
+"""The page in a real browser, before a gateway that is a process with real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from attrs import frozen
+
+from ...source import ROOT
+from .browser import BOUND, CHROMIUM, Browser, running_browser
+from .tools_server import EVIL
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+
+SECOND = 1.0
+
+
+@frozen
+class Served:
+    """A gateway over HTTP.
+
+    Attributes:
+        url: its address, with the token as printed.
+        address: the same without the token.
+    """
+
+    url: str
+
+    @property
+    def address(self) -> str:
+        return self.url.partition("#")[0]
+
+    @property
+    def token(self) -> str:
+        return self.url.partition("#token=")[2]
+
+
+@asynccontextmanager
+async def served(folder: Path, *options: str) -> AsyncIterator[Served]:
+    entry = {"command": sys.executable, "args": ["-I", "-S", str(Path(__file__).with_name("tools_server.py"))]}
+    file = folder / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"tools": entry}}))
+    command = [sys.executable, "-m", "mcp_actors", "serve", "--http", "127.0.0.1:0", "--config", str(file), *options]
+    environment = {**os.environ, "XDG_STATE_HOME": str(folder), "HOME": str(folder)}
+    run = partial(trio.run_process, command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False)
+    async with trio.open_nursery() as nursery:
+        process: trio.Process = await nursery.start(run)
+        assert process.stdout is not None
+        with trio.fail_after(BOUND):
+            line = await process.stdout.receive_some()
+        yield Served(line.decode().strip())
+        process.terminate()
+
+
+LIVE = "document.querySelector('#live')?.textContent.startsWith('live')"
+
+
+def row(name: str, cell: int) -> str:
+    """Return an expression for the text of a cell in the row of a server."""
+    rows = "[...document.querySelectorAll('#servers tr')]"
+    return f"{rows}.find(each => each.cells[0].textContent === {name!r})?.cells[{cell}].textContent"
+
+
+async def signed_in(browser: Browser, gateway: Served) -> None:
+    await browser.go(gateway.url)
+    await browser.wait(LIVE)
+    await browser.wait(f"{row('tools', 1)} === 'ready'")
+
+
+async def test_the_printed_address_opens_the_page_and_the_token_leaves_the_address(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        assert await browser.run("location.href") == f"{gateway.address}ui/"
+        assert gateway.token not in await browser.run("document.documentElement.outerHTML")
+        assert await browser.run("document.cookie") == ""
+        assert browser.console == []
+
+
+async def test_a_person_without_the_token_sees_a_form(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await browser.go(f"{gateway.address}ui/")
+        await browser.wait("document.body?.dataset.view === 'sign-in'")
+        assert await browser.run("getComputedStyle(document.querySelector('main')).display") == "none"
+        await browser.run("document.querySelector('#token').value = 'wrong'; document.querySelector('button').click()")
+        await browser.wait("document.querySelector('.error')?.textContent.includes('does not know')")
+        await browser.run(
+            f"document.querySelector('#token').value = {gateway.token!r}; document.querySelector('button').click()"
+        )
+        await browser.wait(LIVE)
+
+
+async def test_a_kill_is_on_the_screen_within_a_second(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        found = await trio.to_thread.run_sync(status_of, gateway)
+        await browser.run(
+            "window.states = []; new MutationObserver(() => states.push([performance.now(), "
+            f"{row('tools', 1)}])).observe(document.querySelector('#servers'), "
+            "{subtree: true, childList: true, characterData: true}); window.began = performance.now()"
+        )
+        os.kill(found["servers"]["tools"]["pid"], signal.SIGKILL)
+        seen = await browser.wait("states.find(([_, state]) => state !== 'ready')")
+        assert seen[0] - await browser.run("began") < 1000 * SECOND
+        await browser.wait(f"{row('tools', 3)} === '1' && {row('tools', 1)} === 'ready'")
+
+
+async def test_a_tool_is_called_by_its_form_and_texts_of_a_server_are_text(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 2")
+        names = await browser.run("[...document.querySelectorAll('#tools summary')].map(each => each.textContent)")
+        assert names == ["echo", EVIL]
+        assert await browser.run("document.querySelector('#tools .about').textContent") == EVIL
+        assert EVIL in await browser.run("document.querySelector('#stderr').textContent")
+        await browser.run("document.querySelector('#tools details').open = true")
+        await browser.run(
+            "document.querySelector('#tools [name=text]').value = '<b>hi</b>'; "
+            "document.querySelector('#tools form button').click()"
+        )
+        await browser.wait(f"document.querySelector('#tools pre').textContent === {EVIL + ' <b>hi</b>'!r}")
+        assert await browser.run("document.images.length + document.scripts.length") == 1
+        assert await browser.run("document.title") == "mcp-actors"
+        assert browser.console == []
+
+
+async def test_a_server_is_stopped_and_started_with_the_keyboard(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        for label, state in (("Stop tools", "stopped"), ("Start tools", "ready")):
+            await browser.wait(f"!!document.querySelector('[aria-label=\"{label}\"]')")
+            await browser.run(f"document.querySelector('[aria-label=\"{label}\"]').focus()")
+            for kind in ("keyDown", "keyUp"):
+                key = {"key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
+                await browser.command("Input.dispatchKeyEvent", type=kind, **key)
+            await browser.wait(f"{row('tools', 1)} === {state!r}")
+
+
+async def test_what_the_page_shows_fits_a_phone_and_each_control_has_a_name(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway, running_browser() as browser:
+        await browser.size(390, 800)
+        await signed_in(browser, gateway)
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 2")
+        assert await browser.run("document.documentElement.scrollWidth") == 390
+        found = await browser.command("Accessibility.getFullAXTree")
+        roles = {"button", "textbox", "combobox", "link", "image", "SvgRoot"}
+        controls = [each for each in found["nodes"] if each.get("role", {}).get("value") in roles]
+        assert len(controls) >= 5
+        assert [each for each in controls if not each.get("name", {}).get("value")] == []
+
+
+async def test_a_page_whose_gateway_ends_says_so_and_goes_on_with_the_next_one(tmp_path: Path) -> None:
+    async with running_browser() as browser:
+        async with served(tmp_path, "--token-file", str(tmp_path / "token")) as gateway:
+            await signed_in(browser, gateway)
+        await browser.wait("document.querySelector('#live').textContent.includes('does not answer')")
+
+
+# --- Access -----------------------------------------------------------------------------------------------------------
+
+
+def fetch(url: str, body: bytes | None = None, **headers: str) -> tuple[int, str]:
+    """Send a request as a program does, and return the status and the text of the reply."""
+    request = urllib.request.Request(url, body, {name.replace("_", "-"): each for name, each in headers.items()})
+    try:
+        with urllib.request.urlopen(request, timeout=BOUND) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as reply:
+        with reply:
+            return reply.code, reply.read().decode()
+
+
+def status_of(gateway: Served) -> Any:
+    status, text = fetch(f"{gateway.address}status", authorization=f"Bearer {gateway.token}")
+    assert status == 200
+    return json.loads(text)
+
+
+def cookie_of(gateway: Served) -> str:
+    """Sign in as a browser does, and return the cookie."""
+
+    class Stay(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *args: Any) -> None:
+            return None
+
+    opener = urllib.request.build_opener(Stay)
+    with pytest.raises(urllib.error.HTTPError) as raised:
+        opener.open(f"{gateway.address}ui/sign-in", f"token={gateway.token}".encode(), timeout=BOUND)
+    with raised.value as reply:
+        assert (reply.code, reply.headers["location"]) == (303, "/ui/")
+        cookie = str(reply.headers["set-cookie"])
+    assert re.fullmatch(r"mcp-actors-\d+=[\w-]{43}; HttpOnly; SameSite=Strict; Path=/ui/", cookie)
+    return cookie.partition(";")[0]
+
+
+STOP = b'{"do": "stop", "server": "tools"}'
+
+
+async def test_an_action_needs_the_cookie_and_the_origin_of_the_page(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as gateway:
+        host = gateway.address.removeprefix("http://").rstrip("/")
+
+        def ask() -> None:
+            cookie, url = cookie_of(gateway), f"{gateway.address}ui/do"
+            guessed = f"{cookie.partition('=')[0]}=guessed"
+            assert fetch(url, STOP)[0] == 401
+            assert fetch(url, STOP, cookie=guessed)[0] == 401
+            assert fetch(url, STOP, authorization=f"Bearer {gateway.token}")[0] == 401
+            for origin in ("http://evil.example", "null", "http://127.0.0.1", f"http://{host}.evil.example"):
+                assert fetch(url, STOP, cookie=cookie, origin=origin)[0] == 403, origin
+            assert fetch(url, STOP, cookie=cookie, host="evil.example")[0] == 421
+            assert fetch(f"{gateway.address}ui/", host="evil.example")[0] == 421
+            assert fetch(f"{gateway.address}ui/live", cookie=guessed)[0] == 401
+            token = f"token={gateway.token}".encode()
+            assert fetch(f"{gateway.address}ui/sign-in", token, origin="http://evil.example")[0] == 403
+            assert fetch(f"{gateway.address}mcp", b"{}", cookie=cookie, content_type="application/json")[0] == 401
+            assert fetch(f"{gateway.address}status", cookie=cookie)[0] == 401
+            assert status_of(gateway)["servers"]["tools"]["state"] != "stopped"
+            assert fetch(url, STOP, cookie=cookie, origin=f"http://{host}") == (200, "{}")
+            assert status_of(gateway)["servers"]["tools"]["state"] == "stopped"
+
+        await trio.to_thread.run_sync(ask)
+
+
+async def test_an_action_that_is_wrong_is_refused(tmp_path: Path) -> None:
+    async with served(tmp_path) as gateway:
+
+        def ask() -> None:
+            cookie, url = cookie_of(gateway), f"{gateway.address}ui/do"
+            for body in (b"", b"[" * 100_000, b"[]", b'"stop"'):
+                assert fetch(url, body, cookie=cookie) == (400, "the body is not a JSON object\n")
+            unknown = b'{"do": "stop", "server": "nothing"}'
+            assert fetch(url, unknown, cookie=cookie) == (409, '{"error": "there is no server \'nothing\'"}')
+
+        await trio.to_thread.run_sync(ask)
+
+
+async def test_without_a_token_the_page_only_shows(tmp_path: Path) -> None:
+    async with served(tmp_path, "--no-token") as gateway, running_browser() as browser:
+        await browser.go(gateway.url)
+        await browser.wait(f"{LIVE} && {row('tools', 1)} === 'ready'")
+        assert await browser.run("getComputedStyle(document.querySelector('td.actions')).display") == "none"
+        assert (await trio.to_thread.run_sync(fetch, f"{gateway.address}ui/do", STOP))[0] == 409
