@@ -70,6 +70,16 @@ def group_members(group: int) -> list[int]:
     return [process.pid for process in processes() if process.group == group and not process.zombie]
 
 
+def parents() -> dict[int, int]:
+    """Return the parent of each process that runs."""
+    return {process.pid: process.parent for process in processes() if not process.zombie}
+
+
+def children_of(pid: int) -> list[int]:
+    """List the processes that another one has started and that run."""
+    return [child for child, parent in parents().items() if parent == pid]
+
+
 def child_pids() -> set[int]:
     """List our own children, zombies included."""
     return {process.pid for process in processes() if process.parent == os.getpid()}
