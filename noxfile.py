@@ -8,6 +8,7 @@ import tomllib
 from pathlib import Path
 
 import nox
+from nox.command import CommandFailed
 
 nox.needs_version = ">=2025.5"
 nox.options.sessions = ["lint", "typing", "tests", "examples", "docs"]
@@ -38,6 +39,15 @@ PROGRAMS = [
     "tests/servers/test_wire_programs.py",
 ]
 """The tests whose size an environment variable raises."""
+
+CLUSTER = [
+    "tests/hosts",
+    *(
+        f"tests/test_examples.py::test_an_example_prints_what_its_docstring_says[pages/howto_{name}.py]"
+        for name in ("more_processes_ray", "temporal")
+    ),
+]
+"""The tests that need Ray or Temporal."""
 
 PATIENT = ["-o", "faulthandler_timeout=3600"]
 """Options of pytest for tests that take minutes: the time after which one of them counts as hanging."""
@@ -178,9 +188,21 @@ def soak(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def load(session: nox.Session) -> None:
-    """Make many calls to a server that is killed again and again: ``nox -s load -- --calls 1000000``."""
+    """Make many calls to servers and hosts that are killed again and again: ``nox -s load -- --calls 1000000``."""
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.load", *session.posargs)
+
+
+@nox.session(python=OLDEST)
+def cluster(session: nox.Session) -> None:
+    """Kill and suspend hosts and nodes of a cluster of Ray on this machine; compare calls through it with Ray's own."""
+    try:
+        session.install("--editable", ".[cluster,test]")
+    except CommandFailed:
+        session.skip("Ray or Temporal cannot be installed here; see the error of pip")
+    session.run("python", "-m", "pytest", "-n", "0", *PATIENT, *(session.posargs or CLUSTER))
+    if not session.posargs:
+        session.run("python", "-m", "tests.benchmarks", "ray")
 
 
 @nox.session(python=OLDEST)

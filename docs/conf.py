@@ -62,7 +62,7 @@ python_use_unqualified_type_names = True
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 # Adapters are described without their frameworks.
-autodoc_mock_imports = ["agent_framework", "agents", "langchain", "langchain_core", "pydantic_ai"]
+autodoc_mock_imports = ["agent_framework", "agents", "langchain", "langchain_core", "pydantic_ai", "ray"]
 autodoc_default_options = {"members": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False

@@ -1,6 +1,7 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
+#   L5  hosts                                 gateways that the engine of a cluster places
 #   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
 #   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
 #   L3  servers                               one MCP server = one actor; groups of them

@@ -51,7 +51,8 @@ CONFINED: Final = {"pages/howto_stdio_sandbox.py"}
 """Need a kernel that can confine a process."""
 
 OPTIONAL: Final = re.compile(
-    r"^from (agents|anthropic|fastmcp|langchain|langchain_core|pydantic_ai\.mcp|pydantic_ai)\b|\b(mcp-server-\w+)",
+    r"^(?:from|import) (agents|anthropic|fastmcp|langchain|langchain_core|pydantic_ai\.mcp|pydantic_ai|ray|temporalio)"
+    r"\b|\b(mcp-server-\w+)",
     re.MULTILINE,
 )
 """What an environment of the tests need not have: frameworks, and servers that are programs."""
@@ -91,7 +92,7 @@ def missing(source: str) -> str | None:
     """Name what an example needs and this environment does not have, or return None."""
     for module, server in OPTIONAL.findall(source):
         if (module and find_spec(NEEDS.get(module, module)) is None) or (server and not (SCRIPTS / server).exists()):
-            return f"needs {module or server}: install the extra 'test' (or 'bench')"
+            return f"needs {module or server}: install the extra 'test' (or 'bench', 'cluster')"
     return None
 
 

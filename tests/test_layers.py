@@ -44,6 +44,7 @@ LAYERS: Final = {
     "sync": 4,
     "testing": 4,
     "cli": 5,
+    "hosts": 5,
     "__main__": 5,
     "_pytest_plugin": 5,
 }
@@ -100,6 +101,7 @@ ORDER: Final = {
     "config.formats": "_file _inputs _keys _entry _load _dump",
     "gateway": "_daemon _relay attach _control _network _output _front _calls _own _session _serve http",
     "gateway.http": "_wire _access _streamable _door _page",
+    "hosts": "ray",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",
@@ -280,7 +282,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return f"{found}: the kernel does without"
     if found.place == "_errors" and name != "trio":
         return f"{found}: errors need the standard library and trio only"
-    extra = found.place in ("adapters", "cli", "_pytest_plugin") or found.importer in NEED_EXTRAS
+    extra = found.place in ("adapters", "cli", "hosts", "_pytest_plugin") or found.importer in NEED_EXTRAS
     allowed = declared | optional if extra else declared
     distributions = {_normal(name) for name in installed().get(name, [name])}
     return None if distributions & allowed else f"{found}: declare its distribution in pyproject.toml"

@@ -16,6 +16,7 @@ from . import (
     gateway_http,
     hops,
     hostile,
+    hosts,
     imports,
     instructions,
     lifecycle,
@@ -50,9 +51,10 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {
     "crowds": lifecycle.crowds,
     "instructions": instructions.figures,
+    "ray": hosts.figures,
     **{f"instructions:{name}": count for name, count in instructions.PARTS.items()},
 }
-"""Take minutes, or need Valgrind; so they run only if they are named."""
+"""Take minutes, or need Valgrind or Ray; so they run only if they are named."""
 
 
 def known(name: str) -> str:

@@ -1,0 +1,1 @@
+"""Hosts in clusters of their own, on this machine."""
