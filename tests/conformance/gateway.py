@@ -122,15 +122,16 @@ def not_scored(revision: str) -> set[str]:
 
 
 def lost(directly: Checks, passed: Checks, unjudged: set[str]) -> list[str]:
-    """Return the checks that succeed directly and not through the gateway."""
-    return [
-        f"{scenario}: {check}: {dict(passed.get((scenario, check), {}))}"
-        for (scenario, check), ended in sorted(directly.items())
-        if set(ended) == {"SUCCESS"}
-        and set(passed.get((scenario, check), {})) != {"SUCCESS"}
-        and (scenario, check) not in OTHERWISE
-        and scenario not in unjudged
-    ]
+    """Return the checks that succeed directly and not through the gateway, and those that fail through it only."""
+    nothing = Counter[str]()
+    worse = []
+    for place in sorted(directly.keys() | passed.keys()):
+        before, after = set(directly.get(place, nothing)), set(passed.get(place, nothing))
+        if place[0] in unjudged or place in OTHERWISE:
+            continue
+        if (before == {"SUCCESS"} != after) or ("FAILURE" in after and "FAILURE" not in before):
+            worse.append(place)
+    return [f"{scenario}: {check}: {dict(passed.get((scenario, check), {}))}" for scenario, check in worse]
 
 
 def compare(revision: str, folder: Path, scenarios: Sequence[str] = ()) -> tuple[Checks, Checks]:

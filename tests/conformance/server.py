@@ -290,7 +290,7 @@ def test_input_required_result_capabilities(ctx: Context) -> InputRequiredResult
 async def test_trigger_tool_change(ctx: Context) -> str:
     global made
     made += 1
-    server.add_tool(lambda: "dynamic", name=f"test_dynamic_tool_{made}")
+    server.add_tool(lambda: "dynamic", name=f"test_dynamic_tool_{made}", description="Dynamic.")
     await ctx.notify_tools_changed()
     return "tool list changed"
 

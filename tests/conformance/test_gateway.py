@@ -27,3 +27,4 @@ def test_a_check_that_is_lost_is_shown() -> None:
     passed = {("a", "1"): Counter(SUCCESS=1, FAILURE=1)}
     assert lost(directly, passed, {"b"}) == ["a: 1: {'SUCCESS': 1, 'FAILURE': 1}"]
     assert lost(directly, directly, set()) == []
+    assert lost(directly, {**directly, ("c", "4"): Counter(FAILURE=1)}, set()) == ["c: 4: {'FAILURE': 1}"]
