@@ -36,7 +36,7 @@ from ..._foreign import Log
 from ..._tasks import TimeSlice
 from ...transports import PartialMessage
 from .._output import GAP, Heart, Output
-from .._serve import CHUNK, MAX_MESSAGE, MAX_VALUES
+from .._serve import CHUNK, MAX_BACKLOG, MAX_MESSAGE, MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -45,9 +45,6 @@ logger = Log("mcp_actors.gateway")
 
 MAX_HEAD: Final = 32 * 1024
 """Bytes of a request line with its headers."""
-
-MAX_WAITING: Final = 16 * 1024 * 1024
-"""Bytes that wait for a client before it is disconnected. One reply may have more."""
 
 HEAD_SECONDS: Final = 10.0
 """Seconds for a head, from its first byte."""
@@ -326,7 +323,7 @@ class Connection:
         self._due: float = trio.current_time() + IDLE_SECONDS
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_WAITING)
+        self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_BACKLOG)
         self.write = self._output.write
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()

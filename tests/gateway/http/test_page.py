@@ -75,7 +75,7 @@ def test_the_units_of_systemd_fit_together() -> None:
         ("a body", (16, 250, _wire.BODY_SECONDS)),
         ("connections", (_door.MAX_CONNECTIONS, _wire.IDLE_SECONDS)),
         ("sessions", (_streamable.MAX_SESSIONS, _streamable.SESSION_SECONDS / 60)),
-        ("data that a client does not read", (_wire.MAX_WAITING // 1024**2, _wire.READ_SECONDS)),
+        ("data that a client does not read", (_wire.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
     ],
 )
 def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:

@@ -196,6 +196,14 @@ async def test_what_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
         assert await (await house.connect()).call("notes_echo", text="fine") == "fine"
 
 
+async def test_a_large_result_is_sent_as_a_whole() -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        await peer.write(call_of("x" * 15_000_000))  # and the result has it twice
+        assert len(text_of(await peer.read())) == 15_000_000
+        assert await peer.call("notes_echo", text="next") == "next"
+
+
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_wire, "READ_SECONDS", 0.1)
     async with open_house(in_process("notes", notes())) as house:
