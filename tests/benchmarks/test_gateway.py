@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from . import gateway_http
 from .gateway import (
     DIRECT,
     OURS,
@@ -98,3 +99,12 @@ def test_each_client_of_a_crowd_gets_its_own_answers() -> None:
     *memory, wrong = crowd(8)
     assert wrong.value == 0
     assert all(figure.value < 1000 for figure in memory)
+
+
+def test_calls_over_http_are_measured_and_checked(tmp_path: Path) -> None:
+    with gateway_http.running(OURS, tmp_path) as ours:
+        assert 0 < ours.play(4, 16) < 1
+
+
+def test_a_crowd_over_http_gets_its_own_answers() -> None:
+    assert [figure.value for figure in gateway_http.crowd(8)] == [0, 0]

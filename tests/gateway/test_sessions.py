@@ -14,6 +14,7 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
+from mcp.types import Completion
 
 from mcp_actors import ServerConfig, Stdio
 
@@ -138,6 +139,21 @@ async def test_the_lists_of_a_client_with_a_server_of_its_own_hold_as_long_as_th
     async with gateway(tmp_path, shared, per_session=[own]) as door:
         host = await door.connect(MODERN)
         assert [(await host.result(method))["ttlMs"] for method in LISTS] == [3000] * 4
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_completion_is_passed_on_for_a_client_with_capabilities(version: str, tmp_path: Path) -> None:
+    server = notes()
+
+    @server.completion()  # type: ignore[no-untyped-call,untyped-decorator]  # the SDK's has no types
+    async def complete(ref: Any, argument: Any, context: Any) -> Completion:
+        return Completion(values=[f"{ref.name}: {argument.value}!"])
+
+    async with gateway(tmp_path, in_process("notes", server)) as door:
+        host = await door.connect(version, elicitation={})
+        await host.result("prompts/list")
+        given = {"ref": {"type": "ref/prompt", "name": "notes_plan"}, "argument": {"name": "meal", "value": "te"}}
+        assert (await host.result("completion/complete", given))["completion"]["values"] == ["plan: te!"]
 
 
 VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from mcp_actors.cli._app import make_app
+from mcp_actors.gateway import _serve
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...source import ROOT, blocks
@@ -75,7 +76,7 @@ def test_the_units_of_systemd_fit_together() -> None:
         ("a body", (16, 250, _wire.BODY_SECONDS)),
         ("connections", (_door.MAX_CONNECTIONS, _wire.IDLE_SECONDS)),
         ("sessions", (_streamable.MAX_SESSIONS, _streamable.SESSION_SECONDS / 60)),
-        ("data that a client does not read", (_wire.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
+        ("data that a client does not read", (_serve.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
     ],
 )
 def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:
