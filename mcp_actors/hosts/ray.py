@@ -34,11 +34,11 @@ from ..servers import open_servers
 try:
     import ray
     from ray.exceptions import ActorDiedError, ActorUnavailableError, GetTimeoutError, RayError
-except ModuleNotFoundError as exc:
-    if exc.name != "ray":
+except ModuleNotFoundError as _exc:
+    if _exc.name != "ray":
         raise
-    missing = f"{__name__} needs the package 'ray', which is not installed; run: pip install 'mcp-actors[ray]'"
-    raise ImportError(missing, name="ray") from exc
+    _missing = f"{__name__} needs the package 'ray', which is not installed; run: pip install 'mcp-actors[ray]'"
+    raise ImportError(_missing, name="ray") from _exc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ __all__ = [
     "ray_address",
 ]
 
-logger = Log("mcp_actors.hosts")
+_log: Final = Log("mcp_actors.hosts")
 
 WAIT: Final = 20.0
 """Seconds in which Ray has to say where an actor is: it may be restarting it. The default `connect_timeout` is 30."""
@@ -99,7 +99,7 @@ class RayHost:
             if not self._address.done():
                 self._address.set_exception(collapse(exc))
                 return
-            logger.exception("the gateway of this actor failed; its process ends")
+            _log.exception("the gateway of this actor failed; its process ends")
         # Ray notices the end of a process and counts it as a crash, whichever thread ends it.
         os._exit(1)
 
@@ -107,7 +107,7 @@ class RayHost:
 async def _serve(config: str, secret_file: str, host: str, started: Callable[[str], None]) -> None:
     loaded = refuse_ourselves(load_config(config))
     for error in loaded.errors:
-        logger.warning("%s", error)
+        _log.warning("%s", error)
     servers = [each for each in loaded.servers if each.enabled and each.isolation == "shared"]
     if not servers:
         raise loaded.errors[0] if loaded.errors else ConfigError(f"{config} has no enabled server", source=config)

@@ -117,11 +117,11 @@ class Door:
         self.own = own
         self.mcp = mcp
         self.required = required
-        self.draining = False
-        self.heart = Heart()
+        self.draining: bool = False
+        self.heart: Heart = Heart()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.connections: set[Connection] = set()
-        self.date = b""
+        self.date: bytes = b""
         self._listeners: list[socket.socket] = []
         self._front = front
         self._metrics = metrics
@@ -354,12 +354,11 @@ async def listen_at(address: str) -> list[socket.socket]:
         OSError: the port is not free.
     """
     if address != "systemd":
-        try:
+        at = None
+        with suppress(ValueError):
             at = parse_address(address)
-        except ValueError as exc:
-            raise ConfigError(f"--http: {address!r:.100} {exc}") from None
-        if isinstance(at, str):
-            raise ConfigError(f"--http: {address!r:.100} is a path; write HOST:PORT")
+        if not isinstance(at, tuple):
+            raise ConfigError(f"--http: {address!r:.100} is not HOST:PORT; write, for example, 127.0.0.1:8000")
         return await listen(*at)
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         raise ConfigError("--http: systemd has not passed one socket; start the .socket unit")

@@ -186,9 +186,9 @@ class Reply:
         self._spoke = connection.site.heart.now
         self.on_gone: Callable[[], object] | None = None
         self.on_drain: Callable[[], object] | None = None
-        self.done = False
-        self.headers = b""
-        self.may_stream = False
+        self.done: bool = False
+        self.headers: bytes = b""
+        self.may_stream: bool = False
 
     def send(self, status: int, body: bytes = b"", content_type: str = "application/json") -> None:
         """Write the whole reply."""
@@ -324,7 +324,7 @@ class Connection:
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_BACKLOG)
-        self.write = self._output.write
+        self.write: Callable[..., None] = self._output.write
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | LEFT)

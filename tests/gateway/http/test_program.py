@@ -144,8 +144,8 @@ TAKEN: Final = "127.0.0.1:{port}"
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (["--http", "8000"], 2, "host:port"),
-        (["--http", "127.0.0.1:99999"], 2, "host:port"),
+        (["--http", "8000"], 2, "is not HOST:PORT; write, for example, 127.0.0.1:8000"),
+        (["--http", "127.0.0.1:99999"], 2, "is not HOST:PORT; write, for example, 127.0.0.1:8000"),
         (["--http", "0.0.0.0:0", "--no-token"], 2, "other machines could connect; use --token-file"),
         (["--http", "127.0.0.1:0", "--no-token", "--token-file", "x"], 2, "contradict"),
         (["--http", "127.0.0.1:0", "--stdio"], 2, "--http goes with neither"),
