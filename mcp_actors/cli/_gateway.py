@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..gateway._session import Gateway
     from ..kernel import Observer
-    from ..servers import ReloadSummary, ServerGroup
+    from ..servers import ReloadSummary
 
 logger = Log("mcp_actors.gateway")
 
@@ -100,7 +100,6 @@ class Opened:
     Attributes:
         gateway: what all clients share.
         config: the file.
-        group: the servers that all clients share.
         nursery: is cancelled when all is to end.
         per_identity: the servers of which each identity gets one for itself; none if there are not several.
         on_reload: called with the new ones of these.
@@ -110,7 +109,6 @@ class Opened:
 
     gateway: Gateway
     config: str
-    group: ServerGroup
     nursery: trio.Nursery
     per_identity: Sequence[ServerConfig]
     on_reload: Callable[[Sequence[ServerConfig]], Awaitable[None]] | None = None
@@ -124,11 +122,11 @@ class Opened:
         except Failure as exc:
             raise ConfigError(str(exc), source=self.config) from None
         shared, own, per_identity = _divided(servers, several=self.on_reload is not None)
-        done = await self.group.reload(*map(in_background, shared))
+        assert self.gateway.front is not None
+        done = await self.gateway.front.group.reload(*map(in_background, shared))
         self.gateway.per_session = own
         if self.on_reload is not None:
             await self.on_reload(per_identity)
-        assert self.gateway.front is not None
         start_eager(self.nursery, self.gateway.front, shared)
         return done
 
@@ -169,14 +167,14 @@ async def opened(
         with _listening(control) as listener:
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
-                    gateway.front = Front(group, naming)
-                    start_eager(nursery, gateway.front, shared)
-                    found = Opened(gateway, config, group, nursery, per_identity)
+                    gateway.front = front = Front(group, naming)
+                    start_eager(nursery, front, shared)
+                    found = Opened(gateway, config, nursery, per_identity)
                     if listener is not None:
                         name, stop = real_name(config), stopping.cancel
                         page = partial(_open_page, found)
                         answer = partial(serve_control, file=name, stop=stop, reload=found.reload, page=page)
-                        commands.start_soon(answer, group, listener)
+                        commands.start_soon(answer, front, listener)
                     yield found
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
@@ -189,7 +187,7 @@ async def _open_page(found: Opened) -> str:
     async with found.opening:
         if found.page is None:
             source = real_name(found.config)
-            found.page = await serve_page(found.nursery, found.gateway, found.group, source, found.reload)
+            found.page = await serve_page(found.nursery, found.gateway, source, found.reload)
         return found.page
 
 

@@ -86,11 +86,9 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
             serving = partial(
                 serve_http,
                 gateway,
-                found.group,
                 listeners,
                 access,
                 per_identity=found.per_identity,
-                required=[server.name for server in servers if server.required],
                 metrics=metrics,
             )
             door = await found.nursery.start(serving)
@@ -139,7 +137,7 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
         raise Failure(str(exc)) from None
     async with opened(gateway_of(None), config, servers, naming, None) as found:
         source = real_name(config)
-        await show(await serve_page(found.nursery, found.gateway, found.group, source, found.reload))
+        await show(await serve_page(found.nursery, found.gateway, source, found.reload))
         await trio.sleep_forever()
 
 
@@ -179,11 +177,11 @@ def _access(config: str, options: Options) -> tuple[Access, str]:
 
 async def _reload(found: Opened, door: Door, servers: Sequence[ServerConfig]) -> None:
     """Apply what has changed to the servers of each identity."""
-    for name, gateway in door.mcp.gateways.items():
-        gateway.per_session = found.gateway.per_session
-        if name in door.own and gateway.front is not None:
-            await door.own[name].reload(*map(in_background, servers))
-            start_eager(found.nursery, gateway.front, servers)
+    for gateway in door.mcp.gateways.values():
+        gateway.per_session, front = found.gateway.per_session, gateway.front
+        if front is not None and front is not door.front:
+            await front.group.reload(*map(in_background, servers))
+            start_eager(found.nursery, front, servers)
 
 
 async def _serve_until_told(door: Door) -> None:

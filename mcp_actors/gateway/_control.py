@@ -32,7 +32,8 @@ from attrs import asdict, define, frozen
 from .._errors import McpActorsError
 from .._foreign import Log
 from ..observe import status
-from ..servers import ReloadSummary, ServerGroup, ServerRef
+from ..servers import ReloadSummary, ServerRef
+from ._front import Front
 from .attach import peer_uid
 
 MAX_REQUEST: Final = 64 * 1024
@@ -58,7 +59,7 @@ _DONE: Final[Line] = {"done": True}
 
 
 async def serve_control(
-    group: ServerGroup,
+    front: Front,
     listener: trio.SocketListener,
     *,
     file: str,
@@ -74,14 +75,14 @@ async def serve_control(
     **Cancellation**: ends all connections at once. A change of a server that has begun is completed by the group.
 
     Args:
-        group: the servers.
+        front: the servers.
         listener: the socket.
         file: the file that this daemon serves, as requests name it.
         stop: called to end the daemon. It must not wait.
         reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
         page: called to serve the page for people, if it is not served yet; returns its address. None: there is none.
     """
-    await trio.serve_listeners(_Control(group, file, stop, reload or group.reload, page).serve, [listener])
+    await trio.serve_listeners(_Control(front, file, stop, reload or front.group.reload, page).serve, [listener])
 
 
 @frozen
@@ -115,7 +116,7 @@ def read_request(line: bytes) -> Request:
 class _Control:
     """The connections to one group."""
 
-    group: ServerGroup
+    front: Front
     file: str
     stop: Callable[[], None]
     reload: Callable[[], Awaitable[ReloadSummary]]
@@ -148,12 +149,12 @@ class _Control:
             if request.file != self.file:
                 await _write(stream, {"other": True})
                 return
-            refs = [self.group[name] for name in request.servers] or [*self.group.values()]
+            refs = [self.front.group[name] for name in request.servers] or [*self.front.group.values()]
         except (ValueError, KeyError) as refused:
             await _write(stream, {"error": refused.args[0]}, _DONE)
             return
         if request.do == "status":
-            found = status(self.group)
+            found = status(self.front)
             found["servers"] = {ref.name: found["servers"][ref.name] for ref in refs}
             await _write(stream, {"status": {"file": self.file, "pid": os.getpid(), **found}})
         elif request.do == "logs":
@@ -176,7 +177,7 @@ class _Control:
         error: Exception | None
         try:
             await {"restart": ref.restart, "stop": ref.stop, "start": ref.start}[do]()
-            error = self.group.errors.get(ref.name)
+            error = self.front.group.errors.get(ref.name)
         except McpActorsError as failed:
             error = failed
         return {"server": ref.name, "state": ref.state, "error": None if error is None else str(error)}

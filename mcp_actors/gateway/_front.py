@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 from mcp import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
     from ..kernel import Event
-    from ..servers import ServerGroup, ServerRef
+    from ..servers import ServerGroup, ServerRef, ServerStatus, SourceStatus
 
 Json: TypeAlias = dict[str, Any]
 
@@ -84,8 +84,10 @@ class Front:
     """The lists of a group, for its clients.
 
     Attributes:
+        group: the servers of its own.
         naming: the template of the public names of tools and prompts.
         starting: the names of lazy servers that are about to be started.
+        required: the names of servers without which the gateway is not ready. They are opened as servers that may fail.
 
     Args:
         group: the servers.
@@ -96,10 +98,11 @@ class Front:
     wants_requests: ClassVar[bool] = False
 
     def __init__(self, group: ServerGroup, naming: str, shared: Front | None = None) -> None:
-        self._group = group
+        self.group: ServerGroup = group
         self._shared = shared
         self.naming: str = naming
         self.starting: frozenset[str] = frozenset()
+        self.required: frozenset[str] = frozenset()
         self._kept: dict[str, Kept] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
         self._found: dict[str, tuple[ServerRef, str]] = {}
@@ -119,13 +122,13 @@ class Front:
             ToolNotFound: no tool has that name now.
         """
         if not self._found:
-            self._found = {tool.public_name: (self._group[tool.server], tool.name) for tool in self._group.tools}
+            self._found = {tool.public_name: (self.group[tool.server], tool.name) for tool in self.group.tools}
         if (found := self._found.get(public_name)) is not None:
             return found
         if self._shared is not None:
             return self._shared.find_tool(public_name)
-        tool = self._group.find_tool(public_name)  # which raises
-        return self._group[tool.server], tool.name
+        tool = self.group.find_tool(public_name)  # which raises
+        return self.group[tool.server], tool.name
 
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
@@ -140,7 +143,7 @@ class Front:
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
         """Return the servers whose tools are shown, and these tools, each with its name for clients."""
-        return self._group.configured, ((tool, tool.public_name) for tool in self._group.tools)
+        return self.group.configured, ((tool, tool.public_name) for tool in self.group.tools)
 
     def find_mirrored(self, public_name: str) -> Any:
         """Return the schema of a tool of whose arguments clients over HTTP put some into headers; None for others."""
@@ -167,7 +170,7 @@ class Front:
     def find_prompt(self, public_name: str) -> tuple[ServerRef, str] | None:
         """Return the server of a prompt, and its name there; None if no server lists it."""
         if (found := self._named_prompts().get(public_name)) is not None:
-            return self._group[found[0]], found[1]["name"]
+            return self.group[found[0]], found[1]["name"]
         return None if self._shared is None else self._shared.find_prompt(public_name)
 
     def resources(self) -> tuple[Json, ...]:
@@ -200,21 +203,21 @@ class Front:
     def find_resource(self, uri: str) -> ServerRef | None:
         """Return the server of a resource; None if no server lists it, and no template matches."""
         if (found := self._owned("resources", "uri").get(uri)) is not None:
-            return self._group[found[0]]
+            return self.group[found[0]]
         for text, (server, _) in self._owned("templates", "uriTemplate").items():
             if _matches(text, uri):
-                return self._group[server]
+                return self.group[server]
         return None if self._shared is None else self._shared.find_resource(uri)
 
     def find_template(self, text: str) -> ServerRef | None:
         """Return the server that lists a template; None if none does."""
         if (found := self._owned("templates", "uriTemplate").get(text)) is not None:
-            return self._group[found[0]]
+            return self.group[found[0]]
         return self.find_resource(text) if self._shared is None else self._shared.find_template(text)
 
     def _all(self) -> Iterable[tuple[str, Kept]]:
         """Return what is kept of each server that is shown, in configured order."""
-        return [(ref.name, self._kept[ref.name]) for ref in self._group.configured if ref.name in self._kept]
+        return [(ref.name, self._kept[ref.name]) for ref in self.group.configured if ref.name in self._kept]
 
     def lasting(self, method: str) -> int:
         """Return for how many milliseconds the answer to a method that lists holds: the least of all servers."""
@@ -225,16 +228,33 @@ class Front:
 
     def servers(self) -> tuple[ServerRef, ...]:
         """Return all servers."""
-        return self._group.configured + (() if self._shared is None else self._shared.servers())
+        return self.group.configured + (() if self._shared is None else self._shared.servers())
 
     def own_servers(self) -> tuple[ServerRef, ...]:
         """Return all servers but the shared ones."""
-        return self._group.configured
+        return self.group.configured
+
+    @property
+    def groups(self) -> tuple[ServerGroup, ...]:
+        """The groups behind the lists; the last is its own."""
+        return (self.group,) if self._shared is None else (*self._shared.groups, self.group)
+
+    def status(self) -> dict[str, ServerStatus]:
+        """Return a snapshot of every server, for ``observe``: with `required` as it is configured."""
+        found = {} if self._shared is None else self._shared.status()
+        for name, each in self.group.status().items():
+            found[name] = evolve(each, required=each.required or name in self.required)
+        return found
+
+    @property
+    def sources(self) -> tuple[SourceStatus, ...]:
+        """The sources of the configuration, for ``observe``."""
+        return tuple(source for group in self.groups for source in group.sources)
 
     def instructions(self) -> str | None:
         """Return the instructions of the connected servers, each under its name if there are several."""
-        given = [(ref.name, ref.info.instructions) for ref in self._group.connected if ref.info.instructions]
-        if len(self._group) == 1:
+        given = [(ref.name, ref.info.instructions) for ref in self.group.connected if ref.info.instructions]
+        if len(self.group) == 1:
             return given[0][1] if given else None
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
 
@@ -261,11 +281,11 @@ class Front:
         **Cancellation**: ends it.
         """
         self._on_change = on_change
-        self._group._hub.add(self)
+        self.group._hub.add(self)
         try:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._settle)
-                for ref in self._group.connected:
+                for ref in self.group.connected:
                     self._look_again(ref.name, "prompts", "resources")
                 before = self.tools()
                 while True:
@@ -275,7 +295,7 @@ class Front:
                         self._note_change("tools")
                     before = tools
         finally:
-            self._group._hub.remove(self)
+            self.group._hub.remove(self)
 
     def __call__(self, event: Event) -> None:
         """Take an event of the group, as an observer."""
@@ -301,7 +321,7 @@ class Front:
     async def _settle(self) -> None:
         """Let lists be answered once every server is connected and listed, or has failed, or the time is over."""
         with trio.move_on_after(FIRST_LIST):
-            while any(map(self._is_awaited, self._group.configured)):
+            while any(map(self._is_awaited, self.group.configured)):
                 await self._news.wait()
         self._settled.set()
 
@@ -333,7 +353,7 @@ class Front:
             while kept.outdated:
                 kind = kept.outdated.pop()
                 with suppress(McpActorsError, MCPError, KeyError):  # the next connection asks again
-                    await self._request(self._group[server], kind, kept)
+                    await self._request(self.group[server], kind, kept)
         finally:
             kept.asking = False
         kept.asked = True
@@ -364,7 +384,7 @@ class OneServer(Front):
     """
 
     def __init__(self, front: Front, name: str) -> None:
-        super().__init__(front._group, "{tool}")
+        super().__init__(front.group, "{tool}")
         self._front = front
         self._name = name
         self._kept = front._kept
@@ -379,7 +399,7 @@ class OneServer(Front):
         Raises:
             ServerUnavailable: the gateway does not have it any more.
         """
-        found = self._group.get(self._name)
+        found = self.group.get(self._name)
         if found is None:
             gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
             raise ServerUnavailable(gone, server=self._name, state="stopped")
@@ -403,8 +423,8 @@ class OneServer(Front):
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
         # Each session has a front like this, and looks at it at each change of the group: not at all tools.
-        found = self._group.get(self._name)
-        return [] if found is None else [found], ((tool, tool.name) for tool in self._group.tools.of(self._name))
+        found = self.group.get(self._name)
+        return [] if found is None else [found], ((tool, tool.name) for tool in self.group.tools.of(self._name))
 
     def _all(self) -> Iterable[tuple[str, Kept]]:
         return [(self._name, self._kept[self._name])] if self._name in self._kept else []

@@ -53,7 +53,7 @@ class Owner(Protocol):
 
 
 def in_background(server: ServerConfig) -> ServerConfig:
-    """Return a server that is connected while clients are served already, and that may fail alone."""
+    """Return a server that is connected while clients are served already, and may fail; see `Front.required`."""
     return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
 
 
@@ -66,8 +66,10 @@ def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
 
 
 def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerConfig]) -> None:
-    """Start the servers that are eager as they are configured, each in a task."""
-    front.starting = frozenset(config.name for config in configs if config.connect == "eager")
+    """Start the servers that are eager as they are configured, each in a task, and note those that are required."""
+    eager = [config for config in configs if config.connect == "eager"]
+    front.starting = frozenset(config.name for config in eager)
+    front.required = frozenset(config.name for config in eager if config.required)
     for ref in front.own_servers():
         if ref.name in front.starting:
             nursery.start_soon(_start, ref)

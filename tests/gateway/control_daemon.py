@@ -10,6 +10,7 @@ import trio
 
 from mcp_actors import open_servers
 from mcp_actors.gateway._control import serve_control
+from mcp_actors.gateway._front import Front
 
 
 async def main(*words: str) -> None:
@@ -21,7 +22,7 @@ async def main(*words: str) -> None:
         listener = trio.SocketListener(listening)
         async with trio.open_nursery() as nursery:
             async with open_servers(file.partition("#")[0]) as group:
-                nursery.start_soon(partial(serve_control, group, listener, file=file, stop=ended.set))
+                nursery.start_soon(partial(serve_control, Front(group, "{tool}"), listener, file=file, stop=ended.set))
                 os.write(1, b"ready\n")
                 await ended.wait()
             nursery.cancel_scope.cancel("the daemon is asked to stop")

@@ -19,6 +19,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 from mcp_actors.gateway import _control
 from mcp_actors.gateway._control import MAX_CONNECTIONS, MAX_REQUEST, SECONDS, read_request, serve_control
+from mcp_actors.gateway._front import Front
 
 from ..forkserver import run_python
 from ..servers.houses import House, absent
@@ -77,7 +78,7 @@ async def serving(place: Path, *configs: Any, reload: Any = None) -> AsyncIterat
         async with trio.open_nursery() as nursery:
             async with open_servers(*configs) as group:
                 serve = partial(serve_control, file=FILE, stop=daemon.asked_to_stop.set, reload=reload)
-                nursery.start_soon(serve, group, trio.SocketListener(listening))
+                nursery.start_soon(serve, Front(group, "{tool}"), trio.SocketListener(listening))
                 yield group, daemon
             nursery.cancel_scope.cancel("the test is done")
 

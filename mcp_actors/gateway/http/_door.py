@@ -26,9 +26,8 @@ from ..._errors import ConfigError
 from ..._foreign import Log
 from ..._tasks import TimeSlice
 from ...config import Callbacks, parse_address
-from ...observe import Metrics, answer as answer_probe
+from ...observe import Metrics, answer as answer_probe, missing
 from ...servers import open_servers
-from ...servers.record import ACTIVE
 from .._front import Front
 from .._network import listen, name_of, prepare
 from .._output import Heart
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from ...config import ServerConfig
-    from ...servers import ServerGroup, ServerStatus, SourceStatus
     from .._front import Changed
     from .._session import Gateway
 
@@ -93,37 +91,22 @@ class Door:
 
     Attributes:
         access: decides who may send requests.
-        group: the shared servers.
-        own: identity → the servers that it has for itself.
-        required: the names of the servers without which the gateway is not ready.
+        front: the shared servers.
         routes: path → what answers it. Further ones may be added.
         mcp: the endpoint of clients.
         draining: whether the gateway is about to end.
     """
 
-    def __init__(
-        self,
-        access: Access,
-        group: ServerGroup,
-        own: dict[str, ServerGroup],
-        mcp: Mcp,
-        front: Front,
-        *,
-        metrics: Metrics | None,
-        required: Collection[str],
-    ) -> None:
+    def __init__(self, access: Access, front: Front, mcp: Mcp, metrics: Metrics | None) -> None:
         self.access = access
-        self.group = group
-        self.own = own
+        self.front = front
         self.mcp = mcp
-        self.required = required
         self.draining: bool = False
         self.heart: Heart = Heart()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.connections: set[Connection] = set()
         self.date: bytes = b""
         self._listeners: list[socket.socket] = []
-        self._front = front
         self._metrics = metrics
         self._probed = -1
         self.routes: dict[str, Route] = {
@@ -160,19 +143,17 @@ class Door:
         reply.send(200 if self.ready else 503)
 
     def _answer_probe(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        found = answer_probe(self.seen_by(head.identity), head.path, self._metrics)
+        found = answer_probe(self.front_of(head.identity), head.path, self._metrics)
         reply.send(found.status, found.body, found.content_type)
 
-    def seen_by(self, identity: str) -> Seen:
-        """Return the servers that an identity uses, for ``observe``."""
-        return Seen([self.group, *(group for name, group in self.own.items() if name == identity)])
+    def front_of(self, identity: str) -> Front:
+        """Return the servers that an identity uses."""
+        return self.mcp.gateways[identity].front or self.front
 
     @property
     def ready(self) -> bool:
         """Whether clients should come: lists are known, no required server is missing, and the end is not near."""
-        statuses = self.group.status()
-        missing = [name for name in self.required if name in statuses and statuses[name].state not in ACTIVE]
-        return self._front.listed and not missing and not self.draining
+        return self.front.listed and not missing(self.front) and not self.draining
 
     async def read(self) -> None:
         """Let connections take what has arrived."""
@@ -261,33 +242,15 @@ class Door:
                 await trio.sleep(0.05)
 
 
-class Seen:
-    """Several groups as one, for ``observe``."""
-
-    def __init__(self, groups: Sequence[ServerGroup]) -> None:
-        self._groups = groups
-
-    def status(self) -> dict[str, ServerStatus]:
-        """Return a snapshot of every server."""
-        return {name: each for group in self._groups for name, each in group.status().items()}
-
-    @property
-    def sources(self) -> tuple[SourceStatus, ...]:
-        """The sources of the configuration."""
-        return tuple(source for group in self._groups for source in group.sources)
-
-
 # --- Serve ------------------------------------------------------------------------------------------------------------
 
 
 async def serve_http(
     gateway: Gateway,
-    group: ServerGroup,
     listeners: Sequence[socket.socket],
     access: Access,
     *,
     per_identity: Sequence[ServerConfig] = (),
-    required: Collection[str] = (),
     metrics: Metrics | None = None,
     follow: bool = True,
     task_status: trio.TaskStatus[Door] = trio.TASK_STATUS_IGNORED,
@@ -297,12 +260,10 @@ async def serve_http(
     **Cancellation**: withdraws all requests, and closes all connections. `Door.drain` ends them gracefully before.
 
     Args:
-        gateway: its front is that of the group.
-        group: the shared servers.
+        gateway: its front has the shared servers.
         listeners: they do not block, and are closed.
         access: decides who may send requests.
         per_identity: servers of which each identity gets one for itself.
-        required: the names of the shared servers without which the gateway is not ready.
         metrics: what ``/metrics`` shows.
         follow: keep the lists of the front up to date. False: another gateway does, and there is no path for clients.
         task_status: started with the door once clients can connect.
@@ -310,17 +271,17 @@ async def serve_http(
     assert gateway.front is not None
     shared, several = gateway.front, len(access.identities) > 1
     gateways = {name: evolve(gateway, sessions=set()) if several else gateway for name in access.identities}
-    own: dict[str, ServerGroup] = {}
+    own: list[tuple[Gateway, Front]] = []
     async with AsyncExitStack() as stack:
-        for name, each in gateways.items() if per_identity else ():
+        for each in gateways.values() if per_identity else ():
             opening = open_servers(
                 *map(in_background, per_identity),
                 naming=shared.naming,
                 callbacks=Callbacks(logging=each.log),
                 observers=() if metrics is None else (metrics,),
             )
-            own[name] = await stack.enter_async_context(opening)
-            each.front = Front(own[name], shared.naming, shared)
+            each.front = front = Front(await stack.enter_async_context(opening), shared.naming, shared)
+            own.append((each, front))
 
         def changed(kind: Changed) -> None:
             for each in gateways.values():
@@ -329,12 +290,10 @@ async def serve_http(
         async with trio.open_nursery() as nursery:
             if follow:
                 nursery.start_soon(shared.follow, changed)
-            for name in own:
-                each = gateways[name]
-                assert each.front is not None
-                start_eager(nursery, each.front, per_identity)
-                nursery.start_soon(each.front.follow, each.changed)
-            door = Door(access, group, own, Mcp(gateways, nursery), shared, metrics=metrics, required=required)
+            for each, front in own:
+                start_eager(nursery, front, per_identity)
+                nursery.start_soon(front.follow, each.changed)
+            door = Door(access, shared, Mcp(gateways, nursery), metrics)
             if not follow:
                 del door.routes["/mcp"]
             nursery.start_soon(door.heart.beat)

@@ -34,7 +34,7 @@ from ..._text import plain_text
 from ...kernel import Event
 from ...observe import missing
 from ...servers import StateChanged
-from .._front import json_of
+from .._front import Front, json_of
 from ._access import ANYBODY, CHALLENGE, Access
 from ._door import Door, Route, listen_at, serve_http, url_of
 from ._wire import Refused
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from ...kernel import TreeNode
-    from ...servers import ServerGroup, ServerRef, ServerStatus, ToolChanges
+    from ...servers import ServerRef, ServerStatus, ToolChanges
     from .._session import Gateway
     from ._wire import Connection, Head, Reply
 
@@ -121,7 +121,7 @@ class Page:
     """The view that people have of their servers, and their actions on them.
 
     Args:
-        groups: the servers; the first are those that all identities share.
+        front: the servers.
         source: where they are configured, for people.
         actions: whether people may do anything but look.
         alone: whether there is no other identity. Else the shared servers may be called, but not changed.
@@ -132,14 +132,15 @@ class Page:
 
     def __init__(
         self,
-        groups: Sequence[ServerGroup],
+        front: Front,
         *,
         source: str,
         actions: bool,
         alone: bool = True,
         reload: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        self._groups = groups
+        self._front = front
+        self._groups = front.groups
         self._source = source
         self._actions = actions
         self._alone = alone
@@ -147,7 +148,7 @@ class Page:
         self._events: dict[str, deque[Json]] = {}
         self._news = trio.Event()
         self._reviewed: dict[str, _Reviewed] = {}
-        for group in groups:
+        for group in self._groups:
             group._hub.add(self)
 
     def close(self) -> None:
@@ -168,14 +169,11 @@ class Page:
         found = (group.get(server) for group in self._groups if isinstance(server, str))
         return next((ref for ref in found if ref is not None), None)
 
-    def _statuses(self) -> Sequence[ServerStatus]:
-        return [status for group in self._groups for status in group.status().values()]
-
     # --- look ---------------------------------------------------------------------------------------------------------
 
     def html(self) -> bytes:
         """Return the page, with the servers as they are now."""
-        rows = "".join(map(_row, self._statuses()))
+        rows = "".join(map(_row, self._front.status().values()))
         trees = "\n".join(str(group.tree()) for group in self._groups)
         return _filled(view="page", hide_sign_in="hidden", source=self._source, rows=rows, tree=trees)
 
@@ -187,8 +185,8 @@ class Page:
             "source": self._source,
             "actions": self._actions,
             "reloads": self._reload is not None,
-            "ready": not any(map(missing, self._groups)),
-            "servers": [_fact(each) for each in self._statuses()],
+            "ready": not missing(self._front),
+            "servers": [_fact(each) for each in self._front.status().values()],
             "trees": [_branch(group.tree()) for group in self._groups],
             "server": None if ref is None else self._details(ref),
         }
@@ -413,18 +411,17 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
         source: where its servers are configured, for people.
         reload: reads that again.
     """
-    pages = {}
-    for identity in door.access.identities:
-        groups = [door.group, *([door.own[identity]] if identity in door.own else [])]
-        alone, actions = len(door.access.identities) == 1, bool(door.access.tokens)
-        pages[identity] = Page(groups, source=source, actions=actions, alone=alone, reload=reload)
+    identities, actions = door.access.identities, bool(door.access.tokens)
+    pages = {
+        each: Page(door.front_of(each), source=source, actions=actions, alone=len(identities) == 1, reload=reload)
+        for each in identities
+    }
     door.routes.update(Pages(door.access, pages).routes())
 
 
 async def serve_page(
     nursery: trio.Nursery,
     gateway: Gateway,
-    group: ServerGroup,
     source: str,
     reload: Callable[[], Awaitable[object]],
 ) -> str:
@@ -433,8 +430,7 @@ async def serve_page(
     Args:
         nursery: gets a task that serves it.
         gateway: its front is kept up to date by another task, if clients use it.
-        group: the servers.
-        source: where they are configured, for people.
+        source: where its servers are configured, for people.
         reload: reads that again.
 
     Raises:
@@ -442,7 +438,7 @@ async def serve_page(
     """
     listeners = await listen_at("127.0.0.1:0")
     token = secrets.token_urlsafe(32)
-    serving = partial(serve_http, gateway, group, listeners, Access({"page": token}), follow=False)
+    serving = partial(serve_http, gateway, listeners, Access({"page": token}), follow=False)
     add_page(await nursery.start(serving), source, reload)
     return f"{url_of(listeners[0])}#token={token}"
 

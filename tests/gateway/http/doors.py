@@ -278,10 +278,7 @@ async def open_house(
         start_eager(nursery, gateway.front, configs)
         listeners = await listen_at("127.0.0.1:0")
         address: tuple[str, int] = listeners[0].getsockname()
-        required = [config.name for config in configs if config.required]
-        serving = partial(
-            serve_http, gateway, group, listeners, access, per_identity=per_identity, metrics=metrics, required=required
-        )
+        serving = partial(serve_http, gateway, listeners, access, per_identity=per_identity, metrics=metrics)
         house = House(await nursery.start(serving), address, group, nursery)
         try:
             yield house

@@ -18,6 +18,8 @@ from mcp.server.mcpserver.exceptions import ToolError
 from trio.testing import MockClock
 
 from mcp_actors import InProcess, ServerConfig, ServerGroup, open_servers
+from mcp_actors.gateway._front import Front
+from mcp_actors.gateway._own import in_background, start_eager
 from mcp_actors.gateway.http import _page
 from mcp_actors.gateway.http._page import EVENTS, HTML, PAUSE, PERIOD, POLICY, Page, Problem, sign_in_html
 
@@ -47,7 +49,7 @@ async def shown(
     *configs: ServerConfig, actions: bool = True, reload: Any = None
 ) -> AsyncIterator[tuple[ServerGroup, Page]]:
     async with open_servers(*configs, strict=False) as group:
-        yield group, Page([group], source="/home/me/mcp.json", actions=actions, reload=reload)
+        yield group, Page(Front(group, "{tool}"), source="/home/me/mcp.json", actions=actions, reload=reload)
 
 
 def of(facts: dict[str, Any], name: str) -> dict[str, Any]:
@@ -84,6 +86,19 @@ async def test_the_tree_is_that_of_the_supervisors() -> None:
 
 async def test_a_server_that_is_required_and_missing_makes_it_not_ready() -> None:
     async with shown(attrs.evolve(weather(), required=True)) as (group, page):
+        assert page.facts()["ready"]
+        await group["weather"].stop()
+        assert not page.facts()["ready"]
+
+
+async def test_a_required_server_that_is_opened_in_the_background_makes_it_not_ready_either() -> None:
+    config = attrs.evolve(weather(), required=True)
+    async with open_servers(in_background(config)) as group, trio.open_nursery() as nursery:
+        front = Front(group, "{tool}")
+        start_eager(nursery, front, [config])
+        page = Page(front, source="mcp.json", actions=True)
+        assert not page.facts()["ready"]
+        await group.wait_ready("weather")
         assert page.facts()["ready"]
         await group["weather"].stop()
         assert not page.facts()["ready"]

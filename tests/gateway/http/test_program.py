@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
@@ -20,7 +21,7 @@ import trio
 from mcp_actors import Http, ServerConfig, open_servers
 from mcp_actors.cli._run import run
 
-from ...forkserver import start_python
+from ...forkserver import run_python, start_python
 from ...servers.processes import BOUND, eventually
 from ...source import ROOT
 from ..daemons import counting
@@ -116,6 +117,39 @@ async def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
             await trio.sleep(0.2)
         with trio.fail_after(BOUND):
             assert await trio.to_thread.run_sync(program.wait) == 128 + signal.SIGTERM
+
+
+async def test_a_required_server_that_is_down_is_missing_wherever_a_gateway_says_if_it_is_ready(tmp_path: Path) -> None:
+    """``/readyz``, ``/status``, ``/metrics`` and the control socket; also after the file has changed."""
+    gone = {"command": "/nowhere/at-all", "mcp_actors": {"required": True}}
+    lazy = {"command": "/nowhere/either", "mcp_actors": {"required": True, "connect": "lazy"}}
+    entries = {"a": counting(tmp_path / "a"), "gone": gone, "lazy": lazy}
+    with tempfile.TemporaryDirectory() as runtime:
+        path = Path(runtime, "mcp-actors", "n.ctl")
+        path.parent.mkdir(0o700)
+
+        async def ask(verb: str) -> Any:
+            words = ["-m", "mcp_actors", verb, "--config", str(tmp_path / "mcp.json"), "--json"]
+            env = {**os.environ, "XDG_RUNTIME_DIR": runtime}
+            asking = partial(run_python, *words, cwd=ROOT, timeout=BOUND, env=env)
+            return json.loads((await trio.to_thread.run_sync(asking)).stdout)
+
+        flags = ("--http", "127.0.0.1:0", "--no-token", "--control", str(path))
+        with serving(tmp_path, *flags, entries=entries) as (_, url, _):
+            async with peers(url) as [peer]:
+                await peer.ask("tools/list", token=None)  # now the lists are known
+                assert (await peer.fetch("GET", "/readyz")).status == 503
+                shown = (await peer.fetch("GET", "/status")).json
+                assert (shown["ready"], [*shown["missing"]]) == (False, ["gone"])
+                assert 'mcp_server_required{server="gone"} 1.0' in (await peer.fetch("GET", "/metrics")).text
+                [asked] = await ask("status")
+                assert (asked["ready"], [*asked["missing"]]) == (False, ["gone"])
+                entries["gone"] = {"command": "/nowhere/at-all"}
+                (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+                await ask("reload")
+                assert (await peer.fetch("GET", "/readyz")).status == 200
+                [asked] = await ask("status")
+                assert (asked["ready"], asked["missing"]) == (True, {})
 
 
 async def test_it_uses_the_socket_that_systemd_passes(tmp_path: Path) -> None:
