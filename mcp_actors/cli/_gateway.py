@@ -32,7 +32,8 @@ from ..gateway._daemon import file_and_server, real_name
 from ..gateway._front import Front
 from ..gateway._network import Network, network_of
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import gateway_of, listening, serve_front
+from ..gateway._serve import listening, serve_front
+from ..gateway._session import Gateway
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
 from ._output import Failure, Misuse, until_signalled
@@ -40,7 +41,6 @@ from ._output import Failure, Misuse, until_signalled
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
-    from ..gateway._session import Gateway
     from ..kernel import Observer
     from ..servers import ReloadSummary
 
@@ -69,12 +69,12 @@ async def serve_file(
         )
     network = _network(socket, secret_file)
     log_to_stderr()
-    gateway = gateway_of(None)
+    gateway = Gateway()
     path = socket if network is None else None
     serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle)
     try:
         servers, naming = load(config)
-    except (ConfigError, Failure) as exc:
+    except ConfigError as exc:
         gateway.refusal = str(exc)
         if stdio:
             sys.stderr.write(f"error: {exc}\n")
@@ -102,9 +102,9 @@ class Opened:
         config: the file.
         nursery: is cancelled when all is to end.
         per_identity: the servers of which each identity gets one for itself; none if there are not several.
-        on_reload: called with the new ones of these.
+        on_reload: called with the new `per_identity` after the file was read again; None if there are not several.
         page: the address of the page for people, with its token; None if it is not served.
-        opening: is held while the page is made.
+        page_lock: is held while the page is opened.
     """
 
     gateway: Gateway
@@ -113,14 +113,11 @@ class Opened:
     per_identity: Sequence[ServerConfig]
     on_reload: Callable[[Sequence[ServerConfig]], Awaitable[None]] | None = None
     page: str | None = None
-    opening: trio.Lock = field(factory=trio.Lock)
+    page_lock: trio.Lock = field(factory=trio.Lock)
 
     async def reload(self) -> ReloadSummary:
         """Read the file again, and apply what has changed. New clients get the new servers of their own."""
-        try:
-            servers, _ = load(self.config)
-        except Failure as exc:
-            raise ConfigError(str(exc), source=self.config) from None
+        servers, _ = load(self.config)
         shared, own, per_identity = _divided(servers, several=self.on_reload is not None)
         assert self.gateway.front is not None
         done = await self.gateway.front.group.reload(*map(in_background, shared))
@@ -184,7 +181,7 @@ async def _open_page(found: Opened) -> str:
     """Serve the page for people, if it is not served yet, and return its address."""
     from ..gateway.http import serve_page  # few daemons show it
 
-    async with found.opening:
+    async with found.page_lock:
         if found.page is None:
             source = real_name(found.config)
             found.page = await serve_page(found.nursery, found.gateway, source, found.reload)
@@ -261,7 +258,7 @@ def load(config: str) -> tuple[Sequence[ServerConfig], str]:
     """Load the enabled servers of a file, or the one that is named after ``#``.
 
     Raises:
-        ConfigError, Failure: it cannot be read, or has no such server.
+        ConfigError: it cannot be read, or has no such server.
     """
     path, only = file_and_server(config)
     loaded = refuse_ourselves(load_servers(path, None))
@@ -274,8 +271,5 @@ def load(config: str) -> tuple[Sequence[ServerConfig], str]:
         if not only:
             raise error
     names = ", ".join(server.name for server in loaded.servers) or "none"
-    raise Failure(
-        f"{path} has no server {only!r} that is enabled; its servers: {names}"
-        if only
-        else f"{path} has no enabled server"
-    )
+    problem = f"has no server {only!r} that is enabled; its servers: {names}" if only else "has no enabled server"
+    raise ConfigError(f"{path} {problem}", source=path)

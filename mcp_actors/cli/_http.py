@@ -25,7 +25,7 @@ from .._errors import ConfigError
 from .._user_files import user_directory
 from ..gateway._daemon import real_name
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import gateway_of
+from ..gateway._session import Gateway
 from ..gateway.http import (
     Access,
     add_page,
@@ -81,7 +81,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
         except ConfigError as exc:
             raise Failure(str(exc)) from None
         several = len(access.identities) > 1
-        gateway, metrics = gateway_of(None), Metrics()
+        gateway, metrics = Gateway(), Metrics()
         async with opened(gateway, config, servers, naming, control, several=several, observers=(metrics,)) as found:
             serving = partial(
                 serve_http,
@@ -97,7 +97,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
                 found.on_reload = partial(_reload, found, door)
             sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
             sys.stdout.flush()
-            await _serve_until_told(door)
+            await _serve_until_stopped(door)
     return 0
 
 
@@ -135,14 +135,14 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
         servers, naming = load(config)
     except ConfigError as exc:
         raise Failure(str(exc)) from None
-    async with opened(gateway_of(None), config, servers, naming, None) as found:
+    async with opened(Gateway(), config, servers, naming, None) as found:
         source = real_name(config)
         await show(await serve_page(found.nursery, found.gateway, source, found.reload))
         await trio.sleep_forever()
 
 
 async def _listen(options: Options) -> list[socket.socket]:
-    """Listen.
+    """Listen at the address of the command line.
 
     Raises:
         Misuse: other machines could connect without a token.
@@ -184,7 +184,7 @@ async def _reload(found: Opened, door: Door, servers: Sequence[ServerConfig]) ->
             start_eager(found.nursery, front, servers)
 
 
-async def _serve_until_told(door: Door) -> None:
+async def _serve_until_stopped(door: Door) -> None:
     """Wait for SIGTERM, and end gracefully.
 
     Raises:

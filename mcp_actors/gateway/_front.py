@@ -57,9 +57,6 @@ COLLISIONS: Final = 100
 FIRST_LIST: Final = 5.0
 """Seconds for which the first list waits for servers that are being connected. Those that come later are a change."""
 
-LEGACY_ONLY: Final = ("execution",)
-"""Members of a tool that are about tasks, which a gateway does not pass on."""
-
 
 @define(eq=False)
 class Kept:
@@ -481,10 +478,9 @@ def json_of(model: Any) -> Json:
 
 
 def _tool(tool: Any, public_name: str) -> Json:
-    shown = json_of(tool)
-    for member in LEGACY_ONLY:
-        shown.pop(member, None)
-    return {**shown, "name": public_name}
+    shown = {**json_of(tool), "name": public_name}
+    shown.pop("execution", None)  # it is about tasks, which a gateway does not pass on
+    return shown
 
 
 def _matches(template: str, uri: str) -> bool:

@@ -1,11 +1,11 @@
-"""Accept clients over TCP that prove a secret.
+"""Listen, accept connections, and admit clients over TCP that prove a secret.
 
-`network_of` checks where to listen, and `listen` opens the listeners. `admit` runs the handshake of one connection
-(`Challenge`): both sides prove the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and
-`MAX_LINE` bytes. A client without the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a
-time have one; clients that were admitted do not notice them.
+`network_of` checks where to listen, `listen` opens the listeners, and `accept` takes what comes; ``http`` uses the last
+two as well. `admit` runs the handshake of one connection (`Challenge`): both sides prove the secret, and the client
+names a server. It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without the secret costs a task and
+a descriptor until then, and at most `MAX_UNPROVEN` at a time have one; clients that were admitted do not notice them.
 
-``_serve`` accepts connections, and serves those that were admitted.
+``_serve`` serves those that were admitted.
 """
 
 from __future__ import annotations
@@ -36,6 +36,12 @@ IDLE: Final = 60
 
 INTERVAL: Final = 15
 TRIES: Final = 4
+
+AT_ONCE: Final = 32
+"""Connections that are accepted in one step."""
+
+SHORTAGE: Final = 0.1
+"""Seconds until the next connection is accepted if descriptors are used up."""
 
 
 @frozen
@@ -74,6 +80,34 @@ async def listen(host: str, port: int) -> list[socket.socket]:
     for each in found[1:] if port == 0 else ():
         each.close()
     return found[:1] if port == 0 else found
+
+
+async def accept(listener: socket.socket) -> list[socket.socket]:
+    """Wait for connections, and accept those that are there, `AT_ONCE` at most. They do not block.
+
+    **Cancellation**: no connection is lost.
+
+    Raises:
+        trio.ClosedResourceError: the listener was closed.
+    """
+    accepted: list[socket.socket] = []
+    while not accepted:
+        if listener.fileno() < 0:
+            raise trio.ClosedResourceError
+        await trio.lowlevel.wait_readable(listener)
+        try:
+            while len(accepted) < AT_ONCE:
+                client, _ = listener.accept()
+                client.setblocking(False)
+                accepted.append(client)
+        except BlockingIOError:
+            continue
+        except OSError as exc:
+            if listener.fileno() >= 0:
+                logger.warning("a connection could not be accepted: %s", exc)
+            if not accepted:
+                await trio.sleep(SHORTAGE)
+    return accepted
 
 
 def name_of(listener: socket.socket) -> str:

@@ -25,7 +25,6 @@ import select
 import socket
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -39,7 +38,7 @@ from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._daemon import connect, peer_uid
 from ._front import Front
-from ._network import MAX_UNPROVEN, Network, admit, listen, name_of, network_of
+from ._network import MAX_UNPROVEN, Network, accept, admit, listen, name_of, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
@@ -331,32 +330,6 @@ def _poll(descriptor: int, events: int) -> int:
 # --- The door ---------------------------------------------------------------------------------------------------------
 
 
-@define(eq=False)
-class Clients:
-    """The clients that are connected, and how long there has been none."""
-
-    count: int = 0
-    _changed: trio.Event = field(factory=trio.Event)
-
-    def note(self, change: int) -> None:
-        """Count a client that comes or leaves."""
-        self.count += change
-        self._changed.set()
-        self._changed = trio.Event()
-
-    async def wait_idle(self, seconds: float) -> None:
-        """Wait until there has been no client for so many seconds."""
-        while True:
-            changed = self._changed
-            if self.count:
-                await changed.wait()
-                continue
-            with trio.move_on_after(seconds) as waiting:
-                await changed.wait()
-            if waiting.cancelled_caught:
-                return
-
-
 async def serve(
     group: ServerGroup,
     *,
@@ -394,9 +367,8 @@ async def serve(
     if [stdio, path is not None, address is not None].count(True) != 1:
         raise ValueError("serve() needs one of stdio=True, path=… and address=…")
     text = secret.reveal() if isinstance(secret, Secret) else secret
-    front = Front(group, group._roster.naming)
     await serve_front(
-        gateway_of(front, per_session),
+        Gateway(Front(group, group._roster.naming), per_session=per_session),
         path=None if path is None else os.fspath(path),
         network=None if address is None else network_of(address, text),
         idle_timeout=idle_timeout,
@@ -424,17 +396,13 @@ async def serve_front(
                 nursery.start_soon(gateway.front.follow, gateway.changed)
             task_status.started(None if network is None else name_of(listeners[0]))
             if listeners:
-                await _accept(listeners, gateway, heart, idle_timeout, None if network is None else network.secret)
+                reception = Reception(gateway, heart, None if network is None else network.secret)
+                await reception.run(listeners, math.inf if idle_timeout is None else idle_timeout)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
                 with _unblocked(reads, writes):
                     await Connection(gateway, heart, reads, writes, "the client").run()
             nursery.cancel_scope.cancel("no client is left")
-
-
-def gateway_of(front: Front | None, per_session: Sequence[ServerConfig] = ()) -> Gateway:
-    """Return a gateway without clients."""
-    return Gateway(front, {"name": "mcp-actors", "version": version("mcp-actors")}, set(), per_session=per_session)
 
 
 @contextmanager
@@ -503,45 +471,56 @@ class Reception:
     Attributes:
         gateway, heart: what the connections share.
         secret: what clients over TCP must prove; None for a unix socket.
-        clients: those that are connected, and have proven it.
+        clients: the number of those that are connected, and have proven it.
         unproven: the number of those that have not yet.
     """
 
     gateway: Gateway
     heart: Heart
     secret: bytes | None
-    clients: Clients = field(factory=Clients, init=False)
+    clients: int = field(default=0, init=False)
     unproven: int = field(default=0, init=False)
     _number: int = field(default=0, init=False)
+    _changed: trio.Event = field(factory=trio.Event, init=False)
 
-    async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
-        """Accept clients. Does not return."""
+    async def run(self, listeners: Sequence[socket.socket], idle_timeout: float) -> None:
+        """Serve clients until there has been none for so many seconds."""
+        async with trio.open_nursery() as nursery:
+            for listener in listeners:
+                nursery.start_soon(self._accept, listener, nursery)
+            idle = False
+            while not idle:
+                changed = self._changed
+                with trio.move_on_after(math.inf if self.clients else idle_timeout) as waiting:
+                    await changed.wait()
+                idle = waiting.cancelled_caught
+            nursery.cancel_scope.cancel("no client is left")
+
+    def _count(self, change: int) -> None:
+        """Count a client that comes or leaves."""
+        self.clients += change
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         while True:
-            await trio.lowlevel.wait_readable(listener)
-            try:
-                client, _ = listener.accept()
-            except BlockingIOError:
-                continue
-            except OSError as exc:
-                logger.warning("a client could not be accepted: %s", exc)
-                await trio.sleep(0.1)  # descriptors may be used up
-                continue
+            accepted = await accept(listener)
             self.heart.look()
-            self._number += 1
-            client.setblocking(False)
-            name = f"client {self._number}"
-            if (why := self._refusal(client)) is not None:
-                logger.warning("%s is refused: %s", name, why)
-                client.close()
-            elif self.secret is None:
-                self.clients.note(+1)
-                nursery.start_soon(self._serve, client, name, None)
-            else:
-                self.unproven += 1
-                nursery.start_soon(self._admit, client, name, self.secret)
+            for client in accepted:
+                self._number += 1
+                name = f"client {self._number}"
+                if (why := self._refusal(client)) is not None:
+                    logger.warning("%s is refused: %s", name, why)
+                    client.close()
+                elif self.secret is None:
+                    self._count(+1)
+                    nursery.start_soon(self._serve, client, name, None)
+                else:
+                    self.unproven += 1
+                    nursery.start_soon(self._admit, client, name, self.secret)
 
     def _refusal(self, client: socket.socket) -> str | None:
-        if self.clients.count >= MAX_SESSIONS:
+        if self.clients >= MAX_SESSIONS:
             return f"there are {MAX_SESSIONS} clients"
         if self.secret is None:
             return None if peer_uid(client) == os.getuid() else "it is a process of another user"
@@ -557,7 +536,7 @@ class Reception:
             if only is None:
                 client.close()
         if only is not None:
-            self.clients.note(+1)
+            self._count(+1)
             await self._serve(client, name, only)
 
     async def _serve(self, client: socket.socket, name: str, only: str | None) -> None:
@@ -565,20 +544,4 @@ class Reception:
             with client:
                 await Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only).run()
         finally:
-            self.clients.note(-1)
-
-
-async def _accept(
-    listeners: Sequence[socket.socket],
-    gateway: Gateway,
-    heart: Heart,
-    idle_timeout: float | None,
-    secret: bytes | None,
-) -> None:
-    """Serve each client in a task, until none has been there for `idle_timeout` seconds."""
-    reception = Reception(gateway, heart, secret)
-    async with trio.open_nursery() as nursery:
-        for listener in listeners:
-            nursery.start_soon(reception.accept, listener, nursery)
-        await reception.clients.wait_idle(math.inf if idle_timeout is None else idle_timeout)
-        nursery.cancel_scope.cancel("no client is left")
+            self._count(-1)

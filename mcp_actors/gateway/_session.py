@@ -17,10 +17,11 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import trio
-from attrs import define
+from attrs import define, field
 from mcp import MCPError
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
 from mcp.types import (
@@ -109,16 +110,16 @@ class Gateway:
     """The part that all sessions of a gateway share.
 
     Attributes:
-        front: the servers; None if there are none, because they could not be loaded.
+        front: the servers; None until they are loaded, and if that has failed.
         info: how the gateway introduces itself.
         sessions: all sessions.
         refusal: why there are no servers.
         per_session: the servers that each client has for itself.
     """
 
-    front: Front | None
-    info: Json
-    sessions: set[Session]
+    front: Front | None = None
+    info: Json = field(factory=lambda: {"name": "mcp-actors", "version": version("mcp-actors")})
+    sessions: set[Session] = field(factory=set)
     refusal: str = ""
     per_session: Sequence[ServerConfig] = ()
 

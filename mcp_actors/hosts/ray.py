@@ -28,7 +28,8 @@ from ..config.formats._load import refuse_ourselves
 from ..gateway._front import Front
 from ..gateway._network import network_of
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import gateway_of, serve_front
+from ..gateway._serve import serve_front
+from ..gateway._session import Gateway
 from ..servers import open_servers
 
 try:
@@ -116,7 +117,7 @@ async def _serve(config: str, secret_file: str, host: str, started: Callable[[st
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, "{server}_{tool}")
         start_eager(nursery, front, servers)
-        started(await nursery.start(partial(serve_front, gateway_of(front), path=None, network=network)))
+        started(await nursery.start(partial(serve_front, Gateway(front), path=None, network=network)))
 
 
 def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awaitable[str]]:

@@ -22,7 +22,7 @@ from mcp.server.mcpserver import Context, MCPServer
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Backoff, RestartPolicy, open_servers
-from mcp_actors.gateway import _output, _serve
+from mcp_actors.gateway import _output, _serve, _session
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._session import Gateway
 
@@ -190,7 +190,7 @@ async def interleave(seed: int) -> tuple[int, int]:
     config = in_process("s", secrets.server(), restarts=RestartPolicy(max_restarts=10**6, backoff=Backoff()))
     async with open_servers(config, naming="{server}_{tool}") as group, trio.open_nursery() as nursery:
         front = Front(group, "{server}_{tool}")
-        shared, heart = _serve.gateway_of(front), _output.Heart()
+        shared, heart = _session.Gateway(front), _output.Heart()
         nursery.start_soon(front.follow, shared.changed)
         await front.wait_listed()
         guests = [Guest(number, shared, heart, draw) for number in range(SESSIONS)]

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import re
+import resource
 import socket
 import struct
 import sys
@@ -21,7 +22,7 @@ import trio
 from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import LoggingMessageNotificationParams, PromptReference
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
@@ -47,8 +48,8 @@ from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
 from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
-from mcp_actors.gateway._serve import LINGER, gateway_of
-from mcp_actors.gateway._session import Session
+from mcp_actors.gateway._serve import LINGER
+from mcp_actors.gateway._session import Gateway, Session
 from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers._admission import launch_pin
@@ -428,7 +429,7 @@ def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
             self.append(line)
 
     written = Written()
-    session = Session(gateway_of(None), written, print)
+    session = Session(Gateway(), written, print)
     session.only = "a"
     session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
     session.modern = False
@@ -828,3 +829,29 @@ def test_the_command_line_shows_the_address() -> None:
     entries = {"a": {"socket": "h:1", "secret": SECRET}, "b": {"socket": "${HOST}:1", "secret": "${GATEWAY_SECRET}"}}
     shown = [describe(config.transport) for config in load_config({"mcpServers": entries}).servers]
     assert shown == ["h:1", "${HOST}:1"]
+
+
+async def test_a_connection_that_finds_no_descriptor_is_accepted_later(caplog: pytest.LogCaptureFixture) -> None:
+    [listener] = await _network.listen("127.0.0.1", 0)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with listener, socket.create_connection(listener.getsockname()) as client:
+        async with trio.open_nursery() as nursery:
+
+            async def take() -> None:
+                [accepted] = await _network.accept(listener)
+                with accepted:
+                    assert accepted.getpeername() == client.getsockname()
+
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+            try:
+                nursery.start_soon(take)
+                await wait_all_tasks_blocked(0.01)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        trio.lowlevel.notify_closing(listener)
+        listener.close()
+        with pytest.raises(trio.ClosedResourceError):
+            await _network.accept(listener)
+    assert [record.message for record in caplog.records] == [
+        "a connection could not be accepted: [Errno 24] Too many open files"
+    ]

@@ -21,7 +21,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import _tasks, open_servers
-from mcp_actors.gateway import _output, _serve, serve
+from mcp_actors.gateway import _output, _serve, _session, serve
 from mcp_actors.gateway._front import Front
 from mcp_actors.transports import LineSplitter
 
@@ -43,7 +43,7 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
         stack.enter_context(ours)
         group = await stack.enter_async_context(open_servers(in_process("slow", slow(trio.Event(), begun))))
         nursery = await stack.enter_async_context(trio.open_nursery())
-        shared, heart = _serve.gateway_of(Front(group, "{server}_{tool}")), _output.Heart()
+        shared, heart = _session.Gateway(Front(group, "{server}_{tool}")), _output.Heart()
         assert shared.front is not None
         nursery.start_soon(shared.front.follow, shared.changed)
         host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))

@@ -5,7 +5,7 @@ A token is needed on loopback, too: all users of a machine reach that, and all c
 rebinding), its ``Origin`` if it has one, and its token. There are no CORS headers, so browsers let no other page read.
 Several tokens in a file are identities. `tokens_in` reads them, `make_token` makes the first.
 
-Pure decisions but for the files. ``_door`` asks `Access` for each head; ``cli`` reads the files.
+`Access` does no I/O. ``_door`` asks it for each head that it has not seen yet; ``cli`` reads the files.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ class Access:
         return tuple(self.tokens) or (ANYBODY,)
 
     def check_host(self, head: Head, local: Any) -> None:
-        """Refuse a request under a foreign name, or from a page of another origin.
+        """Check the name under which a request was sent, and the origin of the page that has sent it.
 
         Args:
             head: the request.
             local: the address that the client has connected to, as `socket.getsockname` gives it.
 
         Raises:
-            Refused: it is.
+            Refused: the name is not one of this gateway, or the origin is not allowed.
         """
         host = head.headers.get("host", "").lower()
         name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
@@ -78,7 +78,7 @@ class Access:
             raise Refused(403, f"Origin {origin!r:.100} is not allowed; allow it with --origin")
 
     def identify(self, head: Head) -> str:
-        """Return whose request it is.
+        """Return the identity of the client that has sent a request.
 
         Raises:
             Refused: it has no valid token.
@@ -92,9 +92,9 @@ class Access:
         return found
 
     def identity_of(self, given: str) -> str | None:
-        """Return the identity with a token; None if it is not valid."""
+        """Return the identity to which a token belongs; None if the token is not valid."""
         found = None
-        for identity, token in self.tokens.items():  # all of them, so that the time says nothing
+        for identity, token in self.tokens.items():  # always all: the time must not show which one is similar
             if hmac.compare_digest(given.encode(errors="replace"), token.encode()):
                 found = identity
         return found

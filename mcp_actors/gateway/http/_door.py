@@ -1,4 +1,4 @@
-"""Serve a gateway over HTTP.
+"""Accept HTTP connections, find what answers a path, and end gracefully.
 
 `serve_http` accepts connections, looks at all of them every second, and ends them gracefully. A `Door` knows the paths
 (`Route`), and asks `Access` for each head. Each identity has a `Gateway`, with servers of its own for those that are
@@ -29,7 +29,7 @@ from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from ...servers import open_servers
 from .._front import Front
-from .._network import listen, name_of, prepare
+from .._network import accept, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, start_eager
 from ._access import ANYBODY, Access
@@ -57,12 +57,6 @@ PROBE_SECONDS: Final = 10.0
 DRAIN_SECONDS: Final = 30.0
 """Seconds for requests that were begun when the gateway is to end."""
 
-SHORTAGE: Final = 0.1
-"""Seconds until the next connection is accepted if descriptors are used up."""
-
-AT_ONCE: Final = 32
-"""Connections that are accepted in one step."""
-
 
 Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
 
@@ -74,9 +68,9 @@ class Route:
     Attributes:
         methods: those that are possible.
         answer: see `Head.answer`.
-        check: raises `Refused` for a head that does not fit.
-        named: whether a request needs a name of this gateway as its Host, and an Origin that is allowed.
-        secret: whether it needs a token.
+        check: raises `Refused` for a head with media types that are not possible.
+        named: whether Host and Origin are checked.
+        secret: whether a request needs a token.
     """
 
     methods: Collection[str]
@@ -119,7 +113,7 @@ class Door:
         self._set_date()
 
     def admit(self, connection: Connection, head: Head) -> Answer:
-        """Look at the path, the names, the token, the method and the kinds of a request; return what answers it.
+        """Check the path, Host, Origin, token, method and media types of a request; return what answers it.
 
         Raises:
             Refused: it is not allowed, or not possible.
@@ -182,35 +176,21 @@ class Door:
     async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         """Accept connections, and serve each in a task of a nursery, until the listener is closed."""
         self._listeners.append(listener)
-        with listener, suppress(trio.ClosedResourceError):
-            await self._accept(listener, nursery)
-
-    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         number = 0
-        while True:
-            await trio.lowlevel.wait_readable(listener)
-            self.heart.look()
-            for _ in range(AT_ONCE):
-                try:
-                    client, _ = listener.accept()
-                except BlockingIOError:
-                    break
-                except OSError as exc:
-                    if listener.fileno() < 0:
-                        return
-                    logger.warning("a connection could not be accepted: %s", exc)
-                    await trio.sleep(SHORTAGE)
-                    break
-                number += 1
-                if len(self.connections) >= MAX_CONNECTIONS:
-                    logger.warning("connection %d is refused: there are %d", number, MAX_CONNECTIONS)
-                    client.close()
-                    continue
-                nursery.start_soon(self._serve, client, f"connection {number}")
+        with listener, suppress(trio.ClosedResourceError):
+            while True:
+                accepted = await accept(listener)
+                self.heart.look()
+                for client in accepted:
+                    number += 1
+                    if len(self.connections) >= MAX_CONNECTIONS:
+                        logger.warning("connection %d is refused: there are %d", number, MAX_CONNECTIONS)
+                        client.close()
+                    else:
+                        nursery.start_soon(self._serve, client, f"connection {number}")
 
     async def _serve(self, client: socket.socket, name: str) -> None:
         with client:
-            client.setblocking(False)
             try:
                 if client.family != socket.AF_UNIX:
                     prepare(client)
@@ -309,7 +289,7 @@ async def listen_at(address: str) -> list[socket.socket]:
     """Listen at ``HOST:PORT``, or use the socket that systemd has passed if the address is ``systemd``.
 
     Raises:
-        ConfigError: there is none, or the address is not valid.
+        ConfigError: systemd has passed none, or the address is not valid.
         OSError: the port is not free.
     """
     if address != "systemd":

@@ -75,13 +75,13 @@ PAUSE: Final = 0.1
 MAX_SIGNED_IN: Final = 100
 """Browsers that are signed in. One more signs the first one out."""
 
-ON_THE_SPOT: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
+REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
 
 HTML: Final = (Path(__file__).parent / "page.html").read_text()
 
 _CAPITAL: Final = re.compile(r"[A-Z]")
 
-_OF_ALL: Final = {each.name for each in attrs.fields(Event)}
+_COMMON: Final = {each.name for each in attrs.fields(Event)}
 
 _SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_main|problem|source|rows|tree)\}")
 
@@ -124,7 +124,7 @@ class Page:
         front: the servers.
         source: where they are configured, for people.
         actions: whether people may do anything but look.
-        alone: whether there is no other identity. Else the shared servers may be called, but not changed.
+        alone: whether there is no other identity. If there is, shared servers may be called, but not changed.
         reload: reads the configuration again; None if that is not possible.
     """
 
@@ -150,11 +150,6 @@ class Page:
         self._reviewed: dict[str, _Reviewed] = {}
         for group in self._groups:
             group._hub.add(self)
-
-    def close(self) -> None:
-        """Observe nothing more."""
-        for group in self._groups:
-            group._hub.remove(self)
 
     def __call__(self, event: Event) -> None:
         """Keep an event of the group, as an observer, and let the open pages know."""
@@ -262,7 +257,7 @@ class Page:
             if (ref := self._find(name)) is None:
                 raise Problem(f"there is no server {plain_text(str(name), limit=80)!r}")
             if action != "call" and not self._alone and ref.name in self._groups[0]:
-                raise Problem(f"{ref.name} is shared by several identities; {ON_THE_SPOT}")
+                raise Problem(f"{ref.name} is shared by several identities; {REMEDY}")
             match wish:
                 case {"do": "restart" | "stop" | "start"}:
                     await getattr(ref, str(action))()
@@ -513,7 +508,7 @@ def _words(event: Event) -> str:
     if isinstance(event, StateChanged):
         return f"{event.old} → {event.new}: {event.reason}"
     kind = _CAPITAL.sub(lambda letter: f" {letter[0].lower()}", type(event).__name__).strip()
-    values = {each.name: getattr(event, each.name) for each in attrs.fields(type(event)) if each.name not in _OF_ALL}
+    values = {each.name: getattr(event, each.name) for each in attrs.fields(type(event)) if each.name not in _COMMON}
     return kind + "".join(f", {name.replace('_', ' ')}: {_value(value)}" for name, value in values.items())
 
 

@@ -66,6 +66,11 @@ VERSION: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
 LISTEN: Final = "subscriptions/listen"
 
+PATIENCE: Final = 60.0
+"""Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
+
+TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
+
 REMOVED: Final = ("initialize", "ping")
 """Methods of sessions, which requests that are alone do not have."""
 
@@ -77,10 +82,10 @@ NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "
 
 
 def check_media(head: Head) -> None:
-    """Refuse a POST whose body is not JSON, and a client that does not take the kinds of replies.
+    """Check that the body of a POST is JSON, and that the client takes the kinds of replies.
 
     Raises:
-        Refused: it is one.
+        Refused: one of them is not so.
     """
     if head.method == "GET" and not accepts(head, "text/event-stream"):
         raise Refused(406, "the reply is a stream of events; send Accept: text/event-stream")
@@ -103,7 +108,7 @@ def accepts(head: Head, kind: str) -> bool:
 
 
 class Exchange:
-    """One request after the other of a connection, and the reply to each. They have nothing in common."""
+    """The requests of one connection, one after the other, and the reply to each. No request depends on another."""
 
     __slots__ = ("_reply", "gateway", "session")
 
@@ -276,7 +281,7 @@ class Mcp:
         nursery: the tasks of sessions are in it.
 
     Attributes:
-        gateways: the same.
+        gateways: see above.
         sessions: the sessions by their ids.
     """
 
@@ -288,7 +293,11 @@ class Mcp:
         self.sessions: dict[str, HttpSession] = {}
 
     def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        """Answer a request. Raises `Refused`."""
+        """Answer a request.
+
+        Raises:
+            Refused: it cannot be.
+        """
         if head.method == "POST":
             self._take(connection, head, body, reply)
         elif head.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:
@@ -389,12 +398,6 @@ class Mcp:
                 session.end()
 
 
-PATIENCE: Final = 60.0
-"""Seconds for which the client of a request waits if that names no tool. It is the default of `ServerConfig`."""
-
-TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
-
-
 def _reject(reply: Reply, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     reply.finish(error_line(request_id, error), ERROR_CODE_HTTP_STATUS.get(code, 400))
@@ -445,7 +448,7 @@ def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadde
 
 
 def _is_too_late(gateway: Gateway, message: Json, seconds: float) -> bool:
-    """Return True if a request may be that old that its client has given it up: as old as that of its server."""
+    """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up."""
     timeout: float | None = PATIENCE
     if message["method"] == "tools/call" and gateway.front is not None:
         with suppress(ToolNotFound):

@@ -292,7 +292,7 @@ class Site(Protocol):
 
 
 class Connection:
-    """One connection.
+    """A connection of a client.
 
     Args:
         site: answers its requests.
@@ -385,16 +385,7 @@ class Connection:
         """Read, and take a request if it is there as a whole."""
         if (task := self._task) is None:
             return  # it was woken meanwhile
-        try:
-            data = self._socket.recv(CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        self._note_time()
-        if not data:
-            self._scope.cancel("the client has left")
-        elif not self._take_whole(data):
+        if (data := self._receive()) and not self._take_whole(data):
             self._buffer = data
             self._stop_sleeping(None)
             trio.lowlevel.reschedule(task)
@@ -459,25 +450,25 @@ class Connection:
 
     async def _fill(self) -> None:
         """Read more. If the client has left, the connection ends."""
-        while True:
+        data = b""
+        while not data:
             await trio.lowlevel.wait_readable(self._socket)
-            try:
-                data = self._socket.recv(CHUNK)
-            except BlockingIOError:
-                continue
-            except OSError:
-                data = b""
-            self._note_time()
-            if not data:
-                self._scope.cancel("the client has left")
-                await trio.lowlevel.checkpoint()
-            self._buffer = self._buffer + data if self._buffer else data
-            return
+            data = self._receive()
+        self._buffer += data
 
-    def _note_time(self) -> None:
-        """Look at the clock after reading, in the same step, as `_serve` does."""
-        if self.site.heart.look():
+    def _receive(self) -> bytes:
+        """Return what has arrived; nothing if nothing has, or if the client has left, which ends the connection."""
+        try:
+            data = self._socket.recv(CHUNK)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            data = b""
+        if self.site.heart.look():  # after reading, in the same step, as `_serve.Connection` does
             self.late = self.site.heart.silence
+        if not data:
+            self._scope.cancel("the client has left")
+        return data
 
     async def _read_head(self) -> Head:
         """Return the next head.

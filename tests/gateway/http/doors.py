@@ -14,7 +14,7 @@ from attrs import define, field
 from mcp_actors import Callbacks, Http, ServerConfig, open_servers
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._own import in_background, start_eager
-from mcp_actors.gateway._serve import gateway_of
+from mcp_actors.gateway._session import Gateway
 from mcp_actors.gateway.http import Access, Door, listen_at, serve_http
 from mcp_actors.observe import Metrics
 
@@ -268,7 +268,7 @@ async def open_house(
 ) -> AsyncIterator[House]:
     """Serve servers over HTTP during a block."""
     access = Access({"me": TOKEN} if tokens is None else tokens, frozenset(host_names), frozenset(origins))
-    gateway, metrics = gateway_of(None, per_session), Metrics()
+    gateway, metrics = Gateway(per_session=per_session), Metrics()
     callbacks = Callbacks(logging=gateway.log)
     async with (
         open_servers(*map(in_background, configs), naming=naming, callbacks=callbacks, observers=[metrics]) as group,
