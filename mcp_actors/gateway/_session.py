@@ -497,6 +497,8 @@ class Session:
     async def _stream(self, front: Front, request_id: Id, wishes: Json) -> None:
         """Keep a stream of notifications until the client cancels it."""
         uris = wishes.get("resourceSubscriptions") or []
+        if type(uris) is not list:
+            raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
         honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
         self._check_watched(len(uris))
         refs = {uri: _resource(front, uri) for uri in uris if isinstance(uri, str)}

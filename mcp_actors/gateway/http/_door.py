@@ -32,6 +32,7 @@ from .._front import Front
 from .._network import accept, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, start_eager
+from .._serve import MAX_MESSAGE
 from ._access import ANYBODY, Access
 from ._streamable import Mcp, check_media
 from ._wire import Connection, Head, Refused, Reply
@@ -58,6 +59,10 @@ DRAIN_SECONDS: Final = 30.0
 """Seconds for requests that were begun when the gateway is to end."""
 
 
+MAX_FORM: Final = 4096
+"""Bytes of a body for a path that anyone may use, such as the form with the token."""
+
+
 Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
 
 
@@ -68,16 +73,18 @@ class Route:
     Attributes:
         methods: those that are possible.
         answer: see `Head.answer`.
-        check: raises `Refused` for a head with media types that are not possible.
+        check: raises `Refused` for a head with media types that are not possible, or without a sign-in.
         named: whether Host and Origin are checked.
         secret: whether a request needs a token.
+        most: the bytes that a body may have; few by default, because anyone may send it.
     """
 
     methods: Collection[str]
     answer: Answer
-    check: Callable[[Head], None] = lambda _: None
+    check: Callable[[Connection, Head], object] = lambda *_: None
     named: bool = True
     secret: bool = True
+    most: int = MAX_FORM
 
 
 class Door:
@@ -104,7 +111,7 @@ class Door:
         self._metrics = metrics
         self._probed = -1
         self.routes: dict[str, Route] = {
-            "/mcp": Route(("POST", "GET", "DELETE"), mcp.answer, check_media),
+            "/mcp": Route(("POST", "GET", "DELETE"), mcp.answer, check_media, most=MAX_MESSAGE),
             "/healthz": Route(("GET", "HEAD"), lambda *request: request[-1].send(200), named=False, secret=False),
             "/readyz": Route(("GET", "HEAD"), self._answer_ready, named=False, secret=False),
             "/status": Route(("GET", "HEAD"), self._answer_probe),
@@ -128,7 +135,11 @@ class Door:
         if head.method not in route.methods:
             allowed = ", ".join(route.methods)
             raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
-        route.check(head)
+        route.check(connection, head)
+        if head.length is None and route.most < MAX_MESSAGE:
+            raise Refused(411, "a body for this path needs Content-Length")
+        if (head.length or 0) > route.most:
+            raise Refused(413, f"the body has more than {route.most} bytes; send less")
         head.identity, head.answer = identity, route.answer
         return route.answer
 

@@ -27,6 +27,7 @@ from urllib.parse import parse_qs
 
 import attrs
 import trio
+from pydantic_core import to_json
 
 from ..._errors import McpActorsError
 from ..._foreign import Log
@@ -71,6 +72,9 @@ PERIOD: Final = 1.0
 
 PAUSE: Final = 0.1
 """Seconds between two sendings at least, however many events come."""
+
+MAX_ACTION: Final = 1024 * 1024
+"""Bytes of what a person wants, such as the arguments of a tool."""
 
 MAX_SIGNED_IN: Final = 100
 """Browsers that are signed in. One more signs the first one out."""
@@ -226,7 +230,7 @@ class Page:
         """
         while True:
             news = self._news
-            send(json.dumps(self.facts(server)).encode())
+            send(to_json(self.facts(server), inf_nan_mode="null", fallback=str))  # a schema may have NaN
             await trio.sleep(PAUSE)
             with trio.move_on_after(PERIOD - PAUSE):
                 await news.wait()
@@ -310,9 +314,9 @@ class Pages:
             "/": Route(get, self._redirect, secret=False),
             "/ui": Route(get, self._redirect, secret=False),
             "/ui/": Route(get, self._show, secret=False),
-            "/ui/live": Route(get, self._follow, secret=False),
+            "/ui/live": Route(("GET",), self._follow, self._signed, secret=False),
             "/ui/sign-in": Route(post, self._sign_in, secret=False),
-            "/ui/do": Route(post, self._act, secret=False),
+            "/ui/do": Route(post, self._act, self._signed, secret=False, most=MAX_ACTION),
         }
 
     def _redirect(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:

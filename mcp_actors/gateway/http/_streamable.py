@@ -81,7 +81,7 @@ NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "
 """The methods whose ``Mcp-Name`` is a member of their params."""
 
 
-def check_media(head: Head) -> None:
+def check_media(connection: Connection, head: Head) -> None:
     """Check that the body of a POST is JSON, and that the client takes the kinds of replies.
 
     Raises:
@@ -344,7 +344,10 @@ class Mcp:
             )
             return
         gateway = self._alone[head.identity]
-        rejected = _mismatch(head, message) or _param_mismatch(gateway, head, message)
+        try:
+            rejected = _mismatch(head, message) or _param_mismatch(gateway, head, message)
+        except ValueError:  # the SDK decodes base64 of ASCII only
+            rejected = InboundLadderRejection(HEADER_MISMATCH, "a header has base64 that is not valid")
         if rejected is not None:
             _reject(reply, request_id, rejected.code, rejected.message, rejected.data)
             return

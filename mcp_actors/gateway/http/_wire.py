@@ -126,6 +126,8 @@ def parse_head(raw: bytes) -> Head:
     Raises:
         Refused: it is not one, or its body cannot be read.
     """
+    if raw.count(b"\n") != raw.count(b"\r\n"):  # h11 takes it as the end of a line, and a balancer may not
+        raise Refused(400, "a line of the headers does not end with CR LF")
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     try:
         parser.receive_data(raw)
@@ -385,7 +387,15 @@ class Connection:
         """Read, and take a request if it is there as a whole."""
         if (task := self._task) is None:
             return  # it was woken meanwhile
-        if (data := self._receive()) and not self._take_whole(data):
+        if not (data := self._receive()):
+            return
+        try:
+            is_taken = self._take_whole(data)
+        except Exception:  # it would end the task that reads for all connections
+            logger.exception("%s is disconnected: a defect of the gateway", self._client)
+            self._scope.cancel("a defect of the gateway")
+            return
+        if not is_taken:
             self._buffer = data
             self._stop_sleeping(None)
             trio.lowlevel.reschedule(task)
@@ -422,6 +432,8 @@ class Connection:
             self._answered = trio.Event()
             await self._answered.wait()
             self._answered = None
+            if self.closing:  # nothing is begun that cannot be answered
+                return
         reply = None
         is_read = False
         try:

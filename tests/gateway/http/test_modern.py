@@ -12,6 +12,7 @@ import anyio
 import pytest
 import trio
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import INVALID_PARAMS
 
 from mcp_actors import ServerConfig, open_servers
 from mcp_actors.gateway.http import _wire
@@ -254,6 +255,15 @@ async def test_a_stream_of_notifications_lasts_until_it_is_closed() -> None:
         await trio.aclose_forcefully(peer.stream)
         await eventually(lambda: len(house.door.connections) == 1)
         assert not house.door.mcp.gateways["me"].sessions
+
+
+@pytest.mark.parametrize("uris", [5, True, "note:///shopping", {"a": 1}])
+async def test_a_wish_for_resources_that_is_not_an_array_is_refused(uris: Any) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        reply = await (await house.connect()).ask(
+            "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+        )
+        assert reply.json["error"]["code"] == INVALID_PARAMS
 
 
 async def test_arguments_that_are_in_headers_are_compared() -> None:

@@ -7,8 +7,10 @@ import socket
 from typing import Any
 
 import pytest
+import trio
 
 from mcp_actors.gateway.http import _wire
+from mcp_actors.gateway.http._door import Route
 from mcp_actors.gateway.http._wire import MAX_HEAD
 
 from ...servers.processes import eventually
@@ -107,6 +109,10 @@ async def test_an_old_client_gets_its_reply_and_then_the_end() -> None:
         ),
         (b"POST /mcp HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: gzip\r\n\r\n", 501, "chunked"),
         (b"POST /mcp HTTP/1.1\r\nhost: localhost\r\n\r\n", 411, "Content-Length"),
+        (b"GET / HTTP/1.1\nhost: localhost\n\nGET /status HTTP/1.1\r\nhost: localhost\r\n\r\n", 400, "CR LF"),
+        (b"GET / HTTP/1.1\r\nhost: localhost\r\nx: a\n\r\n\r\n", 400, "CR LF"),
+        (b"GET /healthz HTTP/1.1\r\nhost: x\r\ncontent-length: 99999\r\n\r\n", 413, "4096 bytes"),
+        (b"GET /healthz HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n", 411, "Content-Length"),
         (b"POST /mcp HTTP/1.1\r\nhost: localhost\r\nexpect: magic\r\ncontent-length: 1\r\n\r\nx", 417, "100-continue"),
         (b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * MAX_HEAD + b"\r\n\r\n", 431, f"{MAX_HEAD} bytes"),
         (b"x" * (MAX_HEAD + 1), 431, f"{MAX_HEAD} bytes"),
@@ -132,6 +138,61 @@ async def test_a_request_that_cannot_be_read_gets_a_sentence_and_the_end(
         assert (reply.status, reply.headers["connection"]) == (status, "close")
         assert words in reply.text
         assert await peer.wait_closed() == b""
+
+
+async def test_a_header_that_the_sdk_cannot_decode_ends_nothing() -> None:
+    """`classify_inbound_request` raises `ValueError` for base64 that is not ASCII."""
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        await peer.write(call_of("x").replace(b"mcp-name: notes_echo", b"mcp-name: =?base64?\xe9?="))
+        reply = await peer.read()
+        assert (reply.status, "base64" in reply.json["error"]["message"]) == (400, True)
+        assert await (await house.connect()).call("notes_echo", text="on") == "on"
+
+
+async def test_a_defect_ends_the_connection_that_meets_it_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        other = await house.connect()
+        assert await other.call("notes_echo", text="before") == "before"
+
+        def fail(*_: object) -> None:
+            raise RuntimeError("defect")
+
+        house.door.routes["/fails"] = Route(("GET",), fail)
+        peer = await house.connect()
+        await peer.send("GET", "/fails")
+        assert await peer.wait_closed() == b""
+        assert await other.call("notes_echo", text="after") == "after"
+    assert caplog.text.count("is disconnected: a defect of the gateway") == 1
+    caplog.clear()
+
+
+async def test_what_is_pipelined_behind_the_last_request_of_a_connection_is_not_begun() -> None:
+    begun: list[str] = []
+    server, answered = notes(), trio.Event()
+
+    @server.tool()
+    async def wait(text: str) -> str:
+        begun.append(text)
+        await answered.wait()
+        return text
+
+    async with open_house(in_process("notes", server)) as house:
+        peer = await house.connect()
+        first = call_of("last", more="connection: close\r\n").replace(b"notes_echo", b"notes_wait")
+        second = call_of("behind").replace(b"notes_echo", b"notes_wait")
+        await peer.write(first)
+        await eventually(lambda: begun == ["last"])
+        await peer.write(second)
+        [connection] = house.door.connections
+        await eventually(lambda: connection._buffer == second)
+        answered.set()
+        assert text_of(await peer.read()) == "last"
+        assert await peer.wait_closed() == b""
+        await eventually(lambda: not house.door.connections)
+    assert begun == ["last"]
 
 
 async def test_a_body_with_too_many_values_is_refused_while_it_arrives() -> None:
