@@ -344,7 +344,7 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
             named = ServerUnavailable(
                 message,
                 server=server,
-                state=state if isinstance(state, str) else "failed",
+                state=plain_text(state, limit=40) if isinstance(state, str) else "failed",
                 outcome=outcome,
                 retry_at=_time(at),
             )
@@ -357,9 +357,10 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
 
 def _time(text: object) -> datetime | None:
     try:
-        return datetime.fromisoformat(text) if isinstance(text, str) else None
+        time = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
         return None
+    return None if time is None or time.utcoffset() is None else time  # others cannot be compared with those here
 
 
 # --- A request that was not sent --------------------------------------------------------------------------------------
