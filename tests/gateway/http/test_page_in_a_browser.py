@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from attrs import frozen
 
 from ...source import ROOT
 from .browser import BOUND, CHROMIUM, Browser, running_browser
-from .tools_server import EVIL
+from .tools_server import EVIL, HOSTILE
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -50,8 +50,9 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *options: str) -> AsyncIterator[Served]:
-    entry = {"command": sys.executable, "args": ["-I", "-S", str(Path(__file__).with_name("tools_server.py"))]}
+async def served(folder: Path, *options: str, flags: Sequence[str] = ()) -> AsyncIterator[Served]:
+    server = str(Path(__file__).with_name("tools_server.py"))
+    entry = {"command": sys.executable, "args": ["-I", "-S", server, *flags]}
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": {"tools": entry}}))
     command = [sys.executable, "-m", "mcp_actors", "serve", "--http", "127.0.0.1:0", "--config", str(file), *options]
@@ -135,6 +136,21 @@ async def test_a_tool_is_called_by_its_form_and_texts_of_a_server_are_text(tmp_p
         await browser.wait(f"document.querySelector('#tools pre').textContent === {EVIL + ' <b>hi</b>'!r}")
         assert await browser.run("document.images.length + document.scripts.length") == 1
         assert await browser.run("document.title") == "mcp-actors"
+        assert browser.console == []
+
+
+async def test_schemas_of_all_kinds_leave_the_page_alive(tmp_path: Path) -> None:
+    async with served(tmp_path, flags=("--hostile",)) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait(f"document.querySelectorAll('#tools details').length === {2 + len(HOSTILE)}")
+        await browser.wait("document.querySelectorAll('#tree circle').length > 0")
+        last = "document.querySelector('#tools details:last-child')"
+        await browser.run(f"for (const each of {last}.querySelectorAll('input')) each.value = each.name")
+        await browser.run(f"{last}.querySelector('button').click()")
+        await browser.wait(f"{last}.querySelector('pre').textContent.startsWith('{{')")
+        sent = json.loads(await browser.run(f"{last}.querySelector('pre').textContent"))
+        assert sent == {name: name for name in HOSTILE[-1]["properties"]}
         assert browser.console == []
 
 
@@ -235,6 +251,19 @@ async def test_an_action_needs_the_cookie_and_the_origin_of_the_page(
             assert status_of(gateway)["servers"]["tools"]["state"] != "stopped"
             assert fetch(url, STOP, cookie=cookie, origin=f"http://{host}") == (200, "{}")
             assert status_of(gateway)["servers"]["tools"]["state"] == "stopped"
+
+        await trio.to_thread.run_sync(ask)
+
+
+async def test_a_large_body_without_a_sign_in_is_not_read(tmp_path: Path) -> None:
+    """A form of sixteen megabytes took five seconds of the event loop."""
+    async with served(tmp_path) as gateway:
+
+        def ask() -> None:
+            for path, status in (("ui/sign-in", 413), ("ui/do", 401)):
+                assert fetch(f"{gateway.address}{path}", b"a=b&" * 2048)[0] == status
+            big = {"cookie": cookie_of(gateway), "content_length": str(2 * 1024 * 1024), "expect": "100-continue"}
+            assert fetch(f"{gateway.address}ui/do", b"{}", **big)[0] == 413
 
         await trio.to_thread.run_sync(ask)
 

@@ -16,13 +16,29 @@ TOOLS = [
 ]
 
 
+HOSTILE: list[dict[str, Any]] = [
+    {"type": "object", "properties": given}
+    for given in (
+        {"a": {"enum": [{"toString": 1}, None, [], float("nan")]}, "c": {"enum": 5}},
+        {"a": {"type": {"toString": 1}}, "b": {"type": []}, "c": {"description": {"toString": 1}}},
+        {"a": {"$ref": "#/properties/b"}, "b": {"$ref": "#/properties/a"}, "c": {"default": float("inf")}},
+        {f"p{each}": {"type": "string"} for each in range(5000)},
+        {each: {"type": "string"} for each in ("elements", "length", "toString", "__proto__", "submit")},
+    )
+]
+"""Schemas that no form can be made from, or that harm what makes it."""
+
+
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
     if method == "initialize":
         info = {"name": "tools", "version": "1"}
         return {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
     if method == "tools/call":
+        if params["name"].startswith("hostile"):
+            return {"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}
         return {"content": [{"type": "text", "text": f"{EVIL} {params['arguments'].get('text')}"}]}
-    return {"tools": TOOLS} if method == "tools/list" else {}
+    hostile = [{"name": f"hostile{number}", "inputSchema": schema} for number, schema in enumerate(HOSTILE)]
+    return {"tools": TOOLS + (hostile if "--hostile" in sys.argv else [])} if method == "tools/list" else {}
 
 
 def main() -> None:
