@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -24,12 +25,14 @@ BOUND = 60.0
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a configuration file, and all files of this user."""
-    entry = {"command": sys.executable, "args": ["-I", "-S", tools_server.__file__]}
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
-    (tmp_path / "run").mkdir(0o700)
-    return tmp_path
+def place() -> Iterator[Path]:
+    """A folder with a configuration file, and all files of this user. Its path is short enough for a socket."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        entry = {"command": sys.executable, "args": ["-I", "-S", tools_server.__file__]}
+        (folder / "mcp.json").write_text(json.dumps({"mcpServers": {"tools": entry}}))
+        (folder / "run").mkdir(0o700)
+        yield folder
 
 
 def environment(place: Path) -> Mapping[str, str]:

@@ -112,12 +112,12 @@ class Storm:
 
     Args:
         calls: how many.
-        every: answers from one kill to the next, if there are no hosts.
+        every: answers from one kill to the next, if not so many seconds pass.
         hosts: how many hosts there are.
-        seconds: from one kill to the next, if there are.
+        seconds: from one kill to the next; None if answers count.
     """
 
-    def __init__(self, calls: int, every: int = EVERY, *, hosts: int = 0, seconds: float = SECONDS) -> None:
+    def __init__(self, calls: int, every: int = EVERY, *, hosts: int = 0, seconds: float | None = None) -> None:
         self.report = Report(calls)
         self._every = every
         self._hosts = hosts
@@ -181,7 +181,11 @@ class Storm:
     async def _kill_hosts(self, refs: Sequence[ServerRef]) -> None:
         """Kill a server behind a host, and then a host, and so on."""
         for number in count():
-            await trio.sleep(self._seconds)
+            if self._seconds is None:
+                await self._due.wait()
+                self._due = trio.Event()
+            else:
+                await trio.sleep(self._seconds)
             hosts = [pid for ref in refs if (pid := ref.statistics().pid) is not None]
             behind = [pid for host in hosts for pid in children_of(host)]
             self._started.update(behind)

@@ -320,6 +320,8 @@ def refused(port: int) -> bool:
         socket.create_connection(("127.0.0.1", port)).close()
     except ConnectionRefusedError:
         return True
+    except ConnectionResetError:  # the listener was closed while it had the connection
+        return False
     return False
 
 
