@@ -13,7 +13,6 @@ calls a source.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
@@ -31,9 +30,8 @@ from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, t
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
 from ._template import Transport, TransportTemplate
 from ._tools import ToolFilter, check_static_tools, to_static_tools
-from ._transports import Http, InProcess, Socket, Sse, Stdio
+from ._transports import SERVER_NAME, Http, InProcess, Socket, Sse, Stdio
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _DEFAULT_RESTART: Final = RestartPolicy()
 _DEFAULT_RETRY: Final = RetryPolicy()
 _DEFAULT_HEALTH: Final = HealthPolicy()
@@ -77,7 +75,7 @@ _check_client_info: Final = check.kind(
 
 
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    if not isinstance(value, str) or not _NAME.fullmatch(value):
+    if not isinstance(value, str) or not SERVER_NAME.fullmatch(value):
         remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
         message = f"server {check.shown(value)}: this is not a valid server name; {remedy}"
         raise ConfigError(message, source="ServerConfig", path="name")

@@ -565,7 +565,8 @@ class Stdio:
 
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Za-z:.%]+)\]|(?P<host>[^\s:/@\[\]]+)):(?P<port>[0-9]{1,5})")
-_SERVER: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # as the names of a `ServerConfig`
+SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+"""The names of servers, here and behind a gateway."""
 
 
 def parse_address(address: str) -> str | tuple[str, int]:
@@ -595,7 +596,7 @@ def _check_address(instance: Socket, attribute: attrs.Attribute[Any], value: obj
 
 
 def _check_named(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not (isinstance(value, str) and _SERVER.fullmatch(value)):
+    if value is not None and not (isinstance(value, str) and SERVER_NAME.fullmatch(value)):
         remedy = "give the name of a server behind the gateway, or None for the name of this one"
         raise check.refused_value(instance, "server", value, remedy)
 

@@ -21,6 +21,7 @@ from pydantic_core import to_json
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
 from .._foreign import Log
+from ..transports import OURS
 from ._front import json_of
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ Json: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
 
 logger = Log("mcp_actors.gateway")
-
-OURS: Final = "mcp_actors"
-"""The member of an error's ``data`` that says what has become of a request. Only this gateway may set it."""
 
 FACTS: Final = ("state", "retry_at", "seconds", "limit")
 """The further attributes of our errors by which a group on the other side makes the same error."""

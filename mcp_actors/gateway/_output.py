@@ -1,8 +1,8 @@
 """Write to clients, and notice gaps of the event loop.
 
 `Output` writes what one client is sent: in the step that has it, as far as the client takes it, and in a task of the
-connection what is left. It tells the connection if the client has left, or does not read. `Heart` tells all connections
-that the event loop did not run for a while, because then what they read may be late.
+connection what is left. It notifies the connection if the client has left, or does not read. `Heart` notifies all
+connections that the event loop did not run for a while, because then what they read may be late.
 
 Connections over stdin, sockets (``_serve``) and HTTP (``http``) use them.
 """

@@ -36,7 +36,7 @@ from .._errors import (
 )
 from .._text import indented, own_shortage, plain_text, problem_of
 from ..auth import SignInRequired
-from ..transports import MAY_HAVE_ACTED, ConnectionOver, Masker, Obituary, is_unreadable
+from ..transports import MAY_HAVE_ACTED, OURS, ConnectionOver, Masker, Obituary, is_unreadable
 from ._eras import first_problem, incompatibility
 from ._session import MAX_ROUNDS
 
@@ -306,10 +306,6 @@ def _invalid_response(exc: ValidationError, masker: Masker) -> str:
 
 
 # --- A request that a gateway of this package has refused -------------------------------------------------------------
-
-
-OURS: Final = "mcp_actors"
-"""The member of an error's ``data`` that says what has become of a request."""
 
 
 def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -> ServerError | MCPError:

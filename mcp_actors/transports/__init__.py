@@ -32,6 +32,7 @@ from ._exchange import (
 from ._in_process import SHUTDOWN_GRACE as SHUTDOWN_GRACE, ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
 from ._link import (
     MAY_HAVE_ACTED as MAY_HAVE_ACTED,
+    OURS as OURS,
     Certificates as Certificates,
     ConnectionOver as ConnectionOver,
     Link as Link,

@@ -36,6 +36,9 @@ from ._credentials import Masker
 from ._exchange import CLOSED, Exchange, Json, Pipe, Receive, Unanswered, ignore
 from ._request_table import RequestTable
 
+OURS: Final = "mcp_actors"
+"""The member of an error's ``data`` by which a gateway of this package says what has become of a request."""
+
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
 """Ends the errors about a lost response. Removed from the errors of a connect, which is always safe to repeat."""
 

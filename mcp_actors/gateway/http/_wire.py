@@ -510,8 +510,6 @@ class Connection:
         if size is not None and size <= len(self._buffer):
             body, self._buffer = self._buffer[:size], self._buffer[size:]
             return body
-        if size is not None and size > MAX_MESSAGE:
-            raise _too_large()
         if head.waits:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._due = trio.current_time() + BODY_SECONDS

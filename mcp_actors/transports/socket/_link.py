@@ -6,16 +6,16 @@ take at once, and the lines that were collected. The socket is read by the task 
 connection ends when the socket does, and a gateway that is frozen, or a network that is gone, is noticed by the health
 checks of `mcp_actors.servers`.
 
-It uses ``_handshake`` for the first lines, and then the `PipeReader` and the `PipeWriter` of `stdio`, which read and
-write the descriptor of the socket.
+It uses ``_handshake`` for the first lines, and then the `LinesLink` of `stdio`, which reads and writes the descriptor
+of the socket.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -27,19 +27,15 @@ from ..._text import own_shortage
 from ..._user_files import read_secret
 from ...config import parse_address, resolve_secret
 from .._credentials import Masker, discreet, install_filters, resolve_credentials
-from .._exchange import IncomingRequests, exchange_lines
-from .._link import Lifeline, Link
-from .._messages import MessageLimits, ReadingPace
-from .._request_table import RequestTable
-from ..stdio import PipeReader, PipeWriter
+from .._link import Lifeline
+from ..stdio import LinesLink
 from ._handshake import HANDSHAKE_SECONDS, MAX_ANSWER, MAX_LINE, OK, NotProven, Proof, names_of, peer_uid, read_line
 
 if TYPE_CHECKING:
     from ...config import ServerConfig, Socket
-    from .._exchange import Exchange, Json, Receive, Unanswered
 
 
-class SocketLink(Link):
+class SocketLink(LinesLink):
     """A link to a server behind a gateway. On leaving, the socket is closed."""
 
     trusted = True
@@ -54,49 +50,16 @@ class SocketLink(Link):
         lifeline: Lifeline,
         masker: Masker,
     ) -> None:
-        super().__init__(lifeline, masker)
-        self._name = config.name
+        gone = f"{endpoint} closed the connection"
+        wait, most = _wait_no_exit, transport.max_line_bytes
+        super().__init__(config, stream, stream, wait, most, lifeline, masker, gone=gone)
         self._stream = stream
         self.endpoint = endpoint
-        self.table = RequestTable()
-        requests = IncomingRequests(config.name, config.limits.max_requests)
-        gone = f"{endpoint} closed the connection"
-        self._reader = PipeReader(
-            stream,
-            lifeline,
-            _wait_no_exit,
-            server=config.name,
-            masker=masker,
-            requests=requests,
-            table=self.table,
-            pace=ReadingPace(config.limits.max_notifications),
-            limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
-            gone=gone,
-        )
-        self._writer = PipeWriter(stream, self._reader, lifeline, _wait_no_exit, requests, self.table, gone=gone)
-        self.direct = self._writer
         background.start_soon(self._writer.run, name=f"{config.name}:socket")
 
     def __repr__(self) -> str:
         state = "closed" if self._stream.fileno() == -1 else "lost" if self.lost else "open"
         return f"<SocketLink {self._name!r} to {self.endpoint}, {state}>"
-
-    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
-        """See `Link.exchange`."""
-        return exchange_lines(self._writer, request)
-
-    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`."""
-        await self._writer.send(message)
-
-    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
-        """See `Link.read`."""
-        return self._reader.read(receive)
-
-    @property
-    def malformed_lines(self) -> int:
-        """The number of skipped lines that were not messages."""
-        return self._reader.malformed_lines
 
     def close(self) -> None:
         """Close the socket. The gateway withdraws what was not answered."""

@@ -8,4 +8,4 @@ the shared files of `transports`, `config` and single files of layer 0, but noth
 from __future__ import annotations
 
 from ._link import open_stdio_link as open_stdio_link
-from ._pipes import PipeReader as PipeReader, PipeWriter as PipeWriter
+from ._pipes import LinesLink as LinesLink

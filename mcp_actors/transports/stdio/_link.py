@@ -14,7 +14,7 @@ matched with a request, or when no process reads what was sent. The exit of the 
 real server may be the child of a wrapper that exited. It triggers a health check of `mcp_actors.servers`, and a server
 that passes goes on serving; `StdioLink.may_serve_on` looks for such a child in a thread.
 
-`StdioLink` joins the other files of the folder: `PipeReader`, `PipeWriter`, `ServerProcess` and `StderrReader`. Before
+`StdioLink` joins the other files of the folder: `LinesLink`, `ServerProcess` and `StderrReader`. Before
 the start it resolves ``env`` with ``os.environ``, and gives the `Masker` these values and what may be a credential in
 the arguments. It installs the filters of loggers, and uses the environment and the hint of ``_command``.
 """
@@ -22,9 +22,9 @@ the arguments. It installs the filters of loggers, and uses the environment and 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -34,17 +34,14 @@ from ..._text import own_shortage
 from ...config import resolve_env
 from ...config._values import hidden_args
 from .._credentials import Masker, discreet, install_filters, resolve_credentials
-from .._exchange import IncomingRequests, exchange_lines
-from .._link import ConnectionOver, Lifeline, Link, Obituary
-from .._messages import LOGGED, MessageLimits, ReadingPace
-from .._request_table import RequestTable
+from .._link import ConnectionOver, Lifeline, Obituary
+from .._messages import LOGGED
 from ._command import child_environment, hint
-from ._pipes import INPUT_CLOSED, PipeReader, PipeWriter, read_pipe, unread_bytes, wait_no_reader
+from ._pipes import INPUT_CLOSED, LinesLink, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess, StderrReader, start_process
 
 if TYPE_CHECKING:
     from ...config import ServerConfig, Stdio
-    from .._exchange import Exchange, Json, Receive, Unanswered
 
 logger = Log("mcp_actors.servers")
 
@@ -68,7 +65,7 @@ STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed. Only a daemon can keep stderr open longer."""
 
 
-class StdioLink(Link):
+class StdioLink(LinesLink):
     """A link to a server process. On leaving, the process and everything it started has been stopped."""
 
     pid: int
@@ -82,32 +79,17 @@ class StdioLink(Link):
         lifeline: Lifeline,
         masker: Masker,
     ) -> None:
-        super().__init__(lifeline, masker)
+        pipes = process.stdout, process.stdin
+        super().__init__(config, *pipes, self._wait_exit, transport.max_line_bytes, lifeline, masker)
         self._process = process
         self._background = background
-        self._name = config.name
         self._stop_timeout = config.stop_timeout
         self._transport = transport
         self._stderr = StderrReader(process.stderr, config.name, masker)
-        self.table = RequestTable()
-        requests = IncomingRequests(config.name, config.limits.max_requests)
-        self._reader = PipeReader(
-            process.stdout,
-            lifeline,
-            self._wait_exit,
-            server=config.name,
-            masker=masker,
-            requests=requests,
-            table=self.table,
-            pace=ReadingPace(config.limits.max_notifications),
-            limits=MessageLimits(transport.max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
-        )
-        self._writer = PipeWriter(process.stdin, self._reader, lifeline, self._wait_exit, requests, self.table)
         self._exit_code: int | None = None
         self._of_leader = 0
         self._unread: int | None = None
         self._stopping = False
-        self.direct = self._writer
         self.trusted = transport.trust_outcomes
         self.endpoint = f"the command {transport.command!r}"
         self.pid = process.pid
@@ -119,23 +101,6 @@ class StdioLink(Link):
     def __repr__(self) -> str:
         state = "closed" if self._stopping else "lost" if self.lost else "open"
         return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
-
-    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
-        """See `Link.exchange`."""
-        return exchange_lines(self._writer, request)
-
-    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`."""
-        await self._writer.send(message)
-
-    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
-        """See `Link.read`."""
-        return self._reader.read(receive)  # not awaited here: a frame less at each message
-
-    @property
-    def malformed_lines(self) -> int:
-        """The number of skipped lines that were not messages."""
-        return self._reader.malformed_lines
 
     def obituary(self) -> Obituary:
         """Return the known facts about the end of the process, at any time."""

@@ -7,7 +7,7 @@ have just arrived; one background task (`PipeWriter.run`) writes these lines tog
 at once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
 always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in the pipe.
 
-The link owns both; that of `socket` has one descriptor for the two. They write its `Lifeline` and count in its
+A `LinesLink` owns both; that of `socket` has one descriptor for the two. They write its `Lifeline` and count in its
 `IncomingRequests`; the reader settles its table, and masks and logs malformed lines; the writer marks lines as sent. Of
 the process they have only a function that waits for its exit. ``_link`` and ``_process`` use functions of the first
 part.
@@ -22,7 +22,7 @@ import sys
 import termios
 from array import array
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
@@ -36,8 +36,8 @@ from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
-from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, ignore
-from .._link import ConnectionOver
+from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, exchange_lines, ignore
+from .._link import ConnectionOver, Link
 from .._messages import (
     BYTE_ORDER_MARK,
     SKIPPED,
@@ -54,7 +54,8 @@ from .._messages import (
 from .._request_table import RequestTable
 
 if TYPE_CHECKING:
-    from .._exchange import OutgoingLine, Unanswered
+    from ...config import ServerConfig
+    from .._exchange import Exchange, Json, OutgoingLine, Unanswered
     from .._link import Lifeline
 
 
@@ -586,3 +587,67 @@ class PipeWriter:
         self._closed = True
         self._lifeline.closing = True
         self._waiting.unpark_all()
+
+
+class LinesLink(Link):
+    """The part of a link that reads and writes lines: of one to a process, and of one to a gateway.
+
+    Args:
+        config: the server.
+        reads: what is read from.
+        writes: what is written to; it may be the same.
+        wait_exit: see `WaitExit`.
+        max_line_bytes: the longest message to accept.
+        lifeline, masker: those of the link.
+        gone: how the connection has ended if one side of it has; None for what is true of pipes.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        reads: trio.lowlevel.FdStream,
+        writes: trio.lowlevel.FdStream,
+        wait_exit: WaitExit,
+        max_line_bytes: int,
+        lifeline: Lifeline,
+        masker: Masker,
+        *,
+        gone: str | None = None,
+    ) -> None:
+        super().__init__(lifeline, masker)
+        self._name = config.name
+        self.table: RequestTable = RequestTable()
+        requests = IncomingRequests(config.name, config.limits.max_requests)
+        self._reader = PipeReader(
+            reads,
+            lifeline,
+            wait_exit,
+            server=config.name,
+            masker=masker,
+            requests=requests,
+            table=self.table,
+            pace=ReadingPace(config.limits.max_notifications),
+            limits=MessageLimits(max_line_bytes, config.limits.max_message_values, "max_line_bytes"),
+            gone=gone,
+        )
+        self._writer = PipeWriter(
+            writes, self._reader, lifeline, wait_exit, requests, self.table, gone=gone or INPUT_CLOSED
+        )
+        self.direct: PipeWriter = self._writer
+
+    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
+        """See `Link.exchange`."""
+        return exchange_lines(self._writer, request)
+
+    async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
+        """See `Link.send`."""
+        await self._writer.send(message)
+
+    def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
+        """See `Link.read`."""
+        return self._reader.read(receive)  # not awaited here: a frame less at each message
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of skipped lines that were not messages."""
+        return self._reader.malformed_lines
