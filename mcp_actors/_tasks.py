@@ -373,19 +373,23 @@ def work_clock() -> Callable[[], float]:
 
 @define(eq=False)
 class TimeSlice:
-    """Yields to other tasks after every `PIECE` seconds of work."""
+    """Yields to other tasks after every `PIECE` seconds of work.
+
+    Attributes:
+        since: the time of the last checkpoint.
+    """
 
     _clock: Callable[[], float] = field(factory=work_clock, init=False)
-    _since: float = field(init=False)
+    since: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._since = self._clock()
+        self.since = self._clock()
 
     async def checkpoint(self) -> None:
         """Run a checkpoint if there was none for `PIECE` seconds. Call it after each step of the work."""
-        if self._clock() - self._since > PIECE:
+        if self._clock() - self.since > PIECE:
             await trio.lowlevel.checkpoint()
-            self._since = self._clock()
+            self.since = self._clock()
 
 
 # --- Keep the group's own tasks going after any failure ---------------------------------------------------------------

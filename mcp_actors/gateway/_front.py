@@ -396,11 +396,11 @@ class OneServer(Front):
         Raises:
             ServerUnavailable: the gateway does not have it any more.
         """
-        found = self.group.get(self._name)
+        found = self.group._roster.members.get(self._name)
         if found is None:
             gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
             raise ServerUnavailable(gone, server=self._name, state="stopped")
-        return found
+        return found.ref
 
     def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
         """See `Front.find_tool`."""

@@ -56,6 +56,9 @@ READ_BYTES: Final = 1024 * 1024
 
 CHUNK: Final = 64 * 1024
 
+BURST: Final = 16
+"""Messages that are taken between two looks at the clock. They take a millisecond."""
+
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message of a client. A longer one ends its connection."""
 
@@ -117,6 +120,7 @@ class Connection:
         self._late = trio.current_time() - heart.gap < GAP  # it may have been connected during the gap
         self._held: dict[object, tuple[Any, int]] = {}
         self._held_size = 0
+        self._time_slice = TimeSlice()
         self._begins = only is None
         self._refused = False
         self.session: Session = Session(gateway, self, self._start)
@@ -161,14 +165,14 @@ class Connection:
                 self._raise_fence()
             if ended and self._has_left:
                 return
-            time_slice = TimeSlice()
-            if not await self._take_in(data, ended, time_slice):
+            self._time_slice.since = self._heart.now
+            if not await self._take_in(data, ended):
                 return
             if ended or not self._fence:
-                await self._begin(time_slice, refuse=False)
+                await self._begin(self.session.take)
             elif trio.current_time() >= self._fence_due:
                 self._lower_fence()
-                await self._begin(time_slice, refuse=True)
+                await self._begin(self._refuse)
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
             await self._output.wait_drained()
@@ -205,20 +209,22 @@ class Connection:
                 return chunks, False  # whatever has come since makes the descriptor readable again
         return chunks, False
 
-    async def _take_in(self, chunks: list[bytes], ended: bool, time_slice: TimeSlice) -> bool:
+    async def _take_in(self, chunks: list[bytes], ended: bool) -> bool:
         """Parse and hold the messages of what was read; return False if one is over a limit."""
         for data in chunks:
             self._lines.feed(data)
             while (line := self._lines.pop()) is not None and not isinstance(line, LongLine):
                 self._take_line(line)
-                await time_slice.checkpoint()
                 if self._refused:
                     return False
+                if (left := len(self._lines.whole)) and not left % BURST:
+                    await self._time_slice.checkpoint()
             if line is not None or self._lines.partial.skipped is not None:
                 limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
                 logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
                 return False
-            await time_slice.checkpoint()
+            if len(chunks) > 1:
+                await self._time_slice.checkpoint()
         if ended:
             self._take_line(self._lines.take_rest())
         return True
@@ -251,26 +257,28 @@ class Connection:
                 if _is_id(given) and (dropped := self._held.pop(given, None)) is not None:
                     self._held_size -= dropped[1]
                     return
-            elif method is not None and _is_id(given):
+            elif method is not None and (type(given) is int or type(given) is str):
                 key = given
                 if key in self._held:
                     self.session.refuse_duplicate(given)
                     return
         if self._held_size + size > MAX_HELD:
-            self._take(message, refuse=True)
+            self._refuse(message)
         else:
             self._held[key] = message, size
             self._held_size += size
 
-    async def _begin(self, time_slice: TimeSlice, *, refuse: bool) -> None:
-        """Take what is held, in several steps if that is much; or refuse the requests of it."""
+    async def _begin(self, take: Callable[[Any], None]) -> None:
+        """Take what is held, in several steps if that is much."""
         held, self._held, self._held_size = self._held, {}, 0
-        for message, _ in held.values():
-            self._take(message, refuse=refuse)
-            await time_slice.checkpoint()
+        for number, (message, _) in enumerate(held.values()):
+            if number and not number % BURST:
+                await self._time_slice.checkpoint()
+            take(message)
 
-    def _take(self, message: Any, *, refuse: bool) -> None:
-        if refuse and type(message) is dict and "method" in message and _is_id(message.get("id")):
+    def _refuse(self, message: Any) -> None:
+        """Answer a request that its client may have given up; take any other message."""
+        if type(message) is dict and "method" in message and _is_id(message.get("id")):
             reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
             self.session.refuse_unsent(message["id"], reason)
         else:

@@ -164,6 +164,7 @@ class Session:
         self._front: Front | None = None
         self._opened: trio.Event | None = None
         self._capabilities: Json = {}
+        self._envelope: Json | None = None
         self._directory: str | None = None
         self._initialized = False
         self._level: str | None = None
@@ -230,12 +231,9 @@ class Session:
         if self._gateway.front is None:
             raise not_sent(self._gateway.refusal, "ConfigError")
         if self.modern:
-            if method == "initialize" or not _is_enveloped(meta):
-                self._refuse_envelope(method, params)
-            capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
-            if type(capabilities) is not dict:
-                raise Refused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
-            self._capabilities = capabilities
+            if method == "initialize" or meta != self._envelope:  # most requests of a client have the same
+                self._open_envelope(method, params, meta)
+            self._capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
         elif method == "initialize":
             self._initialize(request_id, params, self._gateway.front)
             return
@@ -269,13 +267,19 @@ class Session:
         """Return the part of a front that the client sees."""
         return front if self.only is None else OneServer(front, self.only)
 
-    def _refuse_envelope(self, method: str, params: Json) -> None:
+    def _open_envelope(self, method: str, params: Json, meta: Json) -> None:
+        """Check what each request of the modern era has in its ``_meta``; keep one of which nothing is passed on."""
         if method == "initialize":
             supported = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": params.get("protocolVersion")}
             raise Refused(UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported)
-        route = classify_inbound_request({"method": method, "params": params})
-        if isinstance(route, InboundLadderRejection):
-            raise Refused(route.code, route.message, getattr(route, "data", None))
+        if not _is_enveloped(meta):
+            route = classify_inbound_request({"method": method, "params": params})
+            if isinstance(route, InboundLadderRejection):
+                raise Refused(route.code, route.message, getattr(route, "data", None))
+        if type(meta[CLIENT_CAPABILITIES_META_KEY]) is not dict:
+            raise Refused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
+        if all(key.startswith(OF_A_HOP) for key in meta):
+            self._envelope = meta
 
     def _initialize(self, request_id: Id, params: Json, shared: Front) -> None:
         version, capabilities = params.get("protocolVersion"), params.get("capabilities")
@@ -355,7 +359,7 @@ class Session:
         """Pass a request on to a server, without a task."""
         meta = params.get("_meta")
         extras: Json = {}
-        if meta and type(meta) is dict:
+        if meta and type(meta) is dict and meta != self._envelope:
             token = meta.get("progressToken")
             own = {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP) and key != "progressToken"}
             if own:

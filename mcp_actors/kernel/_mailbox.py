@@ -80,7 +80,7 @@ class Reply(Generic[T]):
         waiter = self._waiter
         if waiter is None:
             self._answer = answer
-        elif isinstance(waiter, trio.lowlevel.Task):
+        elif type(waiter) is trio.lowlevel.Task:  # `isinstance` asks an abstract class, for each function
             trio.lowlevel.reschedule(waiter, answer)
         else:
             _call(waiter, answer)

@@ -5,23 +5,28 @@ and, mostly, one read. It checks each answer. Ours gets requests of 2026-07-28 w
 of sessions, because it shows modern clients no tools of legacy servers. Our own direct call is over stdio, as in
 `gateway`.
 
-The other figures are of a gateway with a thousand sessions and a thousand connections.
+The other figures are of a gateway with a thousand sessions and a thousand connections, and of one with a client that
+reads slowly, never ends its requests, or floods: how long others wait for their answers then (`neighbours`).
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import resource
 import select
+import signal
 import socket
 import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,8 +66,8 @@ class Client:
 
     def __init__(self, address: tuple[str, int], token: str = "", *, modern: bool = True) -> None:
         self.modern = modern
-        self._socket = socket.create_connection(address, TIMEOUT)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = socket.create_connection(address, TIMEOUT)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         host, port = address
         self._common = (
             f"POST /mcp HTTP/1.1\r\nhost: {host}:{port}\r\nuser-agent: bench\r\n"
@@ -77,22 +82,29 @@ class Client:
 
     def fileno(self) -> int:
         """Return the descriptor, for `select`."""
-        return self._socket.fileno()
+        return self.socket.fileno()
+
+    def head(self, size: int, method: str, name: str | None) -> str:
+        """Return the head of a request with a body of this size."""
+        head = f"{self._common}mcp-protocol-version: {VERSION if self.modern else '2025-06-18'}\r\n"
+        if self.modern:
+            head += f"mcp-method: {method}\r\n"
+            if name is not None:
+                head += f"mcp-name: {name}\r\n"
+        if self.session:
+            head += f"mcp-session-id: {self.session}\r\n"
+        return f"{head}content-length: {size}\r\n\r\n"
+
+    def request(self, method: str, number: int, params: dict[str, Any]) -> bytes:
+        """Return a whole request."""
+        params = {**params, "_meta": META} if self.modern else params
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+        body = json.dumps(message, separators=(",", ":")).encode()
+        return self.head(len(body), method, params.get("name")).encode() + body
 
     def send(self, method: str, number: int, params: dict[str, Any]) -> None:
         """Send a request in one write."""
-        modern = self.modern
-        params = {**params, "_meta": META} if modern else params
-        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
-        body = json.dumps(message, separators=(",", ":")).encode()
-        head = f"{self._common}mcp-protocol-version: {VERSION if modern else '2025-06-18'}\r\n"
-        if modern:
-            head += f"mcp-method: {method}\r\n"
-            if "name" in params:
-                head += f"mcp-name: {params['name']}\r\n"
-        if self.session:
-            head += f"mcp-session-id: {self.session}\r\n"
-        self._socket.sendall(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
+        self.socket.sendall(self.request(method, number, params))
 
     def receive(self) -> Any:
         """Wait for the answer, and return its message."""
@@ -115,7 +127,7 @@ class Client:
         return json.loads(body)
 
     def _fill(self) -> None:
-        data = self._socket.recv(64 * 1024)
+        data = self.socket.recv(64 * 1024)
         if not data:
             raise RuntimeError("the gateway has closed a connection")
         self._buffer += data
@@ -127,7 +139,7 @@ class Client:
 
     def close(self) -> None:
         """Leave."""
-        self._socket.close()
+        self.socket.close()
 
 
 class Gateway:
@@ -138,11 +150,16 @@ class Gateway:
         pid: its process.
         address: where it listens.
         token: what it wants.
+
+    Attributes:
+        echo: the tool that is called.
+        waited: the seconds that calls have taken.
     """
 
     def __init__(self, name: str, pid: int, address: tuple[str, int], token: str) -> None:
         self._name = name
         self.pid = pid
+        self.waited: list[float] = []
         self._address = address
         self._token = token
         self._clients: list[Client] = []
@@ -152,7 +169,7 @@ class Gateway:
             if time.monotonic() > until:
                 raise RuntimeError(f"{name} has no tools")
             time.sleep(0.1)
-        [self._echo] = found
+        [self.echo] = found
         client.close()
 
     @staticmethod
@@ -178,23 +195,24 @@ class Gateway:
             by_descriptor[client.fileno()] = client
         before = processor_time(self.pid)
         numbers = iter(range(10_000, 10_000 + times))
-        waiting: dict[Client, int] = {}
+        waiting: dict[Client, tuple[int, float]] = {}
         for client in by_descriptor.values():
             self._call(client, numbers, waiting)
         while waiting:
             for descriptor, _ in poll.poll(TIMEOUT):
                 client = by_descriptor[descriptor]
-                number, message = waiting.pop(client), client.receive()
+                (number, began), message = waiting.pop(client), client.receive()
+                self.waited.append(time.perf_counter() - began)
                 if message["result"]["content"][0]["text"] != f"hello {number}":
                     raise RuntimeError(f"{self._name} gave a wrong answer: {message}")
                 self._call(client, numbers, waiting)
         return processor_time(self.pid) - before
 
-    def _call(self, client: Client, numbers: Iterator[int], waiting: dict[Client, int]) -> None:
+    def _call(self, client: Client, numbers: Iterator[int], waiting: dict[Client, tuple[int, float]]) -> None:
         number = next(numbers, None)
         if number is not None:
-            waiting[client] = number
-            client.send("tools/call", number, {"name": self._echo, "arguments": {"text": f"hello {number}"}})
+            waiting[client] = number, time.perf_counter()
+            client.send("tools/call", number, {"name": self.echo, "arguments": {"text": f"hello {number}"}})
 
     def close(self) -> None:
         """Close all connections."""
@@ -279,6 +297,90 @@ def crowd(count: int = CROWD) -> Iterator[Figure]:
             yield Figure(f"a gateway with {count} {era}, wrong answers", wrong, "", bound=0)
 
 
+# --- Next to a client that misbehaves ---------------------------------------------------------------------------------
+
+# It is a process of its own, because its work is not that of the others. Quiet rounds and disturbed ones take turns.
+
+WAITING: Final = 3.0
+"""How much longer the slowest hundredth of the calls of others may take."""
+
+OTHERS: Final = 8
+DISTURBED: Final = 9
+"""Rounds of each kind."""
+
+PIECE: Final = "x" * 250_000
+
+
+def read_slowly(gateway: Gateway) -> None:
+    """Ask for a long text again and again, and read a kilobyte of each every two milliseconds."""
+    while True:
+        client = gateway.connect()
+        client.send("tools/call", 1, {"name": gateway.echo, "arguments": {"text": PIECE}})
+        for _ in range(100):
+            client.socket.recv(1024)
+            time.sleep(0.002)
+        client.close()
+
+
+def send_half(gateway: Gateway) -> None:
+    """Begin requests on a hundred connections, and send a further byte of each now and then."""
+    clients = [gateway.connect() for _ in range(100)]
+    for number, each in enumerate(clients):
+        head = "POST /mcp HTTP/1.1\r\nhost: x\r\nx-filler: " if number % 2 else each.head(1000, "tools/call", "x")
+        each.socket.sendall(head.encode())
+    while True:
+        for each in clients:
+            with suppress(OSError):  # it was given enough time
+                each.socket.sendall(b"y")
+            time.sleep(0.001)
+
+
+def send_flood(gateway: Gateway) -> None:
+    """Send calls without a pause, and drop the answers."""
+    client = gateway.connect()
+    request = client.request("tools/call", 1, {"name": gateway.echo, "arguments": {"text": "hello"}}) * 100
+    threading.Thread(target=lambda: all(iter(partial(client.socket.recv, 2**20), b"")), daemon=True).start()
+    while True:
+        client.socket.sendall(request)
+
+
+NEIGHBOURS: Final = {"reads slowly": read_slowly, "sends half a request": send_half, "floods": send_flood}
+
+
+@contextmanager
+def disturbing(neighbour: Callable[[Gateway], None], gateway: Gateway) -> Iterator[None]:
+    """Let a client misbehave in another process during a block."""
+    pid = os.fork()
+    if pid == 0:
+        with suppress(BaseException):
+            neighbour(gateway)
+        os._exit(0)
+    try:
+        time.sleep(0.3)
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        time.sleep(0.1)
+
+
+def neighbours(calls: int = 2000, rounds: int = DISTURBED) -> Iterator[Figure]:
+    """Compare how long the slowest calls of others take next to a client that misbehaves, and without it."""
+    with tempfile.TemporaryDirectory() as folder, running(OURS, Path(folder)) as gateway:
+        gateway.play(OTHERS, calls)
+        for name, neighbour in NEIGHBOURS.items():
+            slowest: dict[bool, list[float]] = {True: [], False: []}
+            for _ in range(rounds):
+                for disturbed in slowest:
+                    with disturbing(neighbour, gateway) if disturbed else nullcontext():
+                        gateway.waited.clear()
+                        gateway.play(OTHERS, calls)
+                    slowest[disturbed].append(statistics.quantiles(gateway.waited, n=100)[-1])
+            label = f"p99 of others while a client {name}"
+            yield Figure(label, statistics.median(slowest[True]) * 1e3, "ms")
+            yield Figure(f"{label}, to quiet", median_ratio(slowest[True], slowest[False]), "", bound=WAITING)
+
+
 def figures() -> list[Figure]:
-    """Compare ours with the other, and crowd it; nothing on systems that do not tell what a process takes."""
-    return [*calls(), *crowd()] if sys.platform == "linux" else []
+    """Compare ours with the other, crowd and disturb it; nothing where systems do not tell what a process takes."""
+    return [*calls(), *crowd(), *neighbours()] if sys.platform == "linux" else []

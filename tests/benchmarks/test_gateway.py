@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -108,3 +110,31 @@ def test_calls_over_http_are_measured_and_checked(tmp_path: Path) -> None:
 
 def test_a_crowd_over_http_gets_its_own_answers() -> None:
     assert [figure.value for figure in gateway_http.crowd(8)] == [0, 0]
+
+
+def open_files(pid: int) -> set[str]:
+    """Return the names of the files and connections that a process has open."""
+    found = set()
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(os.readlink(each))
+    return found
+
+
+@pytest.mark.parametrize("neighbour", gateway_http.NEIGHBOURS.values())
+def test_a_client_that_misbehaves_is_connected_while_others_are_timed(
+    neighbour: Callable[[gateway_http.Gateway], None], tmp_path: Path
+) -> None:
+    with gateway_http.running(OURS, tmp_path) as ours:
+        before = open_files(ours.pid)
+        with gateway_http.disturbing(neighbour, ours):
+            while open_files(ours.pid) <= before:
+                time.sleep(0.01)
+            assert ours.play(8, 8) > 0
+    assert len(ours.waited) == 8
+
+
+def test_others_are_timed_with_and_without_such_a_client() -> None:
+    figures = list(gateway_http.neighbours(16, 1))
+    assert len(figures) == 2 * len(gateway_http.NEIGHBOURS)
+    assert all(figure.value > 0 for figure in figures)

@@ -630,15 +630,18 @@ def test_a_client_that_does_not_read_is_not_read_from_and_costs_little_memory(pl
 
 def test_a_daemon_that_does_not_read_is_not_written_to_and_costs_little_memory(place: Place) -> None:
     client = place.attach()
-    client.request("nap", nap=1.5)
-    assert client.process.stdin is not None
-    os.set_blocking(client.process.stdin.fileno(), False)
-    written, line = 0, json.dumps({"jsonrpc": "2.0", "method": "x", "params": "y" * 4000}).encode() + b"\n"
-    while select.select([], [client.process.stdin], [], 0.5)[1]:
-        written += client.process.stdin.write(line) or 0
-    assert _relay.LIMIT < written < 3 * _relay.LIMIT
-    assert memory(client) < 12_000
-    assert client.receive()["id"] == "nap"
+    client.call(0)
+    os.kill(place.starts[0], signal.SIGSTOP)
+    try:
+        assert client.process.stdin is not None
+        os.set_blocking(client.process.stdin.fileno(), False)
+        written, line = 0, json.dumps({"jsonrpc": "2.0", "method": "x", "params": "y" * 4000}).encode() + b"\n"
+        while select.select([], [client.process.stdin], [], 0.5 if written > _relay.LIMIT else PATIENCE)[1]:
+            written += client.process.stdin.write(line) or 0
+        assert _relay.LIMIT < written < 3 * _relay.LIMIT
+        assert memory(client) < 12_000
+    finally:
+        os.kill(place.starts[0], signal.SIGCONT)
 
 
 def memory(client: Attached) -> int:

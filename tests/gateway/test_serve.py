@@ -144,13 +144,14 @@ class Turns(trio.abc.Instrument):
         self.number += 1
 
 
-@pytest.mark.parametrize("step", ["_take_line", "_take", "feed"])
+@pytest.mark.parametrize("step", ["_take_line", "take", "feed"])
 async def test_other_tasks_run_between_the_steps_for_one_client(
     step: str, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each message is held and then begun, and a long one comes in parts. Here no step takes more time than it may."""
     monkeypatch.setattr(_tasks, "PIECE", -1.0)
-    owner: Any = LineSplitter if step == "feed" else _serve.Connection
+    monkeypatch.setattr(_serve, "BURST", 1)
+    owner: Any = {"feed": LineSplitter, "take": _session.Session, "_take_line": _serve.Connection}[step]
     original, seen, turns = getattr(owner, step), list[int](), Turns()
 
     def note(*args: Any, **options: Any) -> Any:

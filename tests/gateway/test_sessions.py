@@ -364,7 +364,10 @@ async def test_meta_passes_apart_from_what_belongs_to_a_hop(tmp_path: Path) -> N
             "io.modelcontextprotocol/clientInfo": {"name": "h", "version": "9"},
         }
         await host.result("tools/call", {"name": "m_look", "arguments": {}, "_meta": meta})
-    [given] = seen
+        for each in ({}, {"k": 1}, {"k": True}, {}, {"k": 1.0}):
+            await host.result("tools/call", {"name": "m_look", "arguments": {}, "_meta": each})
+    given, *others = seen
+    assert [repr(each.get("k")) for each in others] == ["None", "1", "True", "None", "1.0"]
     assert (given["example.com/tenant"], given["traceparent"]) == ("blue", "00-1-2-01")
     assert given.get("io.modelcontextprotocol/clientInfo", {}).get("name") != "h"
 

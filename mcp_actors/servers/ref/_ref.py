@@ -29,6 +29,8 @@ from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
 from ..requests import (
     PASSED,
+    RETURNED,
+    TO_BE_RETURNED,
     CallTool,
     ListTools,
     SetLogLevel,
@@ -317,6 +319,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return request, deadline
 
     def _passing(self, passed: Mapping[str, Any]) -> Passing | None:
+        if passed == TO_BE_RETURNED:
+            return RETURNED
         for name in passed:
             if name not in PASSED:
                 raise unknown_argument("call_tool()", name, CALL)

@@ -24,6 +24,8 @@ from ._lists import (
 from ._request import (
     NO_EXTRAS as NO_EXTRAS,
     PASSED as PASSED,
+    RETURNED as RETURNED,
+    TO_BE_RETURNED as TO_BE_RETURNED,
     Answered as Answered,
     Extras as Extras,
     InputRequired as InputRequired,

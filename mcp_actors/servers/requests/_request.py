@@ -396,7 +396,9 @@ PASSED: Final = frozenset({"input_required", "input_responses", "request_state",
 """The arguments of `given_passing` that callers give."""
 
 RETURNED: Final = Passing(returns=True, answers={}, capabilities=None)
-"""The parts of most requests that are passed on."""
+"""The parts of most requests that are passed on: those of a call that is given `TO_BE_RETURNED`."""
+
+TO_BE_RETURNED: Final = {"input_required": "return"}
 
 
 def given_passing(
@@ -416,8 +418,6 @@ def given_passing(
         problem = f"is {input_required!r:.{_SHOWN}}; expected 'answer' or 'return'"
         raise refused(server, method, "input_required", (), problem)
     returns = input_required == "return"
-    if returns and input_responses is None and request_state is None and client_capabilities is None:
-        return RETURNED
     if client_capabilities is not None and not returns:
         raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
     state = None if request_state is None else given_text(server, method, "request_state", request_state)
@@ -437,7 +437,7 @@ class Kept:
     """
 
     exposed: bool = False
-    _raw: Json = field(factory=dict, init=False, repr=False)
+    _raw: Json | None = field(default=None, init=False, repr=False)
     _value: Any = field(default=None, init=False, repr=False)
 
     def keep(self, raw: Json, value: Any) -> None:
