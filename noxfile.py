@@ -257,6 +257,23 @@ def build(session: nox.Session) -> None:
     session.run("mcp-actors", "--version")
 
 
+@nox.session(python=OLDEST)
+def container(session: nox.Session) -> None:
+    """Build the image of the page about HTTP from this checkout with podman, and call a tool in it."""
+    session.install("build", "--editable", ".[test]")
+    wheels = Path(session.create_tmp()).resolve() / "wheels"
+    shutil.rmtree(wheels, ignore_errors=True)  # old ones of this project have the same name
+    session.run("python", "-m", "build", "--wheel", "--outdir", str(wheels))
+    [wheel] = wheels.glob("*.whl")
+    file = Path("docs/howto/gateway_http.md").read_text()
+    [version] = re.findall(r"^FROM python:([\d.]+)", file, re.MULTILINE)
+    [packages] = re.findall(r"^RUN pip install --no-cache-dir '[^']+' ([^\\\n]+)", file, re.MULTILINE)
+    options = ["--only-binary=:all:", f"--python-version={version}", f"--dest={wheels}"]
+    session.run("python", "-m", "pip", "download", *options, f"{wheel}[cli]", *packages.split())
+    words = ["-n", "0", "-rs", *(session.posargs or ["tests/gateway/http/test_container.py"])]
+    session.run("python", "-m", "pytest", *words, env={"CONTAINER_WHEELS": str(wheels)})
+
+
 def lowest_versions() -> list[str]:
     """Turn the lower bounds of what users install into pins: ``trio>=0.31.0`` becomes ``trio==0.31.0``."""
     project = tomllib.loads(Path("pyproject.toml").read_text())["project"]

@@ -138,17 +138,20 @@ def read_private(path: str, most: int) -> str:
     Raises:
         OSError: it cannot be read, or others can read it, or it has more than so many bytes. The text is for the user.
     """
-    at = os.path.expanduser(path)
+    at, user = os.path.expanduser(path), os.geteuid()
     try:
         # A named pipe would block without O_NONBLOCK until another process opens it for writing.
         with open(os.open(at, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             found = os.fstat(opened.fileno())
             data = opened.read(most + 1) if stat.S_ISREG(found.st_mode) else b""
     except (OSError, ValueError) as exc:
-        raise OSError(f"{path} cannot be read ({getattr(exc, 'strerror', None) or exc}); check the path") from None
-    others = 0o077 if found.st_uid == os.geteuid() else 0o007
-    if found.st_mode & others:
-        raise OSError(f"{path} can be read by other users ({stat.filemode(found.st_mode)}); run: chmod 600 {path}")
+        remedy = f"let user {user} read it" if isinstance(exc, PermissionError) else "check the path"
+        raise OSError(f"{path} cannot be read ({getattr(exc, 'strerror', None) or exc}); {remedy}") from None
+    own = found.st_uid == user
+    if found.st_mode & (0o077 if own else 0o007):
+        # A secret of Docker or Kubernetes that is mounted into a container cannot be changed from inside.
+        remedy = f"run: chmod 600 {path}" if own else f"give it a group of user {user}, and the mode 0440"
+        raise OSError(f"{path} can be read by other users ({stat.filemode(found.st_mode)}); {remedy}")
     if len(data) > most:
         raise OSError(f"{path} has more than {most} bytes; write only the secret there")
     return data.decode(errors="surrogateescape").strip()

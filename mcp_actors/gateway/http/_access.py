@@ -30,6 +30,8 @@ MAX_FILE: Final = 256 * 1024
 """Bytes of a file with tokens."""
 
 LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+"""Names of every gateway, also of one that listens at another address: clients use them for a port that a container
+publishes on their machine. DNS rebinding needs a name of the attacker, so it cannot use these."""
 
 CHALLENGE: Final = b"www-authenticate: Bearer\r\n"
 
@@ -43,7 +45,7 @@ class Access:
 
     Attributes:
         tokens: identity → token; none lets everybody in.
-        host_names: the public names of the gateway, with or without a port. Loopback names and the address that the
+        host_names: the public names of the gateway, with or without a port. `LOCAL_NAMES` and the address that the
             client has connected to are names, too.
         origins: the origins of the pages that may send requests. Its own pages may, too.
     """
@@ -70,7 +72,7 @@ class Access:
         host = head.headers.get("host", "").lower()
         name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # of a unix socket
-        names = {address, *self.host_names} | (LOCAL_NAMES if is_loopback(local) else set())
+        names = {address, *LOCAL_NAMES, *self.host_names}
         if name not in names and host not in names:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
@@ -126,7 +128,10 @@ def make_token(path: str) -> str:
     except FileExistsError:
         return next(iter(tokens_in(path).values()))
     except OSError as exc:
-        raise ConfigError(f"the token file cannot be made ({exc.strerror})", source=path) from None
+        problem = f"{path} cannot be made ({exc.strerror})"
+        raise ConfigError(
+            f"{problem}; name a file that exists, or a folder that this user can write", source=path
+        ) from None
     return token
 
 
@@ -147,13 +152,13 @@ def tokens_in(path: str) -> dict[str, str]:
         name = words[0] if len(words) > 1 else f"line {number}"
         token = words[-1]
         if len(words) > 2 or len(token) < SHORTEST_SECRET or not token.isascii():
-            problem = (
-                f"line {number} is not TOKEN or NAME TOKEN with a token of {SHORTEST_SECRET} or more ASCII characters"
-            )
-            raise ConfigError(f"{problem}; make one with: openssl rand -hex 32", source=path)
+            problem = f"is not TOKEN or NAME TOKEN with a token of {SHORTEST_SECRET} or more ASCII characters"
+            remedy = "make one with: openssl rand -hex 32"
+            raise ConfigError(f"{path}: line {number} {problem}; {remedy}", source=path)
         if name in tokens or token in tokens.values():
-            raise ConfigError(f"line {number} has a name or a token for the second time; remove one", source=path)
+            problem = f"line {number} has a name or a token for the second time"
+            raise ConfigError(f"{path}: {problem}; remove one", source=path)
         tokens[name] = token
     if not tokens:
-        raise ConfigError("the token file has no token; remove the file to have one made", source=path)
+        raise ConfigError(f"{path} has no token; remove the file to have one made", source=path)
     return tokens

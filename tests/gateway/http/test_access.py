@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -117,8 +118,9 @@ def test_a_token_file_that_is_not_one_says_where(text: str, words: str, tmp_path
     file = tmp_path / "token"
     file.write_text(text)
     file.chmod(0o600)
-    with pytest.raises(ConfigError, match=words):
+    with pytest.raises(ConfigError, match=words) as raised:
         tokens_in(str(file))
+    assert str(raised.value).startswith(str(file))
 
 
 def test_a_token_file_has_identities_and_comments(tmp_path: Path) -> None:
@@ -131,8 +133,57 @@ def test_a_token_file_has_identities_and_comments(tmp_path: Path) -> None:
 def test_a_token_file_that_is_not_there_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         tokens_in(str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match="cannot be made"):
-        make_token(os.fspath(tmp_path / "none" / "\0x").replace("\0", "a" * 300))
+    long = str(tmp_path / "none" / ("a" * 300))
+    with pytest.raises(ConfigError, match=r"cannot be made \(File name too long\); name a file that exists") as raised:
+        make_token(long)
+    assert str(raised.value).startswith(long)
+
+
+# The mode and the group of the file, and the user of the process, which is in group 2000.
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away, and become another user")
+@pytest.mark.parametrize(
+    ("mode", "group", "user", "said"),
+    [
+        (0o440, 2000, 1000, "read"),
+        (0o640, 2000, 1000, "read"),
+        (0o440, 0, 1000, "cannot be read (Permission denied); let user 1000 read it"),
+        (0o400, 2000, 1000, "cannot be read (Permission denied); let user 1000 read it"),
+        (0o644, 2000, 1000, "(-rw-r--r--); give it a group of user 1000, and the mode 0440"),
+        (0o444, 0, 1000, "(-r--r--r--); give it a group of user 1000, and the mode 0440"),
+        (0o440, 2000, 0, "(-r--r-----); run: chmod 600 {file}"),
+        (0o400, 2000, 0, "read"),
+    ],
+)
+def test_a_secret_of_kubernetes_is_read_through_its_links_by_a_group(
+    mode: int, group: int, user: int, said: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # the one of pytest is for root only
+        version = Path(folder, "..2026_11_27_07_40_00.0123456789")
+        version.mkdir()
+        (version / "token").write_text(f"{TOKEN}\n")
+        (version / "token").chmod(mode)
+        Path(folder, "..data").symlink_to(version.name)
+        file = Path(folder, "token")
+        file.symlink_to("..data/token")
+        for each in (Path(folder), version, version / "token"):
+            os.chown(each, 0, group)
+        Path(folder).chmod(0o755)
+        heard, say = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.setgroups([2000])
+                os.setgid(3000)
+                os.setuid(user)
+                os.write(say, b"read" if tokens_in(str(file)) == {"line 1": TOKEN} else b"read something else")
+            except BaseException as exc:
+                os.write(say, str(exc).encode())
+            finally:
+                os._exit(0)
+        os.close(say)
+        with open(heard) as answer:
+            assert answer.read().endswith(said.format(file=file))
+        os.waitpid(child, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,5 +210,11 @@ def test_the_address_that_a_client_has_connected_to_is_a_name() -> None:
     for local in (("192.0.2.8", 8000), ("127.0.0.1", 8000)):
         with pytest.raises(Refused):
             access.check_host(head, local)
-    with pytest.raises(Refused):  # a loopback name at another address
-        access.check_host(Head(headers={"host": "localhost"}), ("192.0.2.7", 8000))
+
+
+@pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000"])
+def test_a_port_that_a_container_publishes_on_loopback_needs_no_name(host: str) -> None:
+    """The client uses a loopback name, and arrives at the address of the container."""
+    Access({}).check_host(Head(headers={"host": host, "origin": f"http://{host}"}), ("10.88.0.2", 8000))
+    with pytest.raises(Refused, match="--origin"):  # a page of another program on the same machine
+        Access({}).check_host(Head(headers={"host": host, "origin": "http://localhost:9"}), ("10.88.0.2", 8000))

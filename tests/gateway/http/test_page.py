@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
+import sys
 from configparser import ConfigParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import yaml
 
+from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
 from mcp_actors.gateway import _serve
 from mcp_actors.gateway.http import _door, _streamable, _wire
@@ -18,6 +22,9 @@ from mcp_actors.gateway.http import _door, _streamable, _wire
 from ...source import ROOT, blocks
 
 PAGE = Path(ROOT, "docs/howto/gateway_http.md")
+
+LONGEST_END: Final = _door.PROBE_SECONDS + _door.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
+"""Seconds from SIGTERM to the end of the process."""
 
 
 def block(language: str, number: int = 0) -> str:
@@ -39,8 +46,15 @@ def container() -> dict[str, Any]:
     )
 
 
+def entry() -> list[str]:
+    """Return the command of ours that the container runs, behind its first process."""
+    words: list[str] = json.loads(container()["ENTRYPOINT"])
+    assert words[0] == "dumb-init"
+    return words[1:]
+
+
 def test_the_container_serves_over_http() -> None:
-    found = options_of(json.loads(container()["ENTRYPOINT"]) + json.loads(container()["CMD"]))
+    found = options_of(entry() + json.loads(container()["CMD"]))
     assert (found["config"], found["http"]) == ("/etc/mcp/servers.json", "0.0.0.0:8000")
     assert found["token_file"] == "/run/secrets/token"
 
@@ -48,25 +62,41 @@ def test_the_container_serves_over_http() -> None:
 def test_the_deployment_probes_what_the_gateway_answers() -> None:
     pod = yaml.safe_load(block("yaml"))["spec"]["template"]["spec"]
     [gateway] = pod["containers"]
-    found = options_of(json.loads(container()["ENTRYPOINT"]) + gateway["args"])
+    found = options_of(entry() + gateway["args"])
     assert (found["http"], found["host_name"]) == ("0.0.0.0:8000", ("mcp",))
     assert found["token_file"].startswith(gateway["volumeMounts"][0]["mountPath"])
     assert gateway["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8000}
     assert gateway["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": 8000}
-    # The secret belongs to root, and this user alone reads it through the group.
-    assert (pod["volumes"][0]["secret"]["defaultMode"], pod["securityContext"]["fsGroup"]) == (0o440, 1000)
-    assert pod["terminationGracePeriodSeconds"] > _door.PROBE_SECONDS + _door.DRAIN_SECONDS
+    assert gateway["readinessProbe"]["periodSeconds"] < _door.PROBE_SECONDS
+    # The secret belongs to root, and this user alone reads it through the group. See test_access.py.
+    assert pod["volumes"][0]["secret"]["defaultMode"] == 0o440
+    assert pod["securityContext"] == {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000}
+    assert "--uid 1000" in block("dockerfile")
+    assert pod["terminationGracePeriodSeconds"] > LONGEST_END
 
 
 def test_the_units_of_systemd_fit_together() -> None:
     unit, service = ConfigParser(), ConfigParser()
     unit.read_string(block("ini", 0))
     service.read_string(block("ini", 1))
-    words = shlex.split(service["Service"]["ExecStart"])
-    assert options_of(["mcp-actors", *words[1:]])["http"] == "systemd"
+    words = shlex.split(service["Service"]["ExecStart"].replace("\\\n", ""))
+    found = options_of(["mcp-actors", *words[1:]])
+    assert (found["http"], found["token_file"]) == ("systemd", "${CREDENTIALS_DIRECTORY}/token")
+    assert service["Service"]["LoadCredential"].startswith("token:")
     assert int(unit["Socket"]["Backlog"]) >= 1024
     assert service["Service"]["KillMode"] == "mixed"
-    assert float(service["Service"]["TimeoutStopSec"]) > _door.PROBE_SECONDS + _door.DRAIN_SECONDS
+    assert float(service["Service"]["TimeoutStopSec"]) > LONGEST_END
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is missing")
+@pytest.mark.parametrize(("was", "became", "wrong"), [("", "", ""), ("KillMode", "KilMode", "Unknown key 'KilMode'")])
+def test_systemd_finds_nothing_wrong_with_the_units(was: str, became: str, wrong: str, tmp_path: Path) -> None:
+    files = [tmp_path / "mcp.socket", tmp_path / "mcp.service"]
+    for number, file in enumerate(files):
+        file.write_text(block("ini", number).replace("/usr/bin/mcp-actors", sys.executable).replace(was, became) + "\n")
+    command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *map(str, files)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, wrong in ran.stderr) == (int(bool(wrong)), True), ran.stderr
 
 
 @pytest.mark.parametrize(

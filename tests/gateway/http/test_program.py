@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -25,7 +26,7 @@ from ...forkserver import run_python, start_python
 from ...servers.processes import BOUND, eventually
 from ...source import ROOT
 from ..daemons import counting
-from .doors import Peer, text_of
+from .doors import TOKEN, Peer, text_of
 
 
 @contextmanager
@@ -170,6 +171,32 @@ async def test_it_uses_the_socket_that_systemd_passes(tmp_path: Path) -> None:
                     assert (await peer.fetch("GET", "/healthz")).status == 200
             finally:
                 program.kill()
+
+
+@pytest.mark.skipif(shutil.which("systemd-socket-activate") is None, reason="systemd is missing")
+async def test_systemd_starts_it_at_the_first_connection_which_it_serves(tmp_path: Path) -> None:
+    file, token = tmp_path / "mcp.json", tmp_path / "token"
+    file.write_text(json.dumps({"mcpServers": {"a": counting(tmp_path / "a")}}))
+    token.write_text(f"{TOKEN}\n")
+    token.chmod(0o600)
+    host = f"127.1.{os.getpid() // 256 % 256}.{os.getpid() % 256}"  # the port must be named, and be free
+    words = [sys.executable, "-m", "mcp_actors", "serve", "--config", str(file), "--http", "systemd"]
+    command = ["systemd-socket-activate", f"--listen={host}:8000", *words, "--token-file", str(token)]
+    start: Any = partial(subprocess.Popen, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    with await trio.to_thread.run_sync(start, command) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stderr is not None
+            said = await trio.to_thread.run_sync(program.stderr.readline)
+            assert said == f"Listening on {host}:8000 as 3.\n".encode()
+            async with peers(f"http://{host}:8000/") as [peer]:
+                assert await peer.call("a_run", id=1) == "1"
+            assert await trio.to_thread.run_sync(program.stdout.readline) == f"http://{host}:8000/\n".encode()
+            program.send_signal(signal.SIGTERM)
+            with trio.fail_after(BOUND):
+                assert await trio.to_thread.run_sync(program.wait) == 0
+        finally:
+            program.kill()
 
 
 TAKEN: Final = "127.0.0.1:{port}"
