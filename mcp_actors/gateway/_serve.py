@@ -161,13 +161,15 @@ class Connection:
             data, ended = self._read_all()
             # Look at the clock after reading, in the same step: what is read before the process is frozen was written
             # before, and what is read after that is seen to be late.
-            if (self._heart.look() and data) or self._late:
-                self._raise_fence()
+            late, begins = (self._heart.look() and data) or self._late, self._begins
             if ended and self._has_left:
                 return
             self._time_slice.since = self._heart.now
             if not await self._take_in(data, ended):
                 return
+            # A client that has named its server sends nothing before the answer, and expects that first.
+            if late and (not begins or self._begins or self._held or not self._lines.partial.empty):
+                self._raise_fence()
             if ended or not self._fence:
                 await self._begin(self.session.take)
             elif trio.current_time() >= self._fence_due:

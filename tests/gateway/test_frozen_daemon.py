@@ -15,6 +15,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from mcp_actors import ServerConfig, Socket, open_servers
 from mcp_actors.gateway import _output, _serve
 
 from ..programs import FULL_SIZE
@@ -136,6 +137,21 @@ async def test_the_calls_of_a_client_that_answers_no_ping_are_refused_after_a_st
             await caller.host.send(request)
             assert "result" in await caller.host.answer_to(request)
             assert written(ledger) == {last: 1}
+
+
+async def test_a_group_that_connects_while_the_daemon_is_stopped_is_served_when_it_goes_on(tmp_path: Path) -> None:
+    """The answer to the name of its server comes first, and no ping before it."""
+    with daemon(tmp_path, a=counting(tmp_path / "ledger")) as served:
+        await freeze(served.pid)
+
+        async def let_go_on() -> None:
+            await trio.sleep(2 * (_output.BEAT + _output.GAP))
+            os.kill(served.pid, signal.SIGCONT)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(let_go_on)
+            async with open_servers(ServerConfig("a", Socket(served.path), required=True)) as group:
+                assert (await group["a"].call_tool("run", {"id": 1})).is_error is False
 
 
 # --- Holes of a fence, on a clock that the test lets jump -------------------------------------------------------------
@@ -289,6 +305,21 @@ async def test_more_than_may_be_held_is_refused_at_once(mock_clock: MockClock, m
         await pass_fence(host)
         await until(lambda: begun)
         assert begun == ["small"]
+
+
+async def test_what_follows_the_first_line_of_a_client_over_a_gap_is_held(mock_clock: MockClock) -> None:
+    begun: list[str] = []
+    async with across_a_gap(begun) as (host, clock):
+        host.connection._begins = True  # as if it had not said anything yet
+        clock.jump(LATE)
+        given_up = wait_call(host, "given up")
+        await host.stream.send_all(b"\n" + line(given_up)[:-5])
+        await until(lambda: host.asked)
+        await host.stream.send_all(line(given_up)[-5:])
+        await host.send(cancel(given_up))
+        await pass_fence(host)
+        assert await host.result("ping") == {}
+        assert begun == []
 
 
 async def test_the_end_of_what_a_client_sends_is_a_fence(mock_clock: MockClock) -> None:
