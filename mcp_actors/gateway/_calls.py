@@ -27,7 +27,8 @@ from ._front import json_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..servers import PendingRequest
+    from ..servers import PendingRequest, ServerRef
+    from ._front import Front
 
 Json: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
@@ -91,6 +92,42 @@ def not_sent(message: str, error: str) -> Refused:
 
 def json_id(request_id: Id) -> bytes:
     """Return an id as JSON."""
+def text_in(params: Json, name: str) -> str:
+    """Return a member of params that is a string.
+
+    Raises:
+        Refused: it is not.
+    """
+    value = params.get(name)
+    if type(value) is not str:
+        raise Refused(INVALID_PARAMS, f"params.{name} is not a string")
+    return value
+
+
+def prompt_of(front: Front, name: str) -> tuple[ServerRef, str]:
+    """Return the server of a prompt, and its name there.
+
+    Raises:
+        Refused: there is none.
+    """
+    found = front.find_prompt(name)
+    if found is None:
+        raise Unknown(INVALID_PARAMS, f"no prompt is called {name!r:.80}")
+    return found
+
+
+def resource_of(front: Front, uri: str) -> ServerRef:
+    """Return the server of a resource.
+
+    Raises:
+        Refused: there is none.
+    """
+    ref = front.find_resource(uri)
+    if ref is None:
+        raise Unknown(INVALID_PARAMS, "no server lists this resource, or a template that matches it", {"uri": uri})
+    return ref
+
+
     return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
 
 

@@ -40,7 +40,20 @@ from pydantic_core import to_json
 from .._errors import McpActorsError, ToolNotFound
 from .._foreign import Log
 from ..transports.socket import OK, unknown
-from ._calls import OF_A_HOP, Call, Question, Refused, Unknown, error_line, error_of, json_id, not_sent
+from ._calls import (
+    OF_A_HOP,
+    Call,
+    Question,
+    Refused,
+    Unknown,
+    error_line,
+    error_of,
+    json_id,
+    not_sent,
+    prompt_of,
+    resource_of,
+    text_in,
+)
 from ._daemon import DIRECTORY
 from ._front import OneServer
 from ._own import in_directory, serve_own, tell_roots_changed
@@ -320,15 +333,15 @@ class Session:
     # --- requests that a server answers -----------------------------------------------------------------------------
 
     def _call_tool(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        ref, name = front.find_tool(_text(params, "name"))
+        ref, name = front.find_tool(text_in(params, "name"))
         self._pass_on(request_id, method, params, ref.send_tool_call, name, params.get("arguments"))
 
     def _read_resource(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        uri = _text(params, "uri")
-        self._pass_on(request_id, method, params, _resource(front, uri).send_read_resource, uri)
+        uri = text_in(params, "uri")
+        self._pass_on(request_id, method, params, resource_of(front, uri).send_read_resource, uri)
 
     def _get_prompt(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        ref, name = _prompt(front, _text(params, "name"))
+        ref, name = prompt_of(front, text_in(params, "name"))
         self._pass_on(request_id, method, params, ref.send_get_prompt, name, params.get("arguments"))
 
     def _complete(self, front: Front, request_id: Id, method: str, params: Json) -> None:
@@ -338,10 +351,10 @@ class Session:
         known = context.get("arguments") if type(context) is dict else None
         reference: PromptReference | ResourceTemplateReference
         if given.get("type") == "ref/prompt":
-            ref, name = _prompt(front, _text(given, "name"))
+            ref, name = prompt_of(front, text_in(given, "name"))
             reference = PromptReference(name=name)
         else:
-            reference = ResourceTemplateReference(uri=_text(given, "uri"))
+            reference = ResourceTemplateReference(uri=text_in(given, "uri"))
             found = front.find_template(reference.uri)
             if found is None:
                 raise Unknown(INVALID_PARAMS, f"no server lists the template {reference.uri!r:.200}")
@@ -437,9 +450,9 @@ class Session:
             await ref.set_log_level(lowest)
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        uri = _text(params, "uri")
+        uri = text_in(params, "uri")
         self._check_watched(1)
-        self._run(request_id, partial(self._keep_watch, _resource(front, uri), request_id, uri))
+        self._run(request_id, partial(self._keep_watch, resource_of(front, uri), request_id, uri))
 
     def _check_watched(self, more: int) -> None:
         streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
@@ -447,7 +460,7 @@ class Session:
             raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 
     def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        if (scope := self._watched.pop(_text(params, "uri"), None)) is not None:
+        if (scope := self._watched.pop(text_in(params, "uri"), None)) is not None:
             scope.cancel("the client has unsubscribed")
         self.answer(request_id, method, {})
 
@@ -505,7 +518,7 @@ class Session:
             raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
         honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
         self._check_watched(len(uris))
-        refs = {uri: _resource(front, uri) for uri in uris if isinstance(uri, str)}
+        refs = {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
         if refs:
             honored["resourceSubscriptions"] = list(refs)
         meta = {SUBSCRIPTION: request_id}
@@ -662,39 +675,3 @@ LEGACY: Final[Mapping[str, Take]] = {
 def _is_enveloped(meta: Json) -> bool:
     """Return True if a request has what each has since 2026-07-28, as `classify_inbound_request` finds, but faster."""
     return CLIENT_CAPABILITIES_META_KEY in meta and meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
-
-
-def _text(params: Json, name: str) -> str:
-    """Return a member of params that is a string.
-
-    Raises:
-        Refused: it is not.
-    """
-    value = params.get(name)
-    if type(value) is not str:
-        raise Refused(INVALID_PARAMS, f"params.{name} is not a string")
-    return value
-
-
-def _prompt(front: Front, name: str) -> tuple[ServerRef, str]:
-    """Return the server of a prompt, and its name there.
-
-    Raises:
-        Refused: there is none.
-    """
-    found = front.find_prompt(name)
-    if found is None:
-        raise Unknown(INVALID_PARAMS, f"no prompt is called {name!r:.80}")
-    return found
-
-
-def _resource(front: Front, uri: str) -> ServerRef:
-    """Return the server of a resource.
-
-    Raises:
-        Refused: there is none.
-    """
-    ref = front.find_resource(uri)
-    if ref is None:
-        raise Unknown(INVALID_PARAMS, "no server lists this resource, or a template that matches it", {"uri": uri})
-    return ref
