@@ -195,10 +195,14 @@ class Session:
             return
         method, request_id = message.get("method"), message.get("id")
         params = message.get("params")
-        if type(method) is not str:
+        if "method" not in message:
             self._take_answer(request_id, message)
         elif "id" not in message:
             self._take_notification(method, params if type(params) is dict else {})
+        elif type(method) is not str:
+            is_known = type(request_id) is str or type(request_id) is int
+            known = request_id if is_known and request_id not in self.calls else None
+            self.refuse(known, INVALID_REQUEST, "the method is not a string")
         elif type(request_id) is not str and type(request_id) is not int:
             self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
         elif request_id in self.calls:

@@ -234,6 +234,19 @@ async def test_what_is_not_a_message_is_answered_and_disturbs_nothing(tmp_path: 
 
 
 async def test_an_id_in_flight_cannot_be_used_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [7, None, ["ping"], {}])
+async def test_a_method_that_is_not_a_string_is_refused(method: Any, tmp_path: Path) -> None:
+    async with host_of(tmp_path, in_process("slow", slow(gate := trio.Event()))) as host:
+        wrong = {"jsonrpc": "2.0", "id": "w", "method": method}
+        await host.send(wrong)
+        assert (await host.answer_to(wrong))["error"] == {"code": -32600, "message": "the method is not a string"}
+        request = host.request("tools/call", {"name": "slow_wait", "arguments": {}})
+        await host.send(request, {**wrong, "id": request["id"]}, {"jsonrpc": "2.0", "method": method})
+        assert (await host.answer_to({"id": None}))["error"]["code"] == -32600
+        gate.set()
+        assert "result" in await host.answer_to(request)
+
+
     """The answer of the first request keeps its place."""
     async with host_of(tmp_path, in_process("slow", slow(gate := trio.Event()))) as host:
         request = host.request("tools/call", {"name": "slow_wait", "arguments": {}})

@@ -84,6 +84,14 @@ async def test_sessions_are_limited_and_expire(monkeypatch: pytest.MonkeyPatch) 
         await trio.aclose_forcefully(stream.stream)
 
 
+@pytest.mark.parametrize("method", [7, None, ["ping"]])
+async def test_a_method_that_is_not_a_string_is_refused(method: Any) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        session = await house.begin()
+        reply = await (await session.post({"id": 5, "method": method})).read()
+        assert (reply.status, reply.json["id"], reply.json["error"]["code"]) == (200, 5, -32600)
+
+
 async def test_what_belongs_to_no_request_comes_on_the_stream_of_a_get() -> None:
     async with open_house(in_process("notes", notes()), Work().config) as house:
         session = await house.begin()
