@@ -206,8 +206,8 @@ class HttpSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a client waits for something."""
-        return bool(self._replies) or self._stream is not None
+        """Whether a client waits for something: one that has left does not, though its question may have no answer."""
+        return self._stream is not None or not all(reply.done for reply in self._replies.values())
 
     def take(self, message: Json, reply: Reply) -> None:
         """Take a message, with the reply to its POST."""

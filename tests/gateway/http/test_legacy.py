@@ -84,6 +84,20 @@ async def test_sessions_are_limited_and_expire(monkeypatch: pytest.MonkeyPatch) 
         await trio.aclose_forcefully(stream.stream)
 
 
+async def test_a_session_whose_client_has_left_a_question_unanswered_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_house(modern(ServerRequests(1, which=QUESTION))) as house:
+        session = await house.begin(elicitation={})
+        [name] = list(house.group)
+        peer = await session.post({"id": 8, "method": "tools/call", "params": {"name": f"{name}_search"}})
+        await peer.read_head()
+        assert (await peer.read_event())["method"] == "elicitation/create"
+        monkeypatch.setattr(_streamable, "SESSION_SECONDS", 0.0)
+        house.door.mcp.expire(trio.current_time() + 1)
+        assert len(house.door.mcp.sessions) == 1  # the client waits
+        await trio.aclose_forcefully(peer.stream)
+        await eventually(lambda: not house.door.mcp.sessions)
+
+
 @pytest.mark.parametrize("method", [7, None, ["ping"]])
 async def test_a_method_that_is_not_a_string_is_refused(method: Any) -> None:
     async with open_house(in_process("notes", notes())) as house:
