@@ -575,8 +575,8 @@ class Session:
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
         """Send a notification, which may be about a request of the client."""
         message: Json = {"jsonrpc": "2.0", "method": method}
-        line = to_json(message if params is None else {**message, "params": params}, fallback=str) + b"\n"
-        self._outlet.tell(line, about)
+        message = message if params is None else {**message, "params": params}
+        self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
@@ -622,7 +622,7 @@ class Session:
         self._asked[request_id] = question
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         about = self._newest_call() if about is None else about
-        self._outlet.tell(to_json(message) + b"\n", about)
+        self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
         try:
             return await question.wait()
         except trio.Cancelled:

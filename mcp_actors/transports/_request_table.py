@@ -11,6 +11,7 @@ cancelled. It does no I/O, starts no task, and imports no file of the package.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
@@ -37,9 +38,9 @@ def comparable_id(request_id: object) -> RequestId | None:
 
 
 def _number(value: object) -> float | None:
-    """Return a number of the server; None if it is not one, or an integer that is too large for a float."""
+    """Return a number of the server; None if it is not finite, or an integer that is too large for a float."""
     if type(value) is float:
-        return value
+        return value if math.isfinite(value) else None
     if type(value) is int:
         with suppress(OverflowError):
             float(value)

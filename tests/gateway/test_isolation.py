@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
 
-from mcp_actors import load_config
+from mcp_actors import ServerConfig, Stdio, load_config
 from mcp_actors.gateway._daemon import DIRECTORY
 
 from ..servers.groups import server
@@ -89,6 +90,34 @@ async def test_a_server_of_one_client_asks_that_client_and_no_other(tmp_path: Pa
 
 async def test_a_client_that_cannot_answer_is_not_asked(tmp_path: Path) -> None:
     own = in_process("own", curious(), protocol="legacy")
+async def test_log_messages_with_numbers_that_json_does_not_have_are_passed_on_with_null(tmp_path: Path) -> None:
+    own = ServerConfig("own", Stdio(sys.executable, ("-c", LOGS_NAN)), protocol="legacy")
+    async with gateway(tmp_path, per_session=[own]) as door:
+        host = await door.connect(LEGACY)
+        await host.result("tools/call", {"name": "own_log"})
+        assert (await host.notice("notifications/message"))["data"] == {"rates": [None, None]}
+
+
+LOGS_NAN = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message.get("method") == "initialize":
+        info = {"name": "own", "version": "1"}
+        result = {"protocolVersion": "2025-06-18", "capabilities": {"logging": {}, "tools": {}}, "serverInfo": info}
+    elif message.get("method") == "tools/list":
+        result = {"tools": [{"name": "log", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": []}
+    if message.get("method") == "tools/call":
+        data = {"rates": [float("nan"), float("inf")]}
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": data}}
+        print(json.dumps(log), flush=True)
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
     async with gateway(tmp_path, per_session=[own]) as door:
         host = await door.connect(LEGACY)
         error = await host.error("tools/call", {"name": "own_greet", "arguments": {}})

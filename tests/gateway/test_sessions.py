@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -359,6 +360,22 @@ async def test_progress_reaches_the_client_that_asked_for_it_with_its_token(vers
         }
         await other.result("tools/call", {"name": "w_work", "arguments": {}})
         assert other.notices == []
+
+
+async def test_a_progress_that_is_not_a_number_of_json_is_not_passed_on(tmp_path: Path) -> None:
+    server = MCPServer("worker")
+
+    @server.tool()
+    async def work(ctx: Context[Any, Any]) -> str:
+        for progress, total in ((math.nan, 2), (math.inf, 2), (1, math.nan)):
+            await ctx.report_progress(progress, total)
+        return "done"
+
+    async with host_of(tmp_path, in_process("w", server)) as host:
+        params = {"name": "w_work", "arguments": {}, "_meta": {"progressToken": "mine"}}
+        await host.result("tools/call", params)
+        assert await host.notice("notifications/progress") == {"progressToken": "mine", "progress": 1}
+        assert host.notices == []
 
 
 async def test_meta_passes_apart_from_what_belongs_to_a_hop(tmp_path: Path) -> None:
