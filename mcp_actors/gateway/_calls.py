@@ -43,6 +43,8 @@ OF_A_HOP: Final = "io.modelcontextprotocol/"
 
 SERVER_ERROR: Final = -32000
 
+INVALID_ANSWER: Final = "the client's answer is not valid"
+
 TURNS: Final = 5
 """Turns of the event loop in which tasks pass on what a server has said before its answer."""
 
@@ -90,8 +92,6 @@ def not_sent(message: str, error: str) -> Refused:
     return Refused(**our_error(SERVER_ERROR, message, "not_sent", error))
 
 
-def json_id(request_id: Id) -> bytes:
-    """Return an id as JSON."""
 def text_in(params: Json, name: str) -> str:
     """Return a member of params that is a string.
 
@@ -128,6 +128,8 @@ def resource_of(front: Front, uri: str) -> ServerRef:
     return ref
 
 
+def json_id(request_id: Id) -> bytes:
+    """Return an id as JSON."""
     return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
 
 
@@ -286,4 +288,7 @@ class Question:
             return result
         error = self._message.get("error")
         error = error if type(error) is dict else {}
-        raise MCPError(error.get("code", INTERNAL_ERROR), str(error.get("message", "the client's answer is not valid")))
+        code, message = error.get("code"), error.get("message")
+        raise MCPError(
+            code if type(code) is int else INTERNAL_ERROR, message if type(message) is str else INVALID_ANSWER
+        )

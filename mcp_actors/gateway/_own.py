@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 import trio
 from mcp import MCPError
-from mcp.types import CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
+from mcp.types import INTERNAL_ERROR, CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
+from pydantic_core import ValidationError
 
 from .._errors import McpActorsError
 from ..config import Callbacks, Stdio
 from ..servers import open_servers
+from ._calls import INVALID_ANSWER
 from ._front import Front, json_of
 
 if TYPE_CHECKING:
@@ -113,7 +115,10 @@ def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
             answer = await owner.ask(method, params)
         except MCPError as exc:
             return ErrorData(code=exc.code, message=exc.message)
-        return MODELS[method].model_validate(answer, by_name=False)
+        try:
+            return MODELS[method].model_validate(answer, by_name=False)
+        except ValidationError:
+            return ErrorData(code=INTERNAL_ERROR, message=INVALID_ANSWER)
 
     async def elicit(_: Any, params: Any) -> Any:
         return await ask("elicitation/create", json_of(params))

@@ -110,6 +110,19 @@ for line in sys.stdin:
     else:
         result = {"content": []}
     if message.get("method") == "tools/call":
+@pytest.mark.parametrize("answer", [{"result": {"action": 7}}, {"error": {"code": "no"}}, {"result": 7}])
+async def test_an_answer_of_a_client_that_is_not_valid_is_an_error_for_its_server(
+    answer: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = in_process("own", curious(), protocol="legacy")
+    async with gateway(tmp_path, per_session=[own]) as door:
+        host = await door.connect(LEGACY, elicitation={})
+        host.questions["elicitation/create"] = lambda _: answer
+        error = await host.error("tools/call", {"name": "own_greet", "arguments": {}})
+        assert error["message"] == "the client's answer is not valid"
+        assert "Traceback" not in caplog.text
+
+
         data = {"rates": [float("nan"), float("inf")]}
         log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": data}}
         print(json.dumps(log), flush=True)

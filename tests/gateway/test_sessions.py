@@ -517,6 +517,27 @@ async def test_a_question_that_a_client_refuses_fails_its_call(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [
+        {"error": {"code": "no", "message": ["no"]}},
+        {"error": {"code": 1.5}},
+        {"error": "no"},
+        {"result": [1]},
+        {},
+    ],
+)
+async def test_an_answer_of_a_client_that_is_not_valid_fails_the_call_that_asked(
+    answer: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(tmp_path, modern(ServerRequests(1, who=QUESTION))) as door:
+        host = await door.connect(LEGACY, elicitation={})
+        host.questions["elicitation/create"] = lambda _: answer
+        error = await host.error("tools/call", {"name": "library_search", "arguments": {}})
+        assert (error["code"], error["message"]) == (-32603, "the client's answer is not valid")
+        assert "Traceback" not in caplog.text
+
+
+@pytest.mark.parametrize(
     ("method", "params"),
     [
         ("tools/call", {"name": "library_search", "arguments": {}}),
