@@ -181,6 +181,8 @@ class Session:
         self._directory: str | None = None
         self._initialized = False
         self._level: str | None = None
+        self._asking: set[str] = set()
+        self._roots_news = self._tells_roots = False
         self._watched: dict[str, trio.CancelScope] = {}
         self._streams: dict[Id, Json] = {}
         self._asked: dict[str, Question] = {}
@@ -197,12 +199,12 @@ class Session:
         params = message.get("params")
         if "method" not in message:
             self._take_answer(request_id, message)
-        elif "id" not in message:
-            self._take_notification(method, params if type(params) is dict else {})
         elif type(method) is not str:
             is_known = type(request_id) is str or type(request_id) is int
             known = request_id if is_known and request_id not in self.calls else None
             self.refuse(known, INVALID_REQUEST, "the method is not a string")
+        elif "id" not in message:
+            self._take_notification(method, params if type(params) is dict else {})
         elif type(request_id) is not str and type(request_id) is not int:
             self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
         elif request_id in self.calls:
@@ -230,7 +232,16 @@ class Session:
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
                 self._directory = path
         elif method == "notifications/roots/list_changed" and self._front is not None and self._gateway.per_session:
-            self.start(partial(tell_roots_changed, self._front))
+            self._roots_news = True
+            if not self._tells_roots:  # one task: a client may notify without end
+                self._tells_roots = True
+                self.start(partial(self._tell_roots, self._front))
+
+    async def _tell_roots(self, front: Front) -> None:
+        while self._roots_news:
+            self._roots_news = False
+            await tell_roots_changed(front)
+        self._tells_roots = False
 
     def _take_answer(self, request_id: Any, message: Json) -> None:
         question = self._asked.pop(request_id, None) if isinstance(request_id, str) else None
@@ -444,14 +455,22 @@ class Session:
         self._level = level
         self.answer(request_id, method, {})
         for ref in front.servers():
-            self.start(partial(self._ask_for_level, ref))
+            if ref.name not in self._asking:  # one task for each: a client may change its mind without end
+                self._asking.add(ref.name)
+                self.start(partial(self._ask_for_level, ref))
 
     async def _ask_for_level(self, ref: ServerRef) -> None:
-        """Ask a server for the lowest level that a client wants."""
+        """Ask a server for the lowest level that a client wants, and again if that has changed meanwhile."""
+        asked: Any = None
+        while (lowest := self._lowest_level()) != asked:
+            asked = lowest
+            with suppress(McpActorsError, MCPError):  # it has no log
+                await ref.set_log_level(asked)
+        self._asking.discard(ref.name)
+
+    def _lowest_level(self) -> str:
         levels = [each._level for each in self._gateway.sessions if each._level is not None]
-        lowest: Any = min(levels, key=LEVELS.index)
-        with suppress(McpActorsError, MCPError):  # it has no log
-            await ref.set_log_level(lowest)
+        return min(levels, key=LEVELS.index)
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = text_in(params, "uri")
@@ -485,6 +504,7 @@ class Session:
                     del self._watched[uri]
 
         if uri not in self._watched:
+            self._check_watched(1)  # in this step: of a thousand tasks that start at once each must count the others
             self._watched[uri] = scope
             self.start(watch)
             await ready.wait()

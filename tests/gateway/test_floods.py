@@ -12,14 +12,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import anyio
 import pytest
 import trio
+from mcp.types import EmptyResult, SetLevelRequestParams
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio
 from mcp_actors.gateway import _output, _serve, _session
 
 from ..servers.hostile import LongestStep
+from ..servers.library import Library
+from ..servers.processes import eventually
 from ..soak.census import memory
 from ..source import ROOT
 from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
@@ -151,6 +155,45 @@ async def test_more_subscriptions_than_a_session_may_have_are_refused(version: s
             error = await host.error("subscriptions/listen", wishes)
         assert outcome_of(error) == ("not_sent", "LimitExceeded")
         assert "too many subscriptions (200)" in error["message"]
+
+
+async def test_of_subscriptions_that_come_at_once_no_more_are_made_than_a_session_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_session, "MAX_WATCHED", 3)
+    async with gateway(tmp_path, in_process("n", notes())) as door:
+        host = await door.connect()
+        await host.result("tools/list")
+        asked = [host.request("resources/subscribe", {"uri": f"note:///{number}/lines"}) for number in range(10)]
+        await host.send(*asked)
+        answers = [await host.answer_to(each) for each in asked]
+        assert len([each for each in answers if "result" in each]) == 3
+
+
+async def test_log_levels_without_end_are_passed_on_one_after_the_other(tmp_path: Path) -> None:
+    """The server gets the first one and, when it has answered, the one that counts then."""
+    given: list[str] = []
+    gate = anyio.Event()
+
+    async def set_level(_: Any, params: SetLevelRequestParams) -> EmptyResult:
+        given.append(params.level)
+        await gate.wait()
+        return EmptyResult()
+
+    library = Library(on_set_logging_level=set_level)
+    async with gateway(tmp_path, library.config(protocol="legacy")) as door:
+        host = await door.connect()
+        await host.result("tools/list")
+        levels = [("debug", "error")[number % 2] for number in range(2000)]
+        requests = [host.request("logging/setLevel", {"level": level}) for level in levels]
+        await host.send(*requests)
+        for each in requests:
+            await host.answer_to(each)
+        await wait_all_tasks_blocked()
+        assert given == ["debug"] or given == ["error"]
+        gate.set()
+        await eventually(lambda: given[-1] == "error")
+        assert len(given) <= 2
 
 
 async def test_nothing_is_written_for_a_client_that_has_left(mock_clock: MockClock) -> None:

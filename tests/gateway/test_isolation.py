@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from mcp.server.mcpserver import Context, MCPServer
 from pydantic import BaseModel
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio, load_config
 from mcp_actors.gateway._daemon import DIRECTORY
 
 from ..servers.groups import server
+from ..servers.library import Library
 from ..servers.processes import eventually, state_of
 from ..servers.scripted_server import command
 from ..source import ROOT
@@ -88,16 +90,6 @@ async def test_a_server_of_one_client_asks_that_client_and_no_other(tmp_path: Pa
         assert hosts[1].notices == []
 
 
-async def test_a_client_that_cannot_answer_is_not_asked(tmp_path: Path) -> None:
-    own = in_process("own", curious(), protocol="legacy")
-async def test_log_messages_with_numbers_that_json_does_not_have_are_passed_on_with_null(tmp_path: Path) -> None:
-    own = ServerConfig("own", Stdio(sys.executable, ("-c", LOGS_NAN)), protocol="legacy")
-    async with gateway(tmp_path, per_session=[own]) as door:
-        host = await door.connect(LEGACY)
-        await host.result("tools/call", {"name": "own_log"})
-        assert (await host.notice("notifications/message"))["data"] == {"rates": [None, None]}
-
-
 LOGS_NAN = """
 import json, sys
 for line in sys.stdin:
@@ -110,6 +102,22 @@ for line in sys.stdin:
     else:
         result = {"content": []}
     if message.get("method") == "tools/call":
+        data = {"rates": [float("nan"), float("inf")]}
+        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": data}}
+        print(json.dumps(log), flush=True)
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+async def test_log_messages_with_numbers_that_json_does_not_have_are_passed_on_with_null(tmp_path: Path) -> None:
+    own = ServerConfig("own", Stdio(sys.executable, ("-c", LOGS_NAN)), protocol="legacy")
+    async with gateway(tmp_path, per_session=[own]) as door:
+        host = await door.connect(LEGACY)
+        await host.result("tools/call", {"name": "own_log"})
+        assert (await host.notice("notifications/message"))["data"] == {"rates": [None, None]}
+
+
 @pytest.mark.parametrize("answer", [{"result": {"action": 7}}, {"error": {"code": "no"}}, {"result": 7}])
 async def test_an_answer_of_a_client_that_is_not_valid_is_an_error_for_its_server(
     answer: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -123,14 +131,28 @@ async def test_an_answer_of_a_client_that_is_not_valid_is_an_error_for_its_serve
         assert "Traceback" not in caplog.text
 
 
-        data = {"rates": [float("nan"), float("inf")]}
-        log = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "error", "data": data}}
-        print(json.dumps(log), flush=True)
-    if "id" in message:
-        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
-"""
+async def test_notifications_of_changed_roots_without_end_are_passed_on_as_few(tmp_path: Path) -> None:
+    notified: list[None] = []
+
+    async def note(*_: Any) -> None:
+        notified.append(None)
+
+    library = Library(on_roots_list_changed=note)
+    async with gateway(tmp_path, per_session=[library.config(protocol="legacy")]) as door:
+        host = await door.connect(LEGACY, roots={})
+        await host.result("tools/list")
+        await host.send(*[{"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}] * 2000)
+        await host.result("tools/list")
+        await eventually(lambda: bool(notified))
+        await wait_all_tasks_blocked(0.1)
+        assert len(notified) < 200
+        before = len(notified)
+        await host.send({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        await eventually(lambda: len(notified) > before)
 
 
+async def test_a_client_that_cannot_answer_is_not_asked(tmp_path: Path) -> None:
+    own = in_process("own", curious(), protocol="legacy")
     async with gateway(tmp_path, per_session=[own]) as door:
         host = await door.connect(LEGACY)
         error = await host.error("tools/call", {"name": "own_greet", "arguments": {}})

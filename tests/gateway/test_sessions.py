@@ -234,7 +234,6 @@ async def test_what_is_not_a_message_is_answered_and_disturbs_nothing(tmp_path: 
         assert await host.call("notes_echo", text="still") == "still"
 
 
-async def test_an_id_in_flight_cannot_be_used_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("method", [7, None, ["ping"], {}])
 async def test_a_method_that_is_not_a_string_is_refused(method: Any, tmp_path: Path) -> None:
     async with host_of(tmp_path, in_process("slow", slow(gate := trio.Event()))) as host:
@@ -248,6 +247,7 @@ async def test_a_method_that_is_not_a_string_is_refused(method: Any, tmp_path: P
         assert "result" in await host.answer_to(request)
 
 
+async def test_an_id_in_flight_cannot_be_used_again(tmp_path: Path) -> None:
     """The answer of the first request keeps its place."""
     async with host_of(tmp_path, in_process("slow", slow(gate := trio.Event()))) as host:
         request = host.request("tools/call", {"name": "slow_wait", "arguments": {}})
