@@ -15,6 +15,7 @@ object that has their data, such as `Deadlines.failure`, `Breaker.refusal` and `
 from __future__ import annotations
 
 import signal
+import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -326,12 +327,12 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
         case "ConnectFailed":  # of a further attempt there: an earlier one may have had an effect
             named = ConnectionLost(message, server=server)
         case "RequestTimedOut":
-            seconds, limit = said.get("seconds"), said.get("limit")
+            limit = said.get("limit")
             named = RequestTimedOut(
                 message,
                 server=server,
                 operation=operation,
-                seconds=seconds if isinstance(seconds, (int, float)) else 0.0,
+                seconds=_seconds(said.get("seconds")),
                 limit="progress_timeout" if limit == "progress_timeout" else "request_timeout",
                 outcome=outcome,
             )
@@ -351,12 +352,19 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
     return named
 
 
+def _seconds(value: object) -> float:
+    """Return a duration; 0 if it is not one, for example NaN, or an integer that is too large for a float."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value <= sys.float_info.max else 0.0  # type: ignore[operator,arg-type]
+
+
 def _time(text: object) -> datetime | None:
+    """Return a time; None if it is not one, has no zone, or is so early or late that another zone cannot have it."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
-    except ValueError:
+        return None if time is None or time.utcoffset() is None else time.astimezone(UTC)
+    except (ValueError, OverflowError):
         return None
-    return None if time is None or time.utcoffset() is None else time  # others cannot be compared with those here
 
 
 # --- A request that was not sent --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import re
 import resource
@@ -584,13 +585,41 @@ async def test_a_call_that_a_trusted_gateway_has_not_sent_is_repeated(outcome: s
         await eventually(lambda: group["a"].stderr_tail.count("tools/call") == sent)
 
 
-@pytest.mark.parametrize("at", ["tomorrow", "2026-11-27T12:00:00"])  # the other cannot be compared with a time in UTC
-async def test_facts_that_are_not_valid_are_left_out(at: str) -> None:
+@pytest.mark.parametrize(
+    "at",
+    [
+        "tomorrow",
+        "2026-11-27T12:00:00",  # cannot be compared with a time in UTC
+        "0001-01-01T00:00:00+23:59",  # is no time in UTC
+        "9999-12-31T23:59:59-23:59",
+        1e308,
+    ],
+)
+async def test_facts_that_are_not_valid_are_left_out(at: Any) -> None:
     said = {"error": "ServerUnavailable", "outcome": "not_sent", "state": 7, "retry_at": at}
     async with open_servers(forger(said, trusted=True)) as group:
         with trio.fail_after(BOUND), pytest.raises(ServerUnavailable) as info:
             await group["a"].call_tool("run")
     assert (info.value.state, info.value.retry_at, info.value.outcome) == ("failed", None, "not_sent")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taken"),
+    [(1.5, 1.5), (3, 3), (-1, 0), (True, 0), ("5", 0), ({}, 0), (math.nan, 0), (math.inf, 0), (10**400, 0)],
+)
+async def test_seconds_that_are_not_a_duration_are_left_out(seconds: Any, taken: float) -> None:
+    said = {"error": "RequestTimedOut", "outcome": "unknown", "seconds": seconds, "limit": ["progress_timeout"]}
+    async with open_servers(forger(said, trusted=True)) as group:
+        with trio.fail_after(BOUND), pytest.raises(RequestTimedOut) as info:
+            await group["a"].call_tool("run")
+    assert (info.value.seconds, info.value.limit) == (taken, "request_timeout")
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "SystemExit", "Cancelled", ["ConnectionLost"], {}, None])
+async def test_a_gateway_can_name_no_other_exception(name: Any) -> None:
+    async with open_servers(forger({"error": name, "outcome": "not_sent"}, trusted=True)) as group:
+        with trio.fail_after(BOUND), pytest.raises(MCPError):
+            await group["a"].call_tool("run")
 
 
 async def test_the_time_of_the_next_attempt_passes() -> None:
