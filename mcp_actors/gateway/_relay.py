@@ -402,6 +402,8 @@ class Session:
         id, follows, _ = _look(line)
         if not id and (not line.startswith(NOTIFICATION) or line.startswith(b"cancelled", len(NOTIFICATION))):
             message = _parse(line)
+            if not message:
+                return  # not a message: clients take one that cannot be parsed for the end of the connection
             id = _id(message)
             follows = b',"method":' if "method" in message else b',"error":{' if "error" in message else b""
             if message.get("method") == CANCELLED:

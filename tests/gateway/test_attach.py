@@ -608,6 +608,13 @@ def test_lines_pass_byte_by_byte(place: Place) -> None:
     assert client.receive()["id"] == 1
 
 
+def test_a_line_of_a_daemon_that_is_not_a_message_is_left_out(place: Place) -> None:
+    client = place.attach()
+    said = ["nonsense", "[1]", "7", "[" * 5000, "", '{"jsonrpc":"2.0","method":"notifications/cancelled","params":[1]}']
+    client.request(1, say=said)
+    assert client.receive()["id"] == 1
+
+
 def test_a_line_that_is_not_a_message_passes(place: Place) -> None:
     client = place.attach()
     client.send(b"[1]\n")  # which ends the connection of the line server
