@@ -141,6 +141,32 @@ async def test_a_tool_is_called_by_its_form_and_texts_of_a_server_are_text(tmp_p
         assert browser.console == []
 
 
+async def test_a_call_that_does_not_end_can_be_cancelled(tmp_path: Path) -> None:
+    async with served(tmp_path, flags=("--waiting",)) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+
+        async def in_flight(number: int) -> None:
+            while (await trio.to_thread.run_sync(status_of, gateway))["servers"]["tools"]["in_flight"] != number:  # noqa: ASYNC110 - no event
+                await trio.sleep(0.05)
+
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 3")
+        waiting = "document.querySelector('#tools details:last-child')"
+        call, cancel = (f"{waiting}.querySelectorAll('button')[{number}]" for number in range(2))
+        assert await browser.run(f"{cancel}.hidden")
+        for _ in range(2):
+            await browser.run(f"{waiting}.open = true; {call}.click()")
+            with trio.fail_after(BOUND):
+                await in_flight(1)
+            assert await browser.run(f"[{call}.disabled, {cancel}.hidden]") == [True, False]
+            await browser.run(f"{cancel}.click()")
+            await browser.wait(f"{waiting}.querySelector('pre').textContent === 'cancelled; it may have taken effect'")
+            with trio.fail_after(BOUND):
+                await in_flight(0)
+            assert await browser.run(f"[{call}.disabled, {cancel}.hidden]") == [False, True]
+        assert browser.console == []
+
+
 async def test_schemas_of_all_kinds_leave_the_page_alive(tmp_path: Path) -> None:
     async with served(tmp_path, flags=("--hostile",)) as gateway, running_browser() as browser:
         await signed_in(browser, gateway)

@@ -16,6 +16,9 @@ TOOLS = [
 ]
 
 
+WAITING = [{"name": "wait", "inputSchema": {"type": "object"}}]
+"""A tool that never answers."""
+
 HOSTILE: list[dict[str, Any]] = [
     {"type": "object", "properties": given}
     for given in (
@@ -38,7 +41,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
             return {"content": [{"type": "text", "text": json.dumps(params["arguments"])}]}
         return {"content": [{"type": "text", "text": f"{EVIL} {params['arguments'].get('text')}"}]}
     hostile = [{"name": f"hostile{number}", "inputSchema": schema} for number, schema in enumerate(HOSTILE)]
-    return {"tools": TOOLS + (hostile if "--hostile" in sys.argv else [])} if method == "tools/list" else {}
+    more = (hostile if "--hostile" in sys.argv else []) + (WAITING if "--waiting" in sys.argv else [])
+    return {"tools": TOOLS + more} if method == "tools/list" else {}
 
 
 def main() -> None:
@@ -46,7 +50,7 @@ def main() -> None:
     sys.stderr.flush()
     for line in sys.stdin:
         message = json.loads(line)
-        if "id" in message:
+        if "id" in message and message.get("params", {}).get("name") != "wait":
             result = answer(message["method"], message.get("params", {}))
             sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}) + "\n")
             sys.stdout.flush()
