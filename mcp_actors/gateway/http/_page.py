@@ -27,6 +27,7 @@ from urllib.parse import parse_qs
 
 import attrs
 import trio
+from mcp.types import TextContent
 from pydantic_core import to_json
 
 from ..._errors import McpActorsError
@@ -42,6 +43,8 @@ from ._wire import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from mcp.types import CallToolResult
 
     from ...kernel import TreeNode
     from ...servers import ServerRef, ServerStatus, ToolChanges
@@ -83,6 +86,8 @@ REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on 
 
 HTML: Final = (Path(__file__).parent / "page.html").read_text()
 
+_ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
+
 _CAPITAL: Final = re.compile(r"[A-Z]")
 
 _COMMON: Final = {each.name for each in attrs.fields(Event)}
@@ -119,6 +124,7 @@ class _Reviewed:
 
     number: int = 0
     changes: ToolChanges | None = None
+    definitions: str = ""
 
 
 class Page:
@@ -213,11 +219,11 @@ class Page:
         reviewed, changes = self._reviewed.setdefault(ref.name, _Reviewed()), ref.tool_changes
         if reviewed.changes is None or reviewed.changes.tools != changes.tools:
             reviewed.number, reviewed.changes = reviewed.number + 1, changes
+            reviewed.definitions = _indented([json_of(each) for each in changes.tools])[:SHOWN]
         if not changes:
             return None
-        definitions = json.dumps([json_of(each) for each in changes.tools], indent=2, ensure_ascii=False)
         names = [each.name for each in changes.tools]
-        return {"number": reviewed.number, "names": names, "definitions": definitions[:SHOWN]}
+        return {"number": reviewed.number, "names": names, "definitions": reviewed.definitions}
 
     async def live(self, server: str, send: Callable[[bytes], object]) -> None:
         """Send the facts at each news and each second. Does not return.
@@ -284,11 +290,32 @@ class Page:
 
 async def _call(ref: ServerRef, tool: str, arguments: Json) -> Json:
     result = await ref.call_tool(tool, arguments)
-    shown = json_of(result)
-    texts = [each["text"] if each.get("type") == "text" else json.dumps(each, indent=2) for each in shown["content"]]
-    if not texts and "structuredContent" in shown:
-        texts = [json.dumps(shown["structuredContent"], indent=2, ensure_ascii=False)]
-    return {"text": "\n".join(texts)[:SHOWN], "error": bool(result.is_error)}
+    return {"text": _text_of(result), "error": bool(result.is_error)}
+
+
+def _text_of(result: CallToolResult) -> str:
+    """Return the first `SHOWN` characters of a result, with what is no text as JSON."""
+    texts: list[str] = []
+    size = 0
+    for each in result.content:
+        texts.append(each.text[:SHOWN] if isinstance(each, TextContent) else _indented(json_of(each)))
+        size += len(texts[-1])
+        if size >= SHOWN:
+            break
+    if not texts and result.structured_content is not None:
+        texts.append(_indented(result.structured_content))
+    return "\n".join(texts)[:SHOWN]
+
+
+def _indented(value: object) -> str:
+    """Return a value as JSON, up to some piece behind `SHOWN` characters: writing all of a large one takes a second."""
+    pieces, size = [], 0
+    for piece in _ENCODER.iterencode(value):
+        pieces.append(piece)
+        size += len(piece)
+        if size > SHOWN:
+            break
+    return "".join(pieces)
 
 
 # --- The paths --------------------------------------------------------------------------------------------------------

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from time import thread_time
 from typing import Any
 
 import attrs
@@ -21,7 +23,7 @@ from mcp_actors import InProcess, ServerConfig, ServerGroup, open_servers
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._own import in_background, start_eager
 from mcp_actors.gateway.http import _page
-from mcp_actors.gateway.http._page import EVENTS, HTML, PAUSE, PERIOD, POLICY, Page, Problem, sign_in_html
+from mcp_actors.gateway.http._page import EVENTS, HTML, PAUSE, PERIOD, POLICY, SHOWN, Page, Problem, sign_in_html
 
 from ...servers.groups import LATER, server
 
@@ -175,6 +177,43 @@ async def test_a_tool_is_called() -> None:
         failed = await page.act({"do": "call", "server": "weather", "tool": "fail", "arguments": {}})
         assert failed["error"]
         assert "Error executing tool fail" in failed["text"]
+
+
+@pytest.mark.parametrize("kind", ["structured", "image", "many"])
+async def test_of_a_large_result_no_more_is_written_than_is_shown(kind: str) -> None:
+    """The page is for one person: others do not wait for it."""
+    large: dict[str, Any] = {
+        "structured": {"content": [], "structured_content": {"rows": [[number] for number in range(100_000)]}},
+        "image": {"content": [{"type": "image", "data": "A" * 10_000_000, "mimeType": "image/png"}]},
+        "many": {"content": [{"type": "text", "text": "word"}] * 50_000},
+    }
+
+    async def call(context: Any, params: Any) -> mcp.types.CallToolResult:
+        return mcp.types.CallToolResult(**large[kind])
+
+    async def tools(context: Any, params: Any) -> mcp.types.ListToolsResult:
+        return mcp.types.ListToolsResult(tools=[mcp.types.Tool(name="large", input_schema={"type": "object"})])
+
+    made: Server[Any] = Server("large", on_list_tools=tools, on_call_tool=call)
+    async with shown(ServerConfig("large", InProcess(made))) as (group, page):
+        result = await group["large"].call_tool("large")
+        began = thread_time()
+        text = _page._text_of(result)
+        assert thread_time() - began < 0.1
+        assert len(text) == SHOWN
+        wish = {"do": "call", "server": "large", "tool": "large", "arguments": {}}
+        assert (await page.act(wish))["text"] == text
+
+
+async def test_content_that_is_no_text_is_shown_as_json() -> None:
+    link = mcp.types.ResourceLink(type="resource_link", uri="note:///ü", name="ü")
+    result = mcp.types.CallToolResult(content=[mcp.types.TextContent(text="a"), link])
+    shown = json.dumps({"type": "resource_link", "uri": "note:///ü", "name": "ü"}, indent=2, ensure_ascii=False)
+    first, _, rest = _page._text_of(result).partition("\n")
+    assert (first, json.loads(rest)) == ("a", json.loads(shown))
+    assert "ü" in rest
+    only = mcp.types.CallToolResult(content=[], structured_content={"a": math.nan})
+    assert _page._text_of(only) == '{\n  "a": NaN\n}'
 
 
 @pytest.mark.parametrize(
