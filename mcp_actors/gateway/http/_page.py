@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
     from mcp.types import CallToolResult
 
+    from ...catalog import CatalogTool
     from ...kernel import TreeNode
     from ...servers import ServerRef, ServerStatus, ToolChanges
     from .._session import Gateway
@@ -182,8 +183,13 @@ class Page:
         trees = "\n".join(str(group.tree()) for group in self._groups)
         return _filled(view="page", hide_sign_in="hidden", source=self._source, rows=rows, tree=trees)
 
-    def facts(self, server: str = "") -> Json:
-        """Return what the page shows: all servers, the tree, and one server in detail."""
+    def facts(self, server: str = "", known: Sequence[CatalogTool] | None = None) -> Json:
+        """Return what the page shows: all servers, the tree, and one server in detail.
+
+        Args:
+            server: that one.
+            known: its tools as the page has them already. Then they are left out, because they may be megabytes.
+        """
         ref = self._find(server)
         return {
             "now": trio.current_time(),
@@ -193,23 +199,28 @@ class Page:
             "ready": not missing(self._front),
             "servers": [_fact(each) for each in self._front.status().values()],
             "trees": [_branch(group.tree()) for group in self._groups],
-            "server": None if ref is None else self._details(ref),
+            "server": None if ref is None else self._details(ref, known),
         }
 
-    def _details(self, ref: ServerRef) -> Json:
-        tools = [tool for group in self._groups for tool in group.tools if tool.server == ref.name]
+    def _tools_of(self, server: str) -> Sequence[CatalogTool]:
+        return [tool for group in self._groups for tool in group.tools.of(server)]
+
+    def _details(self, ref: ServerRef, known: Sequence[CatalogTool] | None) -> Json:
+        tools = self._tools_of(ref.name)
+        shown = [] if tools == known else tools
         return {
             "name": ref.name,
             "title": ref.config.title or ref.name,
             "events": list(self._events.get(ref.name, ())),
             "stderr": plain_text(ref.stderr_tail, limit=SHOWN, lines=True),
+            "tools_are_known": tools == known,
             "tools": [
                 {
                     "name": each.name,
                     "description": plain_text(each.description or "", limit=DESCRIPTION, lines=True),
                     "schema": each.input_schema,
                 }
-                for each in tools
+                for each in shown
             ],
             "changes": self._changes(ref),
         }
@@ -225,18 +236,20 @@ class Page:
         names = [each.name for each in changes.tools]
         return {"number": reviewed.number, "names": names, "definitions": reviewed.definitions}
 
-    async def live(self, server: str, send: Callable[[bytes], object]) -> None:
+    async def live(self, server: str, send: Callable[[bytes], bool]) -> None:
         """Send the facts at each news and each second. Does not return.
 
         **Cancellation**: ends it.
 
         Args:
             server: the one to show in detail.
-            send: takes the facts as JSON. It never waits.
+            send: takes the facts as JSON. It never waits; it returns False if they are not sent.
         """
+        known: Sequence[CatalogTool] | None = None
         while True:
-            news = self._news
-            send(to_json(self.facts(server), inf_nan_mode="null", fallback=str))  # a schema may have NaN
+            news, tools, is_there = self._news, self._tools_of(server), self._find(server) is not None
+            if send(to_json(self.facts(server, known), inf_nan_mode="null", fallback=str)):  # a schema may have NaN
+                known = tools if is_there else None
             await trio.sleep(PAUSE)
             with trio.move_on_after(PERIOD - PAUSE):
                 await news.wait()
@@ -375,9 +388,11 @@ class Pages:
         server = parse_qs(head.query).get("server", [""])[0]
         scope = trio.CancelScope()
 
-        def send(facts: bytes) -> None:
-            if not connection.waiting:  # else it is sent the facts of a later moment
-                reply.say(facts)
+        def send(facts: bytes) -> bool:
+            if connection.waiting:
+                return False  # it is sent the facts of a later moment
+            reply.say(facts)
+            return True
 
         async def follow() -> None:
             with scope:

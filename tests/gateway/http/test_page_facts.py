@@ -129,9 +129,10 @@ async def test_a_page_is_sent_news_at_once_and_the_facts_each_second(
 ) -> None:
     sent: list[float] = []
 
-    def send(data: bytes) -> None:
+    def send(data: bytes) -> bool:
         assert [each["name"] for each in json.loads(data)["servers"]] == ["weather"]
         sent.append(trio.current_time())
+        return True
 
     async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
         began = trio.current_time()
@@ -149,8 +150,12 @@ async def test_a_page_is_sent_news_at_once_and_the_facts_each_second(
 async def test_a_storm_of_events_is_sent_ten_times_a_second_at_most(autojump_clock: MockClock) -> None:
     sent: list[bytes] = []
 
+    def send(data: bytes) -> bool:
+        sent.append(data)
+        return True
+
     async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
-        nursery.start_soon(page.live, "", sent.append)
+        nursery.start_soon(page.live, "", send)
         for _ in range(1000):
             page._news.set()
             page._news = trio.Event()
@@ -266,6 +271,39 @@ class Changing:
     async def _list(self, context: Any, params: Any) -> mcp.types.ListToolsResult:
         tool = mcp.types.Tool(name="tool", description=self.description, input_schema={"type": "object"})
         return mcp.types.ListToolsResult(tools=[tool])
+
+
+async def test_the_tools_of_a_server_are_sent_again_only_if_they_have_changed_or_were_not_sent(
+    autojump_clock: MockClock,
+) -> None:
+    """They may be megabytes, ten times a second for each window."""
+    changing, sent, takes = Changing(), [], True
+
+    def send(data: bytes) -> bool:
+        server = json.loads(data)["server"]
+        found = [each["description"] for each in server["tools"]] if server else None
+        sent.append("known" if server and server["tools_are_known"] else found)
+        return takes
+
+    config = ServerConfig("changing", InProcess(changing.server))
+    async with shown(config) as (group, page), trio.open_nursery() as nursery:
+        takes = False
+        nursery.start_soon(page.live, "changing", send)
+        await trio.testing.wait_all_tasks_blocked()
+        takes = True
+        await trio.sleep(2.5 * PERIOD)
+        assert sent == [["one"], ["one"], "known"]
+        changing.description = "two"
+        await group["changing"].restart()
+        await trio.sleep(PERIOD)
+        assert [each for each in sent if each != "known"][-1] == ["two"]
+        await group.remove("changing")
+        await trio.sleep(PERIOD)
+        await group.add(config)
+        await trio.sleep(PERIOD)
+        assert None in sent
+        assert ["two"] in sent[sent.index(None) :]
+        nursery.cancel_scope.cancel()
 
 
 async def test_changed_tools_are_approved_as_they_were_seen() -> None:
