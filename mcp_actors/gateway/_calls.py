@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
 
+Prepare: TypeAlias = "Callable[..., PendingRequest[Any]]"
+"""Prepares a request to a server."""
+
 logger = Log("mcp_actors.gateway")
 
 FACTS: Final = ("state", "retry_at", "seconds", "limit")
@@ -173,22 +176,28 @@ class Call:
         prepare: prepares the request to the server, again for each round of questions.
         given: what it is called with.
         extras: the further arguments of the first round that not every request has.
+
+    Attributes:
+        id, method: see above.
+        server: the name of the server.
+        level: the least severe log messages that the client wants meanwhile; None for none.
     """
 
-    __slots__ = ("_extras", "_given", "_pending", "_prepare", "_scope", "_session", "id", "level", "method")
+    __slots__ = ("_extras", "_given", "_pending", "_prepare", "_scope", "_session", "id", "level", "method", "server")
 
     def __init__(
         self,
         session: Client,
         request_id: Id,
         method: str,
-        prepare: Callable[..., PendingRequest[Any]],
+        prepare: Prepare,
         given: tuple[Any, ...],
         extras: Json,
     ) -> None:
         self._session = session
         self.id = request_id
         self.method = method
+        self.server = ""
         self.level: Any = None
         self._prepare = prepare
         self._given = given

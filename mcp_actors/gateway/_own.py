@@ -51,7 +51,7 @@ class Owner(Protocol):
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
 
-    async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]: ...
+    async def ask(self, method: str, params: dict[str, Any], *, server: str) -> dict[str, Any]: ...
 
 
 def in_background(server: ServerConfig) -> ServerConfig:
@@ -110,9 +110,9 @@ async def serve_own(
 
 
 def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
-    async def ask(method: str, params: dict[str, Any]) -> Any:
+    async def ask(context: CallbackContext, method: str, params: dict[str, Any]) -> Any:
         try:
-            answer = await owner.ask(method, params)
+            answer = await owner.ask(method, params, server=context.server)
         except MCPError as exc:
             return ErrorData(code=exc.code, message=exc.message)
         try:
@@ -120,14 +120,14 @@ def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
         except ValidationError:
             return ErrorData(code=INTERNAL_ERROR, message=INVALID_ANSWER)
 
-    async def elicit(_: Any, params: Any) -> Any:
-        return await ask("elicitation/create", json_of(params))
+    async def elicit(context: CallbackContext, params: Any) -> Any:
+        return await ask(context, "elicitation/create", json_of(params))
 
-    async def sample(_: Any, params: Any) -> Any:
-        return await ask("sampling/createMessage", json_of(params))
+    async def sample(context: CallbackContext, params: Any) -> Any:
+        return await ask(context, "sampling/createMessage", json_of(params))
 
-    async def list_roots(_: Any) -> Any:
-        return await ask("roots/list", {})
+    async def list_roots(context: CallbackContext) -> Any:
+        return await ask(context, "roots/list", {})
 
     answered: dict[str, Any] = {"elicitation": elicit, "sampling": sample, "roots": list_roots}
     given = {} if owner.modern else {name: each for name, each in answered.items() if name in capabilities}

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
     from ..config import CallbackContext, ServerConfig
     from ..servers import PendingRequest, ServerRef
-    from ._calls import Id, Json, Outlet
+    from ._calls import Id, Json, Outlet, Prepare
     from ._front import Changed, Front
 
 logger = Log("mcp_actors.gateway")
@@ -199,16 +199,14 @@ class Session:
         params = message.get("params")
         if "method" not in message:
             self._take_answer(request_id, message)
-        elif type(method) is not str:
-            is_known = type(request_id) is str or type(request_id) is int
-            known = request_id if is_known and request_id not in self.calls else None
-            self.refuse(known, INVALID_REQUEST, "the method is not a string")
         elif "id" not in message:
-            self._take_notification(method, params if type(params) is dict else {})
+            self._take_notification(str(method), params if type(params) is dict else {})
         elif type(request_id) is not str and type(request_id) is not int:
             self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
         elif request_id in self.calls:
             self.refuse_duplicate(request_id)
+        elif type(method) is not str:
+            self.refuse(request_id, INVALID_REQUEST, "the method is not a string")
         elif params is not None and type(params) is not dict:
             self.refuse(request_id, INVALID_PARAMS, "params is not an object")
         else:
@@ -349,15 +347,16 @@ class Session:
 
     def _call_tool(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         ref, name = front.find_tool(text_in(params, "name"))
-        self._pass_on(request_id, method, params, ref.send_tool_call, name, params.get("arguments"))
+        self._pass_on(request_id, method, params, ref, ref.send_tool_call, name, params.get("arguments"))
 
     def _read_resource(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = text_in(params, "uri")
-        self._pass_on(request_id, method, params, resource_of(front, uri).send_read_resource, uri)
+        ref = resource_of(front, uri)
+        self._pass_on(request_id, method, params, ref, ref.send_read_resource, uri)
 
     def _get_prompt(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         ref, name = prompt_of(front, text_in(params, "name"))
-        self._pass_on(request_id, method, params, ref.send_get_prompt, name, params.get("arguments"))
+        self._pass_on(request_id, method, params, ref, ref.send_get_prompt, name, params.get("arguments"))
 
     def _complete(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         given, argument, context = params.get("ref"), params.get("argument"), params.get("context")
@@ -379,10 +378,10 @@ class Session:
             extras.pop("client_capabilities", None)  # a completion asks nothing
             return ref.send_complete(*given, **extras)
 
-        self._pass_on(request_id, method, params, prepare, reference, argument, known)
+        self._pass_on(request_id, method, params, ref, prepare, reference, argument, known)
 
     def _pass_on(
-        self, request_id: Id, method: str, params: Json, prepare: Callable[..., PendingRequest[Any]], *given: Any
+        self, request_id: Id, method: str, params: Json, ref: ServerRef, prepare: Prepare, *given: Any
     ) -> None:
         """Pass a request on to a server, without a task."""
         meta = params.get("_meta")
@@ -402,7 +401,7 @@ class Session:
             if params.get(member) is not None:
                 extras[name] = params[member]
         self.calls[request_id] = call = Call(self, request_id, method, prepare, given, extras)
-        call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
+        call.server, call.level = ref.name, meta.get(LOG_LEVEL) if type(meta) is dict else None
         call.begin()
 
     async def _report(
@@ -614,7 +613,7 @@ class Session:
         if self.only in (None, context.server) and self.wants_log(params.level):
             name = context.server if params.logger is None else f"{context.server}/{params.logger}"
             message = {"level": params.level, "logger": name, "data": params.data}
-            self.notify("notifications/message", message, self._newest_call())
+            self.notify("notifications/message", message, self._newest_call(context.server))
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""
@@ -623,11 +622,13 @@ class Session:
         levels = [each.level for each in self.calls.values() if isinstance(each, Call) and each.level in LEVELS]
         return any(LEVELS.index(level) >= LEVELS.index(str(each)) for each in levels)
 
-    def _newest_call(self) -> Id | None:
+    def _newest_call(self, server: str) -> Id | None:
         """Return the request that a message of a server belongs to most likely: servers do not say it."""
-        return next((each for each in reversed(self.calls) if isinstance(self.calls[each], Call)), None)
+        calls = reversed(self.calls.items())
+        found = next((each for each, call in calls if isinstance(call, Call) and server in ("", call.server)), None)
+        return self._newest_call("") if found is None and server else found
 
-    async def ask(self, method: str, params: Json, about: Id | None = None) -> Json:
+    async def ask(self, method: str, params: Json, about: Id | None = None, server: str = "") -> Json:
         """Ask the client a question of a server, which may be about a request, and return its answer.
 
         **Cancellation**: the client is notified that the question is no longer asked.
@@ -641,7 +642,7 @@ class Session:
         request_id, question = f"mcp-actors:{self._questions}", Question()
         self._asked[request_id] = question
         message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
-        about = self._newest_call() if about is None else about
+        about = self._newest_call(server) if about is None else about
         self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
         try:
             return await question.wait()

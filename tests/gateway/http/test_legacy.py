@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 import trio
 from mcp.client import Client
@@ -183,11 +184,13 @@ async def test_a_modern_client_gets_the_question_as_the_result() -> None:
         assert result["content"][0]["text"] == "done"
 
 
-def asking() -> MCPServer:
+def asking(gate: anyio.Event | None = None) -> MCPServer:
     server = MCPServer("asks")
 
     @server.tool()
     async def roots(ctx: Context) -> str:
+        if gate is not None:
+            await gate.wait()
         found = await ctx.session.list_roots()
         return ", ".join(str(each.uri) for each in found.roots)
 
@@ -208,6 +211,26 @@ async def test_a_server_of_the_session_may_ask_on_the_reply_of_the_call() -> Non
         assert (await peer.read_event())["result"]["content"][0]["text"] == "file:///home/ann"
         other = await house.connect()
         assert (await other.ask("tools/list")).json["result"]["tools"] == []  # alone, a request has no such server
+
+
+@pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
+async def test_a_question_is_asked_on_the_reply_to_a_call_of_the_server_that_asks() -> None:
+    gate = anyio.Event()
+    config = in_process("asks", asking(gate), protocol="legacy", isolation="per-session")
+    work = Work()
+    async with open_house(work.config, per_session=[config]) as house:
+        session = await house.begin(roots={})
+        await session.ask("tools/list")
+        peer = await session.post({"id": 1, "method": "tools/call", "params": {"name": "asks_roots", "arguments": {}}})
+        await session.post({"id": 2, "method": "tools/call", "params": {"name": "work_wait", "arguments": {}}})
+        with trio.fail_after(BOUND):
+            await work.started.wait()
+        gate.set()
+        await peer.read_head()
+        question = await peer.read_event()
+        assert question["method"] == "roots/list"
+        await (await session.post({"id": question["id"], "result": {"roots": []}})).read()
+        assert "result" in await peer.read_event()
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
