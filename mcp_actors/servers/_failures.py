@@ -354,8 +354,9 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
 
 def _seconds(value: object) -> float:
     """Return a duration; 0 if it is not one, for example NaN, or an integer that is too large for a float."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value <= sys.float_info.max else 0.0  # type: ignore[operator,arg-type]
+    if type(value) is not int and type(value) is not float:
+        return 0.0
+    return float(value) if 0 <= value <= sys.float_info.max else 0.0
 
 
 def _time(text: object) -> datetime | None:

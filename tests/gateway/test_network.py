@@ -590,7 +590,7 @@ async def test_a_call_that_a_trusted_gateway_has_not_sent_is_repeated(outcome: s
     [
         "tomorrow",
         "2026-11-27T12:00:00",  # cannot be compared with a time in UTC
-        "0001-01-01T00:00:00+23:59",  # is no time in UTC
+        "0001-01-01T00:00:00+23:59",  # cannot be a time in UTC
         "9999-12-31T23:59:59-23:59",
         1e308,
     ],

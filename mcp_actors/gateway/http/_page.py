@@ -307,7 +307,7 @@ async def _call(ref: ServerRef, tool: str, arguments: Json) -> Json:
 
 
 def _text_of(result: CallToolResult) -> str:
-    """Return the first `SHOWN` characters of a result, with what is no text as JSON."""
+    """Return the first `SHOWN` characters of a result, with other content as JSON."""
     texts: list[str] = []
     size = 0
     for each in result.content:

@@ -210,7 +210,7 @@ async def test_of_a_large_result_no_more_is_written_than_is_shown(kind: str) -> 
         assert (await page.act(wish))["text"] == text
 
 
-async def test_content_that_is_no_text_is_shown_as_json() -> None:
+async def test_other_content_than_texts_is_shown_as_json() -> None:
     link = mcp.types.ResourceLink(type="resource_link", uri="note:///ü", name="ü")
     result = mcp.types.CallToolResult(content=[mcp.types.TextContent(text="a"), link])
     shown = json.dumps({"type": "resource_link", "uri": "note:///ü", "name": "ü"}, indent=2, ensure_ascii=False)
