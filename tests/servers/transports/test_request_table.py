@@ -244,11 +244,14 @@ def test_any_other_report_is_dropped(table: RequestTable, params: dict[str, obje
     assert request.reports == []
 
 
-def test_a_number_that_is_too_large_for_a_float_is_not_a_number(table: RequestTable) -> None:
+@pytest.mark.parametrize("number", [10**400, float("nan"), float("inf"), float("-inf")])
+def test_a_number_that_is_not_finite_or_too_large_for_a_float_is_not_a_number(
+    number: float, table: RequestTable
+) -> None:
     request = Asked(wants_reports=True)
     table.add(request)
-    table.report({"progressToken": 1, "progress": 10**400})
-    table.report({"progressToken": 1, "progress": 1, "total": 10**400})
+    table.report({"progressToken": 1, "progress": number})
+    table.report({"progressToken": 1, "progress": 1, "total": number})
     assert request.reports == [(1.0, None, None)]
 
 
