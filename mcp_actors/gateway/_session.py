@@ -468,8 +468,7 @@ class Session:
         self._asking.discard(ref.name)
 
     def _lowest_level(self) -> str:
-        levels = [each._level for each in self._gateway.sessions if each._level is not None]
-        return min(levels, key=LEVELS.index)
+        return min((each._level for each in self._gateway.sessions if each._level is not None), key=LEVELS.index)
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = text_in(params, "uri")
@@ -593,8 +592,7 @@ class Session:
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
         """Send a notification, which may be about a request of the client."""
-        message: Json = {"jsonrpc": "2.0", "method": method}
-        message = message if params is None else {**message, "params": params}
+        message: Json = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
         self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
