@@ -11,6 +11,7 @@ accepted and what was begun is finished, then all connections are closed.
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import socket
@@ -47,7 +48,10 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_CONNECTIONS: Final = 4000
-"""Connections at a time. One more is closed at once."""
+"""Connections at a time. One more takes the place of an idle one."""
+
+WARN: Final = 60.0
+"""Seconds between two log lines that say how many connections were over the limit."""
 
 LOOK: Final = 1.0
 """Seconds between two looks at all connections."""
@@ -106,10 +110,13 @@ class Door:
         self.heart: Heart = Heart()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.connections: set[Connection] = set()
+        self.strangers: dict[Connection, None] = {}
         self.date: bytes = b""
         self._listeners: list[socket.socket] = []
         self._metrics = metrics
         self._probed = -1
+        self._replaced = self._refused = 0
+        self._warned = -math.inf
         self.routes: dict[str, Route] = {
             "/mcp": Route(("POST", "GET", "DELETE"), mcp.answer, check_media, most=MAX_MESSAGE),
             "/healthz": Route(("GET", "HEAD"), lambda *request: request[-1].send(200), named=False, secret=False),
@@ -140,6 +147,8 @@ class Door:
             raise Refused(411, "a body for this path needs Content-Length")
         if (head.length or 0) > route.most:
             raise Refused(413, f"the body has more than {route.most} bytes; send less")
+        if route.secret:
+            self.strangers.pop(connection, None)
         head.identity, head.answer = identity, route.answer
         return route.answer
 
@@ -175,10 +184,19 @@ class Door:
         """Look at all connections and sessions, again and again."""
         while True:
             self._set_date()
+            self.heart.look()  # before the checks: a gap does not count
             now = trio.current_time()
             for connection in tuple(self.connections):
                 connection.check(now)
             self.mcp.expire(now)
+            if self._replaced + self._refused and now - self._warned >= WARN:
+                self._warned = now
+                logger.warning(
+                    "all %d connections are in use: %d idle ones were closed for new ones, and %d new ones refused; "
+                    "if these are too many clients, put a balancer and more gateways in front",
+                    *(MAX_CONNECTIONS, self._replaced, self._refused),
+                )
+                self._replaced = self._refused = 0
             await trio.sleep(LOOK)
 
     def _set_date(self) -> None:
@@ -194,20 +212,36 @@ class Door:
                 self.heart.look()
                 for client in accepted:
                     number += 1
-                    if len(self.connections) >= MAX_CONNECTIONS:
-                        logger.warning("connection %d is refused: there are %d", number, MAX_CONNECTIONS)
+                    try:
+                        if not self._has_room():
+                            raise ConnectionRefusedError
+                        if client.family != socket.AF_UNIX:
+                            prepare(client)
+                        connection = Connection(self, client, f"connection {number}")
+                    except OSError:  # there is no room, or it has left already
                         client.close()
                     else:
-                        nursery.start_soon(self._serve, client, f"connection {number}")
+                        nursery.start_soon(self._serve, client, connection)
 
-    async def _serve(self, client: socket.socket, name: str) -> None:
+    def _has_room(self) -> bool:
+        """Return True if one more connection may be open. At the limit, close an idle one: a stranger if there is one.
+
+        So a flood without a token takes places from itself, and from those who are not there.
+        """
+        if len(self.connections) < MAX_CONNECTIONS:
+            return True
+        idle = next((each for each in self.strangers if not each.busy), None)
+        if idle is None:
+            idle = min(self.connections, key=lambda each: each.idle_since)
+            if idle.idle_since == math.inf:
+                self._refused += 1
+                return False
+        self._replaced += 1
+        idle.give_way()
+        return True
+
+    async def _serve(self, client: socket.socket, connection: Connection) -> None:
         with client:
-            try:
-                if client.family != socket.AF_UNIX:
-                    prepare(client)
-                connection = Connection(self, client, name)
-            except OSError:  # it has left already
-                return
             await connection.run()
 
     async def drain(self) -> None:

@@ -441,6 +441,7 @@ class Pages:
         page = self._page_of(connection, head)
         if page is None:
             raise Refused(401, "sign in at /ui/ first", CHALLENGE)
+        connection.site.strangers.pop(connection, None)
         return page
 
 

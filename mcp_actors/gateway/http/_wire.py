@@ -47,7 +47,7 @@ MAX_HEAD: Final = 32 * 1024
 """Bytes of a request line with its headers."""
 
 HEAD_SECONDS: Final = 10.0
-"""Seconds for a head, from its first byte."""
+"""Seconds for a head, from its first byte; and for which the connection of a stranger is kept open without one."""
 
 BODY_SECONDS: Final = 30.0
 """Seconds for a body, from its head."""
@@ -281,12 +281,14 @@ class Site(Protocol):
         heart: notices gaps.
         selector: has the connections that `Connection.take_ready` is called for.
         connections: all connections.
+        strangers: those without an admitted request with a token; the one that has been idle longest comes first.
         date: the header with the present time.
     """
 
     heart: Heart
     selector: selectors.BaseSelector
     connections: set[Connection]
+    strangers: dict[Connection, None]
     date: bytes
 
     def admit(self, connection: Connection, head: Head) -> Callable[[Connection, Head, bytes, Reply], None]:
@@ -322,7 +324,7 @@ class Connection:
         self._reply: Reply | None = None
         self._answered: trio.Event | None = None
         self._task: trio.lowlevel.Task | None = None
-        self._due: float = trio.current_time() + IDLE_SECONDS
+        self._due: float = trio.current_time() + HEAD_SECONDS
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
         self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_BACKLOG)
@@ -330,6 +332,9 @@ class Connection:
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | LEFT)
+        site.connections.add(self)
+        site.heart.connections.add(self)
+        site.strangers[self] = None
 
     def start(self, fn: Callable[..., Any]) -> None:
         """Start a task, which is cancelled at the end of the connection."""
@@ -346,8 +351,6 @@ class Connection:
 
         **Cancellation**: as if the client had left.
         """
-        self.site.connections.add(self)
-        self.site.heart.connections.add(self)
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
@@ -365,7 +368,7 @@ class Connection:
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
             self._output.closed = True
-            self.site.connections.discard(self)
+            self._leave_site()
             self.site.heart.connections.discard(self)
             if self._reply is not None:
                 self._reply.abandon()
@@ -447,7 +450,7 @@ class Connection:
                 raise
             body = await self._read_body(head)
             is_read = True
-            if self._has_left():
+            if self._scope.cancel_called or self._has_left():
                 self._scope.cancel("the client has left")
                 return
             self._due = math.inf
@@ -558,6 +561,9 @@ class Connection:
     def note_end(self) -> None:
         """Note that the present reply is complete."""
         self._due = self.site.heart.now + IDLE_SECONDS
+        if self in self.site.strangers:
+            self._due = self.site.heart.now + HEAD_SECONDS
+            self.site.strangers[self] = self.site.strangers.pop(self)  # now it is the last one
         if self._answered is not None:
             self._answered.set()
         if self.closing:
@@ -565,6 +571,7 @@ class Connection:
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may be given up since."""
+        self._due += self.site.heart.silence  # the client could not be heard
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 
@@ -597,6 +604,21 @@ class Connection:
     def busy(self) -> bool:
         """Whether a reply is not complete."""
         return self._reply is not None and not self._reply.done
+
+    @property
+    def idle_since(self) -> float:
+        """When the last reply was written; infinity if a request is being read or answered, or the client reads."""
+        is_idle = self._task is not None and not self.busy and not self.waiting
+        return self._due - IDLE_SECONDS if is_idle else math.inf
+
+    def give_way(self) -> None:
+        """Close the connection, because another one needs its place."""
+        self._leave_site()
+        self._scope.cancel("another connection takes its place")
+
+    def _leave_site(self) -> None:
+        self.site.connections.discard(self)
+        self.site.strangers.pop(self, None)
 
     async def _part(self) -> None:
         """Wait until the client has what was written, and does not send any more."""

@@ -274,15 +274,3 @@ async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.M
         assert await other.call("notes_echo", text="meanwhile") == "meanwhile"
         await eventually(lambda: len(house.door.connections) == 1)
         assert await other.call("notes_echo", text="after") == "after"
-
-
-async def test_a_flood_of_connections_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mcp_actors.gateway.http import _door
-
-    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 3)
-    async with open_house(in_process("notes", notes())) as house:
-        peers = [await house.connect() for _ in range(3)]
-        assert [await peer.call("notes_echo", text="x") for peer in peers] == ["x"] * 3
-        more = await house.connect()
-        assert await more.wait_closed() == b""
-        assert await peers[0].call("notes_echo", text="y") == "y"

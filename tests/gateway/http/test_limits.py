@@ -1,0 +1,147 @@
+"""Connections and sessions when there are too many, and messages for a client that does not listen."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+import trio
+
+from mcp_actors.gateway.http import _door, _wire
+
+from ...servers.processes import eventually
+from ..hosts import BOUND, in_process, notes
+from .doors import House, Peer, open_house
+from .test_modern import Work
+
+WAIT = {"name": "work_wait", "arguments": {}}
+
+
+async def is_open(peer: Peer) -> bool:
+    """Return True if the gateway answers a probe on a connection."""
+    return (await peer.fetch("GET", "/healthz", token=None)).status == 200
+
+
+async def strangers(house: House, count: int) -> list[Peer]:
+    """Connect without sending anything, one after the other."""
+    peers = []
+    for number in range(len(house.door.strangers) + 1, len(house.door.strangers) + count + 1):
+        peers.append(await house.connect())
+        await eventually(partial(has_strangers, house, number))
+    return peers
+
+
+def has_strangers(house: House, count: int) -> bool:
+    return len(house.door.strangers) == count
+
+
+def has_busy(house: House, count: int) -> bool:
+    return sum(each.busy for each in house.door.connections) == count
+
+
+async def test_a_newcomer_takes_the_place_of_the_stranger_that_was_idle_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 4)
+    async with open_house(in_process("notes", notes())) as house:
+        client = await house.connect()
+        assert await client.call("notes_echo", text="1") == "1"
+        probe, first, second = await strangers(house, 3)
+        assert await is_open(probe)  # so it was idle for a shorter time than the others
+        newcomer = await house.connect()
+        assert await newcomer.call("notes_echo", text="2") == "2"
+        assert await first.wait_closed() == b""
+        assert await (await house.connect()).call("notes_echo", text="3") == "3"
+        assert await second.wait_closed() == b""
+        assert await is_open(probe)
+        assert await client.call("notes_echo", text="4") == "4"
+        assert len(house.door.connections) == 4
+
+
+async def test_without_strangers_the_client_that_was_idle_longest_gives_way_and_never_a_busy_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 4)
+    work = Work()
+    async with open_house(in_process("notes", notes()), work.config) as house:
+        busy, half, first, second = peers = [await house.connect() for _ in range(4)]
+        for peer in peers:
+            assert await peer.call("notes_echo", text="x") == "x"
+        await busy.post_modern("tools/call", WAIT)
+        await half.write(b"POST /mcp HTTP/1.1\r\n")
+        with trio.fail_after(BOUND):
+            await work.started.wait()
+        for count, idle in ((2, first), (3, second)):
+            newcomer = await house.connect()
+            assert await newcomer.call("notes_echo", text="in") == "in"
+            assert await idle.wait_closed() == b""
+            await newcomer.post_modern("tools/call", WAIT)
+            await eventually(partial(has_busy, house, count))
+        late = await house.connect()
+        assert await late.wait_closed() == b""
+        assert len(house.door.connections) == 4
+        work.gate.set()
+        assert (await busy.read()).json["result"]["content"][0]["text"] == "waited"
+
+
+async def test_strangers_have_less_time_than_clients_for_their_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wire, "HEAD_SECONDS", 0.1)
+    async with open_house(in_process("notes", notes())) as house:
+        client = await house.connect()
+        assert await client.call("notes_echo", text="known") == "known"
+        silent, probe, wrong = await house.connect(), await house.connect(), await house.connect()
+        assert await is_open(probe)
+        assert (await wrong.fetch("GET", "/status", token="not-a-token-of-anyone")).status == 401
+        for peer in (silent, probe, wrong):
+            assert await peer.wait_closed() == b""
+        await eventually(lambda: len(house.door.connections) == 1)
+        assert await client.call("notes_echo", text="still") == "still"
+
+
+async def test_a_page_that_is_signed_in_is_not_a_stranger(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp_actors.gateway.http import add_page
+
+    async def reload() -> None: ...
+
+    async with open_house(in_process("notes", notes())) as house:
+        add_page(house.door, "mcp.json", reload)
+        peer = await house.connect()
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        signed = await peer.fetch("POST", "/ui/sign-in", form, b"token=a-token-for-tests-only", token=None)
+        cookie = {"cookie": signed.headers["set-cookie"].partition(";")[0]}
+        assert len(house.door.strangers) == 1
+        await peer.send("GET", "/ui/live", cookie, token=None)
+        assert (await peer.read_head()).status == 200
+        assert len(house.door.strangers) == 0
+
+
+async def test_a_gap_of_the_loop_ends_no_connection_that_was_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_wire, "HEAD_SECONDS", 5.0)
+    async with open_house(in_process("notes", notes())) as house:
+        [stranger] = await strangers(house, 1)
+        [connection] = house.door.connections
+        connection._due -= 30.0  # as if it had connected before the process was stopped
+        house.door.heart.now -= 30.0
+        house.door.heart.look()
+        connection.check(trio.current_time())
+        assert await is_open(stranger)
+
+
+async def test_a_flood_of_connections_is_one_line_of_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(_door, "LOOK", 0.05)
+    async with open_house(in_process("notes", notes())) as house:
+        for _ in range(200):
+            await house.connect()
+        await eventually(lambda: "closed for new ones" in caplog.text)
+        for _ in range(200):
+            await house.connect()
+        assert await (await house.connect()).call("notes_echo", text="in") == "in"
+        looks: list[float] = []
+        monkeypatch.setattr(house.door.mcp, "expire", looks.append)  # it is called at each look
+        await eventually(lambda: len(looks) == 2)
+        assert house.door._replaced > 100  # to be said in a minute
+    [line] = caplog.messages
+    assert line.startswith("all 5 connections are in use: ")
