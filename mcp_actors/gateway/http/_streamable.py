@@ -54,13 +54,16 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_SESSIONS: Final = 2000
-"""Sessions of all identities. One more is refused."""
+"""Sessions of all identities. Each may have an equal share of them; one more is refused."""
 
 SESSION_SECONDS: Final = 1800.0
 """Seconds after the last request or stream of a session after which it ends."""
 
 MAX_KEPT: Final = 1000
 """Messages that are kept for a stream that is not open. Then the oldest are dropped."""
+
+MAX_KEPT_BYTES: Final = 1024 * 1024
+"""Bytes of all of them."""
 
 VERSION: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
@@ -171,6 +174,7 @@ class HttpSession:
         self._present: Reply | None = None
         self._stream: Reply | None = None
         self._kept: dict[bytes, None] = {}
+        self._kept_bytes = 0
         self._first: list[Callable[..., Any]] = []
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
@@ -209,8 +213,8 @@ class HttpSession:
         """Whether a client waits for something: one that has left does not, though its question may have no answer."""
         return self._stream is not None or not all(reply.done for reply in self._replies.values())
 
-    def take(self, message: Json, reply: Reply) -> None:
-        """Take a message, with the reply to its POST."""
+    def take(self, message: Json, reply: Reply, late: float) -> None:
+        """Take a message, with the reply to its POST, which may have arrived so many seconds ago."""
         self.used = trio.current_time()
         request_id = message.get("id")
         if "method" not in message or "id" not in message:
@@ -219,10 +223,13 @@ class HttpSession:
                 self._end_cancelled()
             reply.send(202)
             return
-        self._present = reply
         if (type(request_id) is str or type(request_id) is int) and request_id not in self._replies:
             self._replies[request_id] = reply
             reply.may_stream = True
+            if late and _is_too_late(self.session, message, late):
+                self.session.refuse_unsent(request_id, TOO_LATE)
+                return
+        self._present = reply
         self.session.take(message)
         self._present = None
 
@@ -247,9 +254,13 @@ class HttpSession:
         if reply is not None:
             reply.say(line)
             return
-        self._kept[line] = None
-        if len(self._kept) > MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
+        if line not in self._kept:
+            self._kept[line] = None
+            self._kept_bytes += len(line)
+        while len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            self._kept_bytes -= len(oldest)
 
     def listen(self, reply: Reply) -> None:
         """Send all messages that are about no request on a reply, and end the one before."""
@@ -260,7 +271,7 @@ class HttpSession:
         reply.on_gone = lambda: self._close_stream(reply)
         reply.on_drain = reply.end
         reply.stream()
-        kept, self._kept = self._kept, {}
+        kept, self._kept, self._kept_bytes = self._kept, {}, 0
         for line in kept:
             reply.say(line)
 
@@ -321,7 +332,7 @@ class Mcp:
             return
         version = head.headers.get(VERSION)
         if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
-            self._take_legacy(head, message, reply)
+            self._take_legacy(connection.late, head, message, reply)
         else:
             self._take_modern(connection, head, message, reply)
 
@@ -355,7 +366,7 @@ class Mcp:
         if exchange is None or exchange.gateway is not gateway or not exchange.is_free:
             exchange = connection.memo = Exchange(gateway, connection.start)
         exchange.begin(reply)
-        if connection.late and _is_too_late(gateway, message, connection.late):
+        if connection.late and _is_too_late(exchange.session, message, connection.late):
             exchange.session.refuse_unsent(request_id, TOO_LATE)
             return
         if message["method"] == LISTEN:
@@ -364,17 +375,20 @@ class Mcp:
 
     # --- before -----------------------------------------------------------------------------------------------------
 
-    def _take_legacy(self, head: Head, message: Json, reply: Reply) -> None:
+    def _take_legacy(self, late: float, head: Head, message: Json, reply: Reply) -> None:
         if message.get("method") != "initialize" or "id" not in message:
-            self._session(head).take(message, reply)
+            self._session(head).take(message, reply, late)
             return
-        if len(self.sessions) >= MAX_SESSIONS:
-            raise Refused(503, f"too many sessions ({MAX_SESSIONS}); end some with DELETE", b"retry-after: 60\r\n")
-        session = HttpSession(self.gateways[head.identity])
+        gateway, most = self.gateways[head.identity], max(1, MAX_SESSIONS // len(self.gateways))
+        if sum(each.gateway is gateway for each in self.sessions.values()) >= most:
+            limit = f"{most}, the share of each of {len(self.gateways)} tokens" if len(self.gateways) > 1 else most
+            text = f"too many sessions of this token ({limit}); end some with DELETE, or keep one and use it again"
+            raise Refused(503, text, b"retry-after: 60\r\n")
+        session = HttpSession(gateway)
         self.sessions[session.id] = session
         reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")
         self._nursery.start_soon(session.run)
-        session.take(message, reply)
+        session.take(message, reply, late)
         if session.failed:
             del self.sessions[session.id]
             session.end()
@@ -450,10 +464,11 @@ def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadde
     return validate_mcp_param_headers(schema, arguments or {}, head.headers)
 
 
-def _is_too_late(gateway: Gateway, message: Json, seconds: float) -> bool:
+def _is_too_late(session: Session, message: Json, seconds: float) -> bool:
     """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up."""
     timeout: float | None = PATIENCE
-    if message["method"] == "tools/call" and gateway.front is not None:
+    front, params = session.front, message.get("params")
+    if message["method"] == "tools/call" and front is not None and type(params) is dict:
         with suppress(ToolNotFound):
-            timeout = gateway.front.find_tool(str(message["params"].get("name")))[0].config.request_timeout
+            timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout
     return timeout is not None and seconds >= timeout

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 import trio
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import ServerConfig, Stdio
 
-from ..hosts import in_process, notes
+from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
+from .test_modern import Work
 
 TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}
 
@@ -90,17 +92,23 @@ async def test_a_change_of_an_own_server_reaches_its_user_only(tmp_path: Path) -
         assert waited.cancelled_caught
 
 
+class Noted:
+    """A server that notes its calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.server = MCPServer("own")
+
+        @self.server.tool()
+        def note(text: str) -> str:
+            self.calls.append(text)
+            return text
+
+
 async def test_after_a_long_gap_a_call_that_may_be_given_up_is_not_sent() -> None:
     """The clock of the gateway jumps as if the process had been stopped, between a request and its reading."""
-    calls: list[str] = []
-    server = MCPServer("own")
-
-    @server.tool()
-    def note(text: str) -> str:
-        calls.append(text)
-        return text
-
-    async with open_house(in_process("own", server, request_timeout=30.0)) as house:
+    noted = Noted()
+    async with open_house(in_process("own", noted.server, request_timeout=30.0)) as house:
         peer = await house.connect()
         await peer.call("own_note", text="before")
         for seconds, sent in ((29.0, True), (31.0, False)):
@@ -110,4 +118,55 @@ async def test_after_a_long_gap_a_call_that_may_be_given_up_is_not_sent() -> Non
             if not sent:
                 assert reply.json["error"]["data"]["mcp_actors"]["outcome"] == "not_sent"
         await peer.call("own_note", text="after")
-        assert calls == ["before", "29.0", "after"]
+        assert noted.calls == ["before", "29.0", "after"]
+
+
+@pytest.mark.parametrize("isolation", ["shared", "per-session"])
+async def test_after_a_long_gap_a_call_of_a_session_is_not_sent_either(isolation: Any) -> None:
+    noted = Noted()
+    config = in_process("own", noted.server, request_timeout=30.0, isolation=isolation)
+    shared, own = ([config], []) if isolation == "shared" else ([], [config])
+    async with open_house(*shared, per_session=own) as house:
+        session, peer = await house.begin(), await house.connect()
+
+        async def ask(method: str, params: Any, headers: Any = session.headers, **members: Any) -> Any:
+            await peer.post({"jsonrpc": "2.0", "id": 1, "method": method, "params": params, **members}, headers)
+            return (await peer.read()).json
+
+        def call(text: str) -> Any:
+            return ask("tools/call", {"name": "own_note", "arguments": {"text": text}})
+
+        assert "result" in await call("before")
+        for seconds, sent in ((29.0, True), (31.0, False)):
+            house.door.heart.now -= seconds
+            assert ("result" in await call(f"{seconds}")) is sent
+        house.door.heart.now -= 59.0
+        assert (await ask("tools/list", {}))["result"]["tools"]
+        begin = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        for method, params, headers in (
+            ("tools/list", {}, session.headers),
+            ("tools/call", ["not an object"], session.headers),
+            ("initialize", begin, {}),
+        ):
+            house.door.heart.now -= 61.0
+            found = await ask(method, params, headers)
+            assert found["error"]["data"]["mcp_actors"]["outcome"] == "not_sent"
+        assert len(house.door.mcp.sessions) == 1
+        assert "result" in await call("after")
+        assert noted.calls == ["before", "29.0", "after"]
+
+
+async def test_after_a_long_gap_a_second_request_with_an_id_does_not_take_the_answer_of_the_first() -> None:
+    work = Work()
+    async with open_house(work.config) as house:
+        session, peer = await house.begin(), await house.connect()
+        call: dict[str, Any] = {"id": 1, "method": "tools/call", "params": {"name": "work_wait", "arguments": {}}}
+        first = await session.post(call)
+        with trio.fail_after(BOUND):
+            await work.started.wait()
+        assert (await peer.fetch("GET", "/healthz")).status == 200
+        house.door.heart.now -= 61.0
+        await peer.post({"jsonrpc": "2.0", **call}, session.headers)
+        assert "in flight already" in (await peer.read()).json["error"]["message"]
+        work.gate.set()
+        assert (await first.read()).json["result"]["content"][0]["text"] == "waited"

@@ -7,12 +7,14 @@ from functools import partial
 import pytest
 import trio
 
-from mcp_actors.gateway.http import _door, _wire
+from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...servers.processes import eventually
-from ..hosts import BOUND, in_process, notes
+from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
 from .test_modern import Work
+
+TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}
 
 WAIT = {"name": "work_wait", "arguments": {}}
 
@@ -145,3 +147,51 @@ async def test_a_flood_of_connections_is_one_line_of_log(
         assert house.door._replaced > 100  # to be said in a minute
     [line] = caplog.messages
     assert line.startswith("all 5 connections are in use: ")
+
+
+# --- Sessions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_each_identity_has_its_share_of_the_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_streamable, "MAX_SESSIONS", 5)
+    async with open_house(in_process("notes", notes()), tokens=TOKENS) as house:
+        ann = [await house.begin(TOKENS["ann"]) for _ in range(2)]
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        peer = await house.connect()
+        await peer.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token=TOKENS["ann"])
+        reply = await peer.read()
+        assert (reply.status, reply.headers["retry-after"]) == (503, "60")
+        assert reply.text.startswith(
+            "too many sessions of this token (2, the share of each of 2 tokens); end some with"
+        )
+        await house.begin(TOKENS["bob"])
+        await ann[0].end()
+        await house.begin(TOKENS["ann"])
+
+
+async def test_messages_for_a_stream_that_is_not_open_have_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        session = await house.begin()
+        [found] = house.door.mcp.sessions.values()
+        text = "x" * 100_000
+        for number in range(30):
+            for _ in range(2):  # what is kept already takes no more place
+                found.session.notify("notifications/message", {"level": "info", "data": f"{number} {text}"})
+        found.session.notify("notifications/message", {"level": "info", "data": "the last one"})
+        assert found._kept_bytes == sum(map(len, found._kept)) <= _streamable.MAX_KEPT_BYTES
+        stream = await session.listen()
+        said = [(await stream.read_event())["params"]["data"].partition(" ")[0] for _ in range(11)]
+        assert said == [*(f"{number}" for number in range(20, 30)), "the"]
+        found.session.notify("notifications/message", {"level": "info", "data": "now"})
+        assert (await stream.read_event())["params"]["data"] == "now"
+        assert found._kept_bytes == 0
+
+
+async def test_one_message_over_the_limit_in_bytes_is_not_kept() -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        session = await house.begin()
+        [found] = house.door.mcp.sessions.values()
+        for text in ("before", "x" * _streamable.MAX_KEPT_BYTES, "after"):
+            found.session.notify("notifications/message", {"level": "info", "data": text})
+        stream = await session.listen()
+        assert (await stream.read_event())["params"]["data"] == "after"
