@@ -104,8 +104,14 @@ def test_systemd_finds_nothing_wrong_with_the_units(was: str, became: str, wrong
     [
         ("headers", (_wire.MAX_HEAD // 1024, _wire.HEAD_SECONDS)),
         ("a body", (16, 250, _wire.BODY_SECONDS)),
-        ("connections", (_door.MAX_CONNECTIONS, _wire.IDLE_SECONDS)),
-        ("sessions", (_streamable.MAX_SESSIONS, _streamable.SESSION_SECONDS / 60)),
+        ("connections", (_door.MAX_CONNECTIONS,)),
+        ("a connection without a request", (_wire.IDLE_SECONDS, _wire.HEAD_SECONDS)),
+        ("sessions", (_streamable.MAX_SESSIONS,)),
+        ("a session without a request", (_streamable.SESSION_SECONDS / 60,)),
+        (
+            "messages of a session for a stream that is not open",
+            (_streamable.MAX_KEPT, _streamable.MAX_KEPT_BYTES // 1024**2),
+        ),
         ("data that a client does not read", (_serve.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
     ],
 )
