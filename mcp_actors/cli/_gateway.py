@@ -101,8 +101,10 @@ class Opened:
         gateway: what all clients share.
         config: the file.
         nursery: is cancelled when all is to end.
+        several: whether there are several identities.
         per_identity: the servers of which each identity gets one for itself; none if there are not several.
-        on_reload: called with the new `per_identity` after the file was read again; None if there are not several.
+        on_reload: called when the file was read again, with the servers that each session and each identity has for
+            itself, before anything is changed; its `ConfigError` says why nothing is.
         page: the address of the page for people, with its token; None if it is not served.
         page_lock: is held while the page is opened.
     """
@@ -110,22 +112,25 @@ class Opened:
     gateway: Gateway
     config: str
     nursery: trio.Nursery
+    several: bool
     per_identity: Sequence[ServerConfig]
-    on_reload: Callable[[Sequence[ServerConfig]], Awaitable[None]] | None = None
+    on_reload: Callable[[Sequence[ServerConfig], Sequence[ServerConfig]], Awaitable[None]] | None = None
     page: str | None = None
     page_lock: trio.Lock = field(factory=trio.Lock)
+    _reloading: trio.Lock = field(factory=trio.Lock)
 
     async def reload(self) -> ReloadSummary:
         """Read the file again, and apply what has changed. New clients get the new servers of their own."""
-        servers, _ = load(self.config)
-        shared, own, per_identity = _divided(servers, several=self.on_reload is not None)
-        assert self.gateway.front is not None
-        done = await self.gateway.front.group.reload(*map(in_background, shared))
-        self.gateway.per_session = own
-        if self.on_reload is not None:
-            await self.on_reload(per_identity)
-        start_eager(self.nursery, self.gateway.front, shared)
-        return done
+        async with self._reloading:
+            servers, _ = load(self.config)
+            shared, own, per_identity = _divided(servers, several=self.several)
+            assert self.gateway.front is not None
+            if self.on_reload is not None:
+                await self.on_reload(own, per_identity)
+            done = await self.gateway.front.group.reload(*map(in_background, shared))
+            self.gateway.per_session = own
+            start_eager(self.nursery, self.gateway.front, shared)
+            return done
 
 
 @asynccontextmanager
@@ -166,7 +171,7 @@ async def opened(
                 async with opening as group, trio.open_nursery() as nursery:
                     gateway.front = front = Front(group, naming)
                     start_eager(nursery, front, shared)
-                    found = Opened(gateway, config, nursery, per_identity)
+                    found = Opened(gateway, config, nursery, several, per_identity)
                     if listener is not None:
                         name, stop = real_name(config), stopping.cancel
                         page = partial(_open_page, found)

@@ -24,7 +24,6 @@ from attrs import frozen
 from .._errors import ConfigError
 from .._user_files import user_directory
 from ..gateway._daemon import real_name
-from ..gateway._own import in_background, start_eager
 from ..gateway._session import Gateway
 from ..gateway.http import (
     Access,
@@ -49,7 +48,6 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..gateway.http import Door
-    from ._gateway import Opened
 
 
 @frozen
@@ -76,7 +74,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
     with ExitStack() as stack:
         listeners = [stack.enter_context(each) for each in await _listen(options)]
         try:
-            access, made = _access(config, options)
+            access, file, made = _access(config, options)
             servers, naming = load(config)
         except ConfigError as exc:
             raise Failure(str(exc)) from None
@@ -93,8 +91,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
             )
             door = await found.nursery.start(serving)
             add_page(door, real_name(config), found.reload)
-            if several:
-                found.on_reload = partial(_reload, found, door)
+            found.on_reload = partial(_reload, door, file)
             sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
             sys.stdout.flush()
             await _serve_until_stopped(door)
@@ -161,27 +158,31 @@ async def _listen(options: Options) -> list[socket.socket]:
     return listeners
 
 
-def _access(config: str, options: Options) -> tuple[Access, str]:
-    """Return the rules, and the token if this program has made it."""
+def _access(config: str, options: Options) -> tuple[Access, str, str]:
+    """Return the rules, the token file, and the token if this program has made it."""
     names = frozenset(name.lower() for name in options.host_names)
     if options.no_token:
-        return Access({}, names, frozenset(options.origins)), ""
+        return Access({}, names, frozenset(options.origins)), "", ""
     if options.token_file is None:
         name = sha256(real_name(config).encode()).hexdigest()[:16]
         file = str(user_directory("state") / f"{name}.token")
     else:
         file = options.token_file
     made = "" if options.token_file is not None and os.path.exists(file) else make_token(file)
-    return Access(tokens_in(file), names, frozenset(options.origins)), made
+    return Access(tokens_in(file), names, frozenset(options.origins)), file, made
 
 
-async def _reload(found: Opened, door: Door, servers: Sequence[ServerConfig]) -> None:
-    """Apply what has changed to the servers of each identity."""
-    for gateway in door.mcp.gateways.values():
-        gateway.per_session, front = found.gateway.per_session, gateway.front
-        if front is not None and front is not door.front:
-            await front.group.reload(*map(in_background, servers))
-            start_eager(found.nursery, front, servers)
+async def _reload(door: Door, file: str, own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
+    """Read the tokens again, and apply what has changed to them and to the servers of sessions and identities.
+
+    Raises:
+        ConfigError: the tokens are not valid, or need a restart. Nothing is changed.
+    """
+    tokens = tokens_in(file) if file else {}
+    if len(tokens) > 1 and not door.several:
+        problem = "the file has several tokens, and had one when the gateway was started; restart the gateway"
+        raise ConfigError(problem, source=file)
+    await door.use(tokens, own, each)
 
 
 async def _serve_until_stopped(door: Door) -> None:

@@ -129,6 +129,10 @@ class Front:
 
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
+        own = self._own_tools()
+        return own if self._shared is None else own + self._shared.tools()
+
+    def _own_tools(self) -> tuple[Json, ...]:
         refs, tools_shown = self._shown()
         listed = {(ref.name, each.name): each.tool for ref in refs for each in ref._record.catalog.tools}
         shown = [(name, listed.get((tool.server, tool.name))) for tool, name in tools_shown]
@@ -136,7 +140,7 @@ class Front:
         if key != self._tools[0]:
             tools = tuple(_tool(given, name) for name, given in shown if given is not None)
             self._tools = key, tools
-        return self._tools[1] if self._shared is None else self._tools[1] + self._shared.tools()
+        return self._tools[1]
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
         """Return the servers whose tools are shown, and these tools, each with its name for clients."""
@@ -146,9 +150,10 @@ class Front:
         """Return the schema of a tool of whose arguments clients over HTTP put some into headers; None for others."""
         if self._mirrored is None:
             self._mirrored = {
-                tool["name"]: tool["inputSchema"] for tool in self.tools() if x_mcp_header_map(tool["inputSchema"])
+                tool["name"]: tool["inputSchema"] for tool in self._own_tools() if x_mcp_header_map(tool["inputSchema"])
             }
-        return self._mirrored.get(public_name)
+        found = self._mirrored.get(public_name)
+        return self._shared.find_mirrored(public_name) if found is None and self._shared is not None else found
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
@@ -250,8 +255,9 @@ class Front:
 
     def instructions(self) -> str | None:
         """Return the instructions of the connected servers, each under its name if there are several."""
-        given = [(ref.name, ref.info.instructions) for ref in self.group.connected if ref.info.instructions]
-        if len(self.group) == 1:
+        connected = [ref for group in self.groups for ref in group.connected]
+        given = [(ref.name, ref.info.instructions) for ref in connected if ref.info.instructions]
+        if sum(map(len, self.groups)) == 1:
             return given[0][1] if given else None
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
 

@@ -188,11 +188,6 @@ class Session:
         self._asked: dict[str, Question] = {}
         self._questions = 0
 
-    @property
-    def front(self) -> Front | None:
-        """What the client sees; what all see until its own servers are open."""
-        return self._front or self._gateway.front
-
     # --- messages of the client -------------------------------------------------------------------------------------
 
     def take(self, message: Any) -> None:

@@ -14,10 +14,11 @@ import hmac
 import os
 import secrets
 from contextlib import suppress
+from hashlib import sha256
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
-from attrs import frozen
+from attrs import define, field
 
 from ..._errors import ConfigError
 from ..._user_files import SHORTEST_SECRET, read_private
@@ -39,18 +40,18 @@ ANYBODY: Final = ""
 """The identity of all clients if there are no tokens."""
 
 
-@frozen
+@define(eq=False)
 class Access:
     """The rules of a gateway.
 
     Attributes:
-        tokens: identity → token; none lets everybody in.
+        tokens: identity → token; none lets everybody in. `Door.use` sets others.
         host_names: the public names of the gateway, with or without a port. `LOCAL_NAMES` and the address that the
             client has connected to are names, too.
         origins: the origins of the pages that may send requests. Its own pages may, too.
     """
 
-    tokens: Mapping[str, str]
+    tokens: Mapping[str, str] = field(repr=False)
     host_names: frozenset[str] = frozenset()
     origins: frozenset[str] = frozenset()
 
@@ -138,6 +139,8 @@ def make_token(path: str) -> str:
 def tokens_in(path: str) -> dict[str, str]:
     """Return the tokens in a file by identity. Each line is ``TOKEN`` or ``NAME TOKEN``; ``#`` begins a comment.
 
+    The identity of a token without a name is that of the token alone: its line may move.
+
     Raises:
         ConfigError: it cannot be read, others may read it, or a line is not valid.
     """
@@ -149,8 +152,8 @@ def tokens_in(path: str) -> dict[str, str]:
     for number, words in enumerate(lines, 1):
         if not words:
             continue
-        name = words[0] if len(words) > 1 else f"line {number}"
         token = words[-1]
+        name = words[0] if len(words) > 1 else f"token {sha256(token.encode()).hexdigest()[:16]}"
         if len(words) > 2 or len(token) < SHORTEST_SECRET or not token.isascii():
             problem = f"is not TOKEN or NAME TOKEN with a token of {SHORTEST_SECRET} or more ASCII characters"
             remedy = "make one with: openssl rand -hex 32"

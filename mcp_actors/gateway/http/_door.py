@@ -16,7 +16,7 @@ import os
 import selectors
 import socket
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -39,7 +39,7 @@ from ._streamable import Mcp, check_media
 from ._wire import Connection, Head, Refused, Reply
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from ...config import ServerConfig
     from .._front import Changed
@@ -99,14 +99,22 @@ class Door:
         front: the shared servers.
         routes: path → what answers it. Further ones may be added.
         mcp: the endpoint of clients.
+        several: whether each identity has a gateway of its own: there were several of them at the start.
         draining: whether the gateway is about to end.
+        on_tokens: called when there are other tokens.
     """
 
-    def __init__(self, access: Access, front: Front, mcp: Mcp, metrics: Metrics | None) -> None:
+    def __init__(self, access: Access, gateway: Gateway, nursery: trio.Nursery, metrics: Metrics | None) -> None:
+        assert gateway.front is not None
         self.access = access
-        self.front = front
-        self.mcp = mcp
+        self.front: Front = gateway.front
+        self.mcp: Mcp = Mcp(nursery)
+        self.several: bool = len(access.identities) > 1
         self.draining: bool = False
+        self.on_tokens: Callable[[], object] = lambda: None
+        self._gateway = gateway
+        self._nursery = nursery
+        self._own: dict[str, trio.CancelScope] = {}
         self.heart: Heart = Heart()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.connections: set[Connection] = set()
@@ -115,10 +123,10 @@ class Door:
         self._listeners: list[socket.socket] = []
         self._metrics = metrics
         self._probed = -1
-        self._replaced = self._refused = 0
+        self._over = 0
         self._warned = -math.inf
         self.routes: dict[str, Route] = {
-            "/mcp": Route(("POST", "GET", "DELETE"), mcp.answer, check_media, most=MAX_MESSAGE),
+            "/mcp": Route(("POST", "GET", "DELETE"), self.mcp.answer, check_media, most=MAX_MESSAGE),
             "/healthz": Route(("GET", "HEAD"), lambda *request: request[-1].send(200), named=False, secret=False),
             "/readyz": Route(("GET", "HEAD"), self._answer_ready, named=False, secret=False),
             "/status": Route(("GET", "HEAD"), self._answer_probe),
@@ -160,6 +168,63 @@ class Door:
         found = answer_probe(self.front_of(head.identity), head.path, self._metrics)
         reply.send(found.status, found.body, found.content_type)
 
+    async def use(self, tokens: Mapping[str, str], own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
+        """Let in the clients with these tokens alone, and apply what has changed to the servers that are not shared.
+
+        Sessions of an identity that is gone end, and so do streams that were begun with a token that is not valid any
+        more; other requests are finished.
+
+        **Cancellation**: the tokens hold, or none of them does; servers may be as they were.
+
+        Args:
+            tokens: identity → token.
+            own: the servers that each session has for itself.
+            each: those that each identity has for itself.
+        """
+        before, gateways, names = self.access.tokens, self.mcp.gateways, tuple(tokens) or (ANYBODY,)
+        for name in names:
+            if name not in gateways:
+                await self.add(name, each)  # its servers are there before its token is valid
+        self.access.tokens = tokens
+        for name in gateways.keys() - names:
+            self.mcp.remove(name)
+            if name in self._own:
+                self._own.pop(name).cancel("its token was removed")
+        self.on_tokens()
+        if changed := {name for name, token in before.items() if tokens.get(name) != token}:
+            for connection in tuple(self.connections):
+                connection.forget(changed | {ANYBODY})  # and of pages, whose cookie may be of such a token
+        for gateway in tuple(gateways.values()):
+            gateway.per_session, front = own, gateway.front
+            if front is not None and front is not self.front:
+                await front.group.reload(*map(in_background, each))
+                start_eager(self._nursery, front, each)
+
+    async def add(self, identity: str, servers: Sequence[ServerConfig]) -> None:
+        """Serve an identity, with servers for itself if there are several."""
+        gateway = self._gateway
+        if self.several:
+            gateway = evolve(gateway, sessions=set())
+            self._own[identity] = await self._nursery.start(self._keep, gateway, servers)
+        self.mcp.add(identity, gateway)
+
+    async def _keep(
+        self, gateway: Gateway, servers: Sequence[ServerConfig], *, task_status: trio.TaskStatus[trio.CancelScope]
+    ) -> None:
+        """Keep the servers of one identity. Does not return."""
+        opening = open_servers(
+            *map(in_background, servers),
+            naming=self.front.naming,
+            callbacks=Callbacks(logging=gateway.log),
+            observers=() if self._metrics is None else (self._metrics,),
+        )
+        with trio.CancelScope() as scope:
+            async with opening as group, trio.open_nursery() as nursery:
+                gateway.front = front = Front(group, self.front.naming, self.front)
+                start_eager(nursery, front, servers)
+                task_status.started(scope)
+                await front.follow(gateway.changed)
+
     def front_of(self, identity: str) -> Front:
         """Return the servers that an identity uses."""
         return self.mcp.gateways[identity].front or self.front
@@ -189,14 +254,10 @@ class Door:
             for connection in tuple(self.connections):
                 connection.check(now)
             self.mcp.expire(now)
-            if self._replaced + self._refused and now - self._warned >= WARN:
-                self._warned = now
-                logger.warning(
-                    "all %d connections are in use: %d idle ones were closed for new ones, and %d new ones refused; "
-                    "if these are too many clients, put a balancer and more gateways in front",
-                    *(MAX_CONNECTIONS, self._replaced, self._refused),
-                )
-                self._replaced = self._refused = 0
+            if self._over and now - self._warned >= WARN:
+                over, self._over, self._warned = self._over, 0, now
+                text = "%d connections over the limit %d replaced idle ones or were refused; end some or add a gateway"
+                logger.warning(text, over, MAX_CONNECTIONS)
             await trio.sleep(LOOK)
 
     def _set_date(self) -> None:
@@ -230,13 +291,12 @@ class Door:
         """
         if len(self.connections) < MAX_CONNECTIONS:
             return True
+        self._over += 1
         idle = next((each for each in self.strangers if not each.busy), None)
         if idle is None:
             idle = min(self.connections, key=lambda each: each.idle_since)
             if idle.idle_since == math.inf:
-                self._refused += 1
                 return False
-        self._replaced += 1
         idle.give_way()
         return True
 
@@ -293,36 +353,22 @@ async def serve_http(
         follow: keep the lists of the front up to date. False: another gateway does, and there is no path for clients.
         task_status: started with the door once clients can connect.
     """
-    assert gateway.front is not None
-    shared, several = gateway.front, len(access.identities) > 1
-    gateways = {name: evolve(gateway, sessions=set()) if several else gateway for name in access.identities}
-    own: list[tuple[Gateway, Front]] = []
-    async with AsyncExitStack() as stack:
-        for each in gateways.values() if per_identity else ():
-            opening = open_servers(
-                *map(in_background, per_identity),
-                naming=shared.naming,
-                callbacks=Callbacks(logging=each.log),
-                observers=() if metrics is None else (metrics,),
-            )
-            each.front = front = Front(await stack.enter_async_context(opening), shared.naming, shared)
-            own.append((each, front))
-
-        def changed(kind: Changed) -> None:
-            for each in gateways.values():
-                each.changed(kind)
-
+    with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
-            if follow:
-                nursery.start_soon(shared.follow, changed)
-            for each, front in own:
-                start_eager(nursery, front, per_identity)
-                nursery.start_soon(front.follow, each.changed)
-            door = Door(access, shared, Mcp(gateways, nursery), metrics)
-            if not follow:
-                del door.routes["/mcp"]
-            nursery.start_soon(door.heart.beat)
+            door = Door(access, gateway, nursery, metrics)
             stack.callback(door.selector.close)
+
+            def changed(kind: Changed) -> None:
+                for each in door.mcp.gateways.values():
+                    each.changed(kind)
+
+            if follow:
+                nursery.start_soon(door.front.follow, changed)
+            else:
+                del door.routes["/mcp"]
+            for name in access.identities:
+                await door.add(name, per_identity)
+            nursery.start_soon(door.heart.beat)
             nursery.start_soon(door.look)
             nursery.start_soon(door.read)
             task_status.started(door)

@@ -171,6 +171,11 @@ class Page:
         self._news.set()
         self._news = trio.Event()
 
+    def close(self) -> None:
+        """Observe the groups no more."""
+        for group in self._groups:
+            group._hub.remove(self)
+
     def _find(self, server: object) -> ServerRef | None:
         found = (group.get(server) for group in self._groups if isinstance(server, str))
         return next((ref for ref in found if ref is not None), None)
@@ -335,17 +340,27 @@ def _indented(value: object) -> str:
 
 
 class Pages:
-    """The paths of the page, and who is signed in.
+    """The paths of the page, and who is signed in: a cookie is good for as long as the token that it was made with.
 
     Args:
         access: knows the tokens.
-        pages: the page of each identity.
+        make: makes the page of an identity.
     """
 
-    def __init__(self, access: Access, pages: Mapping[str, Page]) -> None:
+    def __init__(self, access: Access, make: Callable[[str], Page]) -> None:
         self._access = access
-        self._pages = pages
-        self._signed_in: dict[str, str] = {}
+        self._make = make
+        self._pages: dict[str, Page] = {}
+        self._signed_in: dict[str, tuple[str, str]] = {}
+        self.update()
+
+    def update(self) -> None:
+        """Have a page for each identity, and end the sign-ins with tokens that are not valid any more."""
+        valid, identities = self._access.tokens.items(), self._access.identities
+        self._signed_in = {cookie: each for cookie, each in self._signed_in.items() if each in valid}
+        for gone in self._pages.keys() - identities:
+            self._pages.pop(gone).close()
+        self._pages |= {each: self._make(each) for each in identities if each not in self._pages}
 
     def routes(self) -> dict[str, Route]:
         """Return what answers each path."""
@@ -376,7 +391,7 @@ class Pages:
         if len(self._signed_in) >= MAX_SIGNED_IN:
             del self._signed_in[next(iter(self._signed_in))]
         cookie = secrets.token_urlsafe(32)
-        self._signed_in[cookie] = identity
+        self._signed_in[cookie] = identity, given
         reply.headers += (
             f"set-cookie: {_cookie_of(connection)}={cookie}; HttpOnly; SameSite=Strict; Path=/ui/\r\n".encode()
         )
@@ -433,8 +448,8 @@ class Pages:
             return self._pages[ANYBODY]
         for each in head.headers.get("cookie", "").split(";"):
             name, _, value = each.strip().partition("=")
-            if name == _cookie_of(connection) and (identity := self._signed_in.get(value)) is not None:
-                return self._pages[identity]
+            if name == _cookie_of(connection) and (signed := self._signed_in.get(value)) is not None:
+                return self._pages[signed[0]]
         return None
 
     def _signed(self, connection: Connection, head: Head) -> Page:
@@ -453,12 +468,14 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
         source: where its servers are configured, for people.
         reload: reads that again.
     """
-    identities, actions = door.access.identities, bool(door.access.tokens)
-    pages = {
-        each: Page(door.front_of(each), source=source, actions=actions, alone=len(identities) == 1, reload=reload)
-        for each in identities
-    }
-    door.routes.update(Pages(door.access, pages).routes())
+
+    def make(identity: str) -> Page:
+        actions, alone = bool(door.access.tokens), not door.several
+        return Page(door.front_of(identity), source=source, actions=actions, alone=alone, reload=reload)
+
+    pages = Pages(door.access, make)
+    door.routes.update(pages.routes())
+    door.on_tokens = pages.update
 
 
 async def serve_page(

@@ -288,20 +288,34 @@ class Mcp:
     """The endpoint of clients.
 
     Args:
-        gateways: identity → its gateway.
         nursery: the tasks of sessions are in it.
 
     Attributes:
-        gateways: see above.
+        gateways: identity → its gateway.
         sessions: the sessions by their ids.
     """
 
-    def __init__(self, gateways: dict[str, Gateway], nursery: trio.Nursery) -> None:
-        self.gateways = gateways
-        # A request that is alone has no servers of its own.
-        self._alone = {name: evolve(each, per_session=()) for name, each in gateways.items()}
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self.gateways: dict[str, Gateway] = {}
+        self._alone: dict[str, Gateway] = {}
         self._nursery = nursery
         self.sessions: dict[str, HttpSession] = {}
+
+    def add(self, identity: str, gateway: Gateway) -> None:
+        """Serve an identity."""
+        self.gateways[identity] = gateway
+        self._alone[identity] = evolve(gateway, per_session=())  # a request that is alone has no servers of its own
+
+    def remove(self, identity: str) -> None:
+        """End the sessions of an identity."""
+        gateway = self.gateways.pop(identity)
+        del self._alone[identity]
+        for session in [each for each in self.sessions.values() if each.gateway is gateway]:
+            self._end(session)
+
+    def _end(self, session: HttpSession) -> None:
+        del self.sessions[session.id]
+        session.end()
 
     def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
         """Answer a request.
@@ -314,9 +328,7 @@ class Mcp:
         elif head.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:
             raise Refused(405, "only POST is possible since 2026-07-28", b"allow: POST\r\n")
         elif head.method == "DELETE":
-            session = self._session(head)
-            del self.sessions[session.id]
-            session.end()
+            self._end(self._session(head))
             reply.send(204)
         else:
             self._session(head).listen(reply)
@@ -390,8 +402,7 @@ class Mcp:
         self._nursery.start_soon(session.run)
         session.take(message, reply, late)
         if session.failed:
-            del self.sessions[session.id]
-            session.end()
+            self._end(session)
 
     def _session(self, head: Head) -> HttpSession:
         """Return the session of a request.
@@ -409,10 +420,9 @@ class Mcp:
 
     def expire(self, now: float) -> None:
         """End the sessions that were not used for a while."""
-        for name, session in tuple(self.sessions.items()):
+        for session in tuple(self.sessions.values()):
             if not session.busy and now - session.used > SESSION_SECONDS:
-                del self.sessions[name]
-                session.end()
+                self._end(session)
 
 
 def _reject(reply: Reply, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
@@ -467,7 +477,7 @@ def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadde
 def _is_too_late(session: Session, message: Json, seconds: float) -> bool:
     """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up."""
     timeout: float | None = PATIENCE
-    front, params = session.front, message.get("params")
+    front, params = session._front or session._gateway.front, message.get("params")
     if message["method"] == "tools/call" and front is not None and type(params) is dict:
         with suppress(ToolNotFound):
             timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout

@@ -39,7 +39,7 @@ from .._output import GAP, Heart, Output
 from .._serve import CHUNK, MAX_BACKLOG, MAX_MESSAGE, MAX_VALUES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
 logger = Log("mcp_actors.gateway")
 
@@ -443,7 +443,8 @@ class Connection:
             head = await self._read_head()
             reply = self._reply = Reply(self, head)
             try:
-                answer = head.answer or self.site.admit(self, head)
+                if head.answer is None:
+                    self.site.admit(self, head)
             except Refused:
                 if is_read := not head.waits and head.length is not None and head.length <= CHUNK:
                     await self._read_body(head)
@@ -454,7 +455,7 @@ class Connection:
                 self._scope.cancel("the client has left")
                 return
             self._due = math.inf
-            answer(self, head, body, reply)
+            (head.answer or self.site.admit(self, head))(self, head, body, reply)  # tokens may have changed meanwhile
         except Refused as refused:
             if reply is None:
                 reply = self._reply = Reply(self, Head())
@@ -600,6 +601,13 @@ class Connection:
         elif reply is not None and reply.on_drain is not None:
             reply.on_drain()
 
+    def forget(self, identities: Collection[str]) -> None:
+        """Check the next head again. If the last one was of one of these identities, end after the present reply."""
+        if self._head is not None:
+            self._head.answer = None
+            if self._head.identity in identities:
+                self.drain()
+
     @property
     def busy(self) -> bool:
         """Whether a reply is not complete."""
@@ -608,8 +616,7 @@ class Connection:
     @property
     def idle_since(self) -> float:
         """When the last reply was written; infinity if a request is being read or answered, or the client reads."""
-        is_idle = self._task is not None and not self.busy and not self.waiting
-        return self._due - IDLE_SECONDS if is_idle else math.inf
+        return math.inf if self._task is None or self.busy or self.waiting else self._due - IDLE_SECONDS
 
     def give_way(self) -> None:
         """Close the connection, because another one needs its place."""

@@ -137,16 +137,18 @@ async def test_a_flood_of_connections_is_one_line_of_log(
     async with open_house(in_process("notes", notes())) as house:
         for _ in range(200):
             await house.connect()
-        await eventually(lambda: "closed for new ones" in caplog.text)
+        await eventually(lambda: "over the limit 5" in caplog.text)
         for _ in range(200):
             await house.connect()
         assert await (await house.connect()).call("notes_echo", text="in") == "in"
         looks: list[float] = []
         monkeypatch.setattr(house.door.mcp, "expire", looks.append)  # it is called at each look
         await eventually(lambda: len(looks) == 2)
-        assert house.door._replaced > 100  # to be said in a minute
+        assert house.door._over > 100  # to be said in a minute
     [line] = caplog.messages
-    assert line.startswith("all 5 connections are in use: ")
+    assert line.endswith(
+        "connections over the limit 5 replaced idle ones or were refused; end some or add a gateway"
+    )
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
