@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from functools import partial
 
 import pytest
@@ -12,7 +14,9 @@ from mcp_actors.gateway.http import _door, _streamable, _wire
 from ...servers.processes import eventually
 from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
+from .test_identities import Noted
 from .test_modern import Work
+from .test_wire import call_of, text_of
 
 TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}
 
@@ -86,6 +90,32 @@ async def test_without_strangers_the_client_that_was_idle_longest_gives_way_and_
         assert (await busy.read()).json["result"]["content"][0]["text"] == "waited"
 
 
+async def test_a_request_that_arrives_while_its_connection_gives_way_is_not_begun() -> None:
+    """The two are events of the same turn of the loop, in both orders."""
+    noted, outcomes = Noted(), []
+    async with open_house(in_process("notes", noted.server)) as house:
+        for number in range(30):
+            peer = await house.connect()
+            request = call_of(f"{number}").replace(b"notes_echo", b"notes_note")
+            await peer.write(request[:9])
+            await eventually(lambda: any(each._buffer for each in house.door.strangers))
+            [connection] = house.door.strangers
+            first, second = socket.socketpair()
+            with first, second:
+                os.write(peer.stream.socket.fileno(), request[9:])
+                second.send(b"now")
+                await trio.lowlevel.wait_readable(first)
+            if connection.busy:
+                outcomes.append(text_of(await peer.read()))
+            else:
+                connection.give_way()
+                assert await peer.wait_closed() == b""
+            await trio.aclose_forcefully(peer.stream)
+            await eventually(lambda: not house.door.connections)
+    assert noted.calls == outcomes
+    assert 0 < len(outcomes) < 30
+
+
 async def test_strangers_have_less_time_than_clients_for_their_next_request(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_wire, "HEAD_SECONDS", 0.1)
     async with open_house(in_process("notes", notes())) as house:
@@ -146,9 +176,7 @@ async def test_a_flood_of_connections_is_one_line_of_log(
         await eventually(lambda: len(looks) == 2)
         assert house.door._over > 100  # to be said in a minute
     [line] = caplog.messages
-    assert line.endswith(
-        "connections over the limit 5 replaced idle ones or were refused; end some or add a gateway"
-    )
+    assert line.endswith("connections over the limit 5 replaced idle ones or were refused; end some or add a gateway")
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
