@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from functools import partial
+from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
 
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
+from ...forkserver import start_python
 from ...servers.processes import eventually
+from ...source import ROOT
 from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
 from .test_identities import Noted
 from .test_modern import Work
+from .test_program import peers, serving
 from .test_wire import call_of, text_of
 
 TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}
@@ -177,6 +183,39 @@ async def test_a_flood_of_connections_is_one_line_of_log(
         assert house.door._over > 100  # to be said in a minute
     [line] = caplog.messages
     assert line.endswith("connections over the limit 5 replaced idle ones or were refused; end some or add a gateway")
+
+
+FLOOD: Final = """
+import socket, sys
+
+kept = []
+while True:
+    kept.append(socket.create_connection(("127.0.0.1", int(sys.argv[1]))))
+    if len(kept) == 100:
+        print(flush=True)
+    if len(kept) > 100:
+        kept.pop(0).close()
+"""
+"""Connects and leaves again without a pause."""
+
+
+async def test_a_flood_of_connections_does_not_delay_a_client_that_is_connected(tmp_path: Path) -> None:
+    said, say = os.pipe()
+    with serving(tmp_path, "--http", "127.0.0.1:0", "--no-token") as (_, url, _):
+        async with peers(url) as [peer]:
+            assert (await peer.fetch("GET", "/status")).status == 200
+            port = url.strip("/").rpartition(":")[2]
+            with start_python("-c", FLOOD, port, cwd=ROOT, stdout=say, stderr=2) as flood:
+                os.close(say)
+                try:
+                    await trio.to_thread.run_sync(os.read, said, 1)
+                    began = time.perf_counter()
+                    for _ in range(20):
+                        assert (await peer.fetch("GET", "/status")).status == 200
+                    assert time.perf_counter() - began < 10.0
+                finally:
+                    flood.kill()
+                    os.close(said)
 
 
 # --- Sessions ---------------------------------------------------------------------------------------------------------
