@@ -259,7 +259,7 @@ class Connection:
                 if _is_id(given) and (dropped := self._held.pop(given, None)) is not None:
                     self._held_size -= dropped[1]
                     return
-            elif method is not None and (type(given) is int or type(given) is str):
+            elif method is not None and _is_id(given):
                 key = given
                 if key in self._held:
                     self.session.refuse_duplicate(given)

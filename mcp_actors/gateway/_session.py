@@ -298,7 +298,8 @@ class Session:
         if method == "initialize":
             supported = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": params.get("protocolVersion")}
             raise Refused(UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported)
-        if not _is_enveloped(meta):
+        known = meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
+        if not known or CLIENT_CAPABILITIES_META_KEY not in meta:  # as the SDK finds, but faster
             route = classify_inbound_request({"method": method, "params": params})
             if isinstance(route, InboundLadderRejection):
                 raise Refused(route.code, route.message, getattr(route, "data", None))
@@ -544,8 +545,7 @@ class Session:
         if refs:
             honored["resourceSubscriptions"] = list(refs)
         meta = {SUBSCRIPTION: request_id}
-        acknowledged = {"notifications": honored, "_meta": meta}
-        self.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
+        self.notify("notifications/subscriptions/acknowledged", {"notifications": honored, "_meta": meta}, request_id)
         self._streams[request_id] = honored
         try:
             async with trio.open_nursery() as nursery:
@@ -592,8 +592,10 @@ class Session:
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
         """Send a notification, which may be about a request of the client."""
-        message: Json = {"jsonrpc": "2.0", "method": method} | ({} if params is None else {"params": params})
-        self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
+        self._tell({"method": method} if params is None else {"method": method, "params": params}, about)
+
+    def _tell(self, members: Json, about: Id | None) -> None:
+        self._outlet.tell(to_json({"jsonrpc": "2.0", **members}, inf_nan_mode="null", fallback=str) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
@@ -622,9 +624,13 @@ class Session:
 
     def _newest_call(self, server: str) -> Id | None:
         """Return the request that a message of a server belongs to most likely: servers do not say it."""
-        calls = reversed(self.calls.items())
-        found = next((each for each, call in calls if isinstance(call, Call) and server in ("", call.server)), None)
-        return self._newest_call("") if found is None and server else found
+        newest = None
+        for each, call in reversed(self.calls.items()):
+            if isinstance(call, Call):
+                if call.server == server:
+                    return each
+                newest = each if newest is None else newest
+        return newest
 
     async def ask(self, method: str, params: Json, about: Id | None = None, server: str = "") -> Json:
         """Ask the client a question of a server, which may be about a request, and return its answer.
@@ -639,9 +645,8 @@ class Session:
         self._questions += 1
         request_id, question = f"mcp-actors:{self._questions}", Question()
         self._asked[request_id] = question
-        message = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         about = self._newest_call(server) if about is None else about
-        self._outlet.tell(to_json(message, inf_nan_mode="null", fallback=str) + b"\n", about)
+        self._tell({"id": request_id, "method": method, "params": params}, about)
         try:
             return await question.wait()
         except trio.Cancelled:
@@ -693,8 +698,3 @@ LEGACY: Final[Mapping[str, Take]] = {
     "resources/unsubscribe": Session._unsubscribe,
 }
 """The methods before that only."""
-
-
-def _is_enveloped(meta: Json) -> bool:
-    """Return True if a request has what each has since 2026-07-28, as `classify_inbound_request` finds, but faster."""
-    return CLIENT_CAPABILITIES_META_KEY in meta and meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS

@@ -13,15 +13,14 @@ from __future__ import annotations
 import hmac
 import os
 import secrets
-from contextlib import suppress
 from hashlib import sha256
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import define, field
 
 from ..._errors import ConfigError
 from ..._user_files import SHORTEST_SECRET, read_private
+from ...config import is_loopback as is_loopback_host
 from ._wire import Head, Refused
 
 if TYPE_CHECKING:
@@ -105,11 +104,7 @@ class Access:
 
 def is_loopback(address: Any) -> bool:
     """Return True if only this machine reaches an address, which may be the path of a unix socket."""
-    if not isinstance(address, tuple):
-        return True
-    with suppress(ValueError):
-        return ip_address(address[0].partition("%")[0]).is_loopback
-    return False
+    return not isinstance(address, tuple) or is_loopback_host(address[0].partition("%")[0])
 
 
 # --- Files of tokens --------------------------------------------------------------------------------------------------

@@ -212,20 +212,20 @@ class Page:
 
     def _details(self, ref: ServerRef, known: Sequence[CatalogTool] | None) -> Json:
         tools = self._tools_of(ref.name)
-        shown = [] if tools == known else tools
+        are_known = tools == known
         return {
             "name": ref.name,
             "title": ref.config.title or ref.name,
             "events": list(self._events.get(ref.name, ())),
             "stderr": plain_text(ref.stderr_tail, limit=SHOWN, lines=True),
-            "tools_are_known": tools == known,
+            "tools_are_known": are_known,
             "tools": [
                 {
                     "name": each.name,
                     "description": plain_text(each.description or "", limit=DESCRIPTION, lines=True),
                     "schema": each.input_schema,
                 }
-                for each in shown
+                for each in ([] if are_known else tools)
             ],
             "changes": self._changes(ref),
         }

@@ -210,7 +210,7 @@ class HttpSession:
 
     @property
     def busy(self) -> bool:
-        """Whether a client waits for something: one that has left does not, though its question may have no answer."""
+        """Whether a client has a stream or waits for a reply. One that has left does not, though its call may go on."""
         return self._stream is not None or not all(reply.done for reply in self._replies.values())
 
     def take(self, message: Json, reply: Reply, late: float) -> None:
