@@ -120,6 +120,7 @@ class FaultyServer:
             self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self._tls.load_cert_chain(certificate)
         self._listener: socket.socket
+        self._accepting: threading.Thread
         self.listen()
 
     def url(self, path: str = "/mcp") -> str:
@@ -130,13 +131,14 @@ class FaultyServer:
         """Take connections, on the same port as before."""
         self._listener = socket.create_server(("127.0.0.1", self.port))
         self.port = self._listener.getsockname()[1]
-        self._start(self._accept, self._listener)
+        self._accepting = self._start(self._accept, self._listener)
 
     def refuse(self) -> None:
-        """Take no new connections; those that there are go on."""
+        """Take no new connections; those that there are go on, and all of them are known afterwards."""
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes up `accept`
         self._listener.close()
+        self._accepting.join(5)
 
     def die(self) -> None:
         """End at once, and forget everything."""
@@ -188,11 +190,12 @@ class FaultyServer:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _start(self, fn: Any, *args: Any) -> None:
+    def _start(self, fn: Any, *args: Any) -> threading.Thread:
         thread = threading.Thread(target=fn, args=args, name=f"faulty:{fn.__name__}")
         with self._starting:
             self._threads.add(thread)
             thread.start()
+        return thread
 
     def _accept(self, listener: socket.socket) -> None:
         with suppress(OSError):
