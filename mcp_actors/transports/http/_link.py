@@ -321,6 +321,16 @@ class Reach:
         """Send a request that does not count as in flight, and is not retried."""
         return await self._client.send(request, stream=True, follow_redirects=False)
 
+    async def send_twice(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a message without an answer, and send it again if its connection breaks meanwhile.
+
+        The server may get it twice, which does no harm: the second one tells it nothing new.
+        """
+        try:
+            return await self.send_apart(request)
+        except STALE:
+            return await self.send_apart(request)
+
     async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
 

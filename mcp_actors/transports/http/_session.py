@@ -158,7 +158,7 @@ class HttpSession:
         try:
             with self.requests.sending(message), trio.move_on_after(NOTIFICATION_TIMEOUT):
                 async with self._posts:
-                    response = await self.reach.follow(request)
+                    response = await self.reach.follow(request, self.reach.send_twice)
                     await read_short(response)  # so that the connection can be used again
         except UNREACHED as error:
             self.reach.refused(error)

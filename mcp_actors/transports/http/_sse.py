@@ -295,15 +295,12 @@ class SseLink(HttpLink[Sse]):
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         try:
             with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
-                await read_short(await self._sent(request, self._reach.send))
+                await read_short(await self._sent(request, self._reach.send_twice))
         except Exception as exc:
-            self._reach.finished(request)  # now, because this message must not count as a request in flight
             if isinstance(exc, UNREACHED):
                 self._reach.refused(exc)
             self._failed(request, body, exc)
             logger.debug("server %r: a message could not be sent", self._name, exc_info=exc)
-        finally:
-            self._reach.finished(request)
 
     def _written(self, message: Unanswered) -> httpx2.Request:
         return self._build(message.model_dump(by_alias=True, exclude_unset=True))

@@ -23,7 +23,7 @@ from mcp_actors import (
     open_servers,
 )
 
-from ..faults.http_faults import faulty_server
+from ..faults.http_faults import Raw, faulty_server
 from ..fleet import PROMPT, calls, http_config, http_server
 from ..groups import NEVER
 from ..http_server import reserved_port
@@ -108,6 +108,21 @@ async def test_a_notification_that_cannot_reach_the_server_ends_an_idle_connecti
             with trio.fail_after(PROMPT):
                 await servers["web"].wait_state("failed")
             assert "could not connect" in str(servers.errors["web"])
+
+
+@pytest.mark.parametrize("transport", [Http, Sse])
+async def test_a_notification_whose_connection_breaks_is_sent_again(transport: type[Http | Sse]) -> None:
+    """S3-17: by a server that goes on; otherwise it would keep its old roots."""
+    changed = "notifications/roots/list_changed"
+    with faulty_server("legacy") as server:
+        config = ServerConfig("web", transport(server.url("/sse" if transport is Sse else "/mcp")), protocol="legacy")
+        async with open_servers(config, callbacks=ROOTS) as servers:
+            server.scripts[changed] = Raw("", "reset")
+            await servers["web"].send_roots_list_changed()
+            await eventually(lambda: server.methods().count(changed) == 2)
+            assert text_of(await servers["web"].call_tool("sleep")) == "slept None"
+            assert server.methods().count(changed) == 2
+            assert servers["web"].statistics().incarnation == 1
 
 
 class Flow(httpx2.Auth):
