@@ -124,12 +124,14 @@ class Opened:
         async with self._reloading:
             servers, _ = load(self.config)
             shared, own, per_identity = _divided(servers, several=self.several)
-            assert self.gateway.front is not None
+            front = self.gateway.front
+            assert front is not None
             if self.on_reload is not None:
                 await self.on_reload(own, per_identity)
-            done = await self.gateway.front.group.reload(*map(in_background, shared))
+            done = await front.group.reload(*map(in_background, shared))
             self.gateway.per_session = own
-            start_eager(self.nursery, self.gateway.front, shared)
+            start_eager(self.nursery, front, shared)
+            await front.wait_complete()  # so that a client that hears of the reload finds the new tools
             return done
 
 

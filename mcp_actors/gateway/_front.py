@@ -55,7 +55,7 @@ COLLISIONS: Final = 100
 """Collisions that are logged. A server may list others for ever."""
 
 FIRST_LIST: Final = 5.0
-"""Seconds for which the first list waits for servers that are being connected. Those that come later are a change."""
+"""Seconds for which the first list, and what names an unknown thing, waits for servers that are being connected."""
 
 
 @define(eq=False)
@@ -276,6 +276,20 @@ class Front:
         if self._shared is not None:
             await self._shared.wait_listed()
 
+    @property
+    def complete(self) -> bool:
+        """True if no server is on its way to its first lists: what is unknown now stays unknown."""
+        own = not any(map(self._is_awaited, self.group.configured))
+        return own and (self._shared is None or self._shared.complete)
+
+    async def wait_complete(self) -> None:
+        """Wait until no server is on its way to its first lists, for `FIRST_LIST` seconds at most."""
+        with trio.move_on_after(FIRST_LIST):
+            while any(map(self._is_awaited, self.group.configured)):
+                await self._news.wait()
+            if self._shared is not None:
+                await self._shared.wait_complete()
+
     # --- follow the changes -----------------------------------------------------------------------------------------
 
     async def follow(self, on_change: Callable[[Changed], None]) -> None:
@@ -323,9 +337,7 @@ class Front:
 
     async def _settle(self) -> None:
         """Let lists be answered once every server is connected and listed, or has failed, or the time is over."""
-        with trio.move_on_after(FIRST_LIST):
-            while any(map(self._is_awaited, self.group.configured)):
-                await self._news.wait()
+        await self.wait_complete()
         self._settled.set()
 
     def _note_change(self, kind: Changed) -> None:
@@ -450,7 +462,7 @@ class OneServer(Front):
         return bool(now != before)
 
     @property
-    def listed(self) -> bool:
+    def complete(self) -> bool:
         """True: it takes any name."""
         return True
 

@@ -3,7 +3,7 @@
 `Session` takes the parsed messages of one client, each in the step that has read it, and gives its answers to an
 `Outlet`. A call of a tool is passed on without a task: the `Call` sends it as a `PendingRequest`, and writes the answer
 as the server has sent it. A task of the session finishes a call that failed at first, asks a legacy client what a
-modern server wants to know, makes lists that have to wait, and keeps a subscription.
+modern server wants to know, and makes lists that have to wait. `News` tells the client what it has not asked for.
 
 What belongs to a hop and is not passed on: ids, progress tokens, the ``_meta`` of ``io.modelcontextprotocol``, the type
 of a result, and how long it may be cached. Errors of servers pass as they are, without the member of their ``data`` by
@@ -56,6 +56,7 @@ from ._calls import (
 )
 from ._daemon import DIRECTORY
 from ._front import OneServer
+from ._news import LEVELS, SUBSCRIPTION, Latest, News
 from ._own import in_directory, serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
@@ -70,16 +71,13 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused: nothing of it was sent."""
 
-MAX_WATCHED: Final = 200
-"""Subscriptions of a session to resources. One more is refused. With a thousand, steps take a third of a second."""
+PATIENCE: Final = 60.0
+"""Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
 
 LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
-SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 
 CAPABILITIES: Final[Json] = {
@@ -112,11 +110,6 @@ CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
 OF_THE_MODERN: Final = ("resultType", "ttlMs", "cacheScope")
 """Members of a result that legacy clients do not know."""
 
-CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
-    kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
-}
-"""The notice that a list has changed, and the name of a client's wish for it."""
-
 
 @define(eq=False)
 class Gateway:
@@ -147,6 +140,10 @@ class Gateway:
         for session in tuple(self.sessions):
             session.note_changed(kind)
 
+    def lowest_level(self) -> str:
+        """Return the lowest level of log messages that a client has asked for."""
+        return min((level for each in self.sessions if (level := each.news.level) is not None), key=LEVELS.index)
+
     def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass on a log message of a server, to the clients that want those of its level."""
         for session in tuple(self.sessions):
@@ -165,6 +162,8 @@ class Session:
         calls: the requests of the client that have no answer yet, by id.
         only: the server that it sees alone; None if it sees all.
         modern: whether it is of the era since 2026-07-28; None before its first request.
+        initialized: whether a legacy client has said that it is.
+        news: what the client hears without having asked.
     """
 
     def __init__(self, gateway: Gateway, outlet: Outlet, start: Callable[..., object]) -> None:
@@ -173,18 +172,15 @@ class Session:
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self.modern: bool | None = None
+        self.initialized = False
         self.only: str | None = None
+        self.news = News(self)
         self._front: Front | None = None
         self._opened: trio.Event | None = None
         self._capabilities: Json = {}
         self._envelope: Json | None = None
         self._directory: str | None = None
-        self._initialized = False
-        self._level: str | None = None
-        self._asking: set[str] = set()
-        self._roots_news = self._tells_roots = False
-        self._watched: dict[str, trio.CancelScope] = {}
-        self._streams: dict[Id, Json] = {}
+        self._roots: Latest | None = None
         self._asked: dict[str, Question] = {}
         self._questions = 0
 
@@ -224,22 +220,14 @@ class Session:
             if type(request_id) is str or type(request_id) is int:
                 self.cancel(request_id)
         elif method == "notifications/initialized":
-            self._initialized = True
+            self.initialized = True
         elif method == DIRECTORY and self.only is None:  # else the client may be on another machine
             path = params.get("path")
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
                 self._directory = path
         elif method == "notifications/roots/list_changed" and self._front is not None and self._gateway.per_session:
-            self._roots_news = True
-            if not self._tells_roots:  # one task: a client may notify without end
-                self._tells_roots = True
-                self.start(partial(self._tell_roots, self._front))
-
-    async def _tell_roots(self, front: Front) -> None:
-        while self._roots_news:
-            self._roots_news = False
-            await tell_roots_changed(front)
-        self._tells_roots = False
+            self._roots = self._roots or Latest(self.start, partial(tell_roots_changed, self._front))
+            self._roots.run_soon()
 
     def _take_answer(self, request_id: Any, message: Json) -> None:
         question = self._asked.pop(request_id, None) if isinstance(request_id, str) else None
@@ -323,26 +311,27 @@ class Session:
         introduction = {"capabilities": CAPABILITIES, "serverInfo": self._gateway.info}
         return introduction if instructions is None else {**introduction, "instructions": instructions}
 
-    def _dispatch(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        """Take a request. At the start it waits for the lists if nothing that it names is known yet."""
+    def _dispatch(self, front: Front, request_id: Id, method: str, params: Json, *, waits: bool = True) -> None:
+        """Take a request. If what it names is unknown, it waits, once, for servers that are being connected."""
         take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
         if take is None:
             raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
         try:
             take(self, front, request_id, method, params)
         except (Unknown, ToolNotFound):
-            if front.listed:
+            if not waits or front.complete:
                 raise
-            self._run(request_id, partial(self._dispatch_after, front.wait_listed, request_id, method, params))
+            after = partial(self._dispatch_after, front.wait_complete, request_id, method, params, waits=False)
+            self._run(request_id, after)
 
     async def _dispatch_after(
-        self, wait: Callable[[], Awaitable[None]], request_id: Id, method: str, params: Json
+        self, wait: Callable[[], Awaitable[None]], request_id: Id, method: str, params: Json, *, waits: bool = True
     ) -> None:
         await wait()
         await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
         assert self._front is not None
         del self.calls[request_id]
-        self._dispatch(self._front, request_id, method, params)
+        self._dispatch(self._front, request_id, method, params, waits=waits)
 
     # --- requests that a server answers -----------------------------------------------------------------------------
 
@@ -450,110 +439,26 @@ class Session:
         self.answer(request_id, method, discovered)
 
     def _set_level(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        if (level := params.get("level")) not in LEVELS:
-            raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
-        self._level = level
+        self.news.set_level(params.get("level"), front.servers(), self._gateway.lowest_level)
         self.answer(request_id, method, {})
-        for ref in front.servers():
-            if ref.name not in self._asking:  # one task for each: a client may change its mind without end
-                self._asking.add(ref.name)
-                self.start(partial(self._ask_for_level, ref))
-
-    async def _ask_for_level(self, ref: ServerRef) -> None:
-        """Ask a server for the lowest level that a client wants, and again if that has changed meanwhile."""
-        asked: Any = None
-        while (lowest := self._lowest_level()) != asked:
-            asked = lowest
-            with suppress(McpActorsError, MCPError):  # it has no log
-                await ref.set_log_level(asked)
-        self._asking.discard(ref.name)
-
-    def _lowest_level(self) -> str:
-        return min((each._level for each in self._gateway.sessions if each._level is not None), key=LEVELS.index)
 
     def _subscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         uri = text_in(params, "uri")
-        self._check_watched(1)
-        self._run(request_id, partial(self._keep_watch, resource_of(front, uri), request_id, uri))
+        self._run(request_id, partial(self._answer_subscribed, resource_of(front, uri), request_id, method, uri))
 
-    def _check_watched(self, more: int) -> None:
-        streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
-        if len(self._watched) + streams + more > MAX_WATCHED:
-            raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
-
-    def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
-        if (scope := self._watched.pop(text_in(params, "uri"), None)) is not None:
-            scope.cancel("the client has unsubscribed")
+    async def _answer_subscribed(self, ref: ServerRef, request_id: Id, method: str, uri: str) -> None:
+        await self.news.subscribe(ref, uri)
         self.answer(request_id, method, {})
 
-    async def _keep_watch(self, ref: ServerRef, request_id: Id, uri: str) -> None:
-        """Subscribe, and then pass changes on in another task until the client unsubscribes or leaves."""
-        scope, ready = trio.CancelScope(), trio.Event()
-        failure: list[Exception] = []
-
-        async def watch() -> None:
-            try:
-                with scope:
-                    await self._watch(ref, uri, None, ready.set)
-            except (McpActorsError, MCPError) as exc:
-                failure.append(exc)
-            finally:
-                ready.set()
-                if self._watched.get(uri) is scope:
-                    del self._watched[uri]
-
-        if uri not in self._watched:
-            self._check_watched(1)  # in this step: of a thousand tasks that start at once each must count the others
-            self._watched[uri] = scope
-            self.start(watch)
-            await ready.wait()
-        if failure:
-            raise failure[0]
-        self.answer(request_id, "resources/subscribe", {})
-
-    async def _watch(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
-        """Pass the changes of a resource on."""
-        async with ref.subscribe(uri) as changes:
-            ready()
-            async for change in changes:
-                params: Json = {"uri": change.uri}
-                if meta is None:
-                    self.notify("notifications/resources/updated", params)
-                else:
-                    self.notify("notifications/resources/updated", {**params, "_meta": meta}, meta[SUBSCRIPTION])
-
-    async def _watch_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
-        try:
-            await self._watch(ref, uri, meta, lambda: None)
-        except (McpActorsError, MCPError) as exc:  # the other wishes of the stream hold
-            logger.info("the changes of %.200r are not passed on: %s", uri, exc)
+    def _unsubscribe(self, front: Front, request_id: Id, method: str, params: Json) -> None:
+        self.news.unsubscribe(text_in(params, "uri"))
+        self.answer(request_id, method, {})
 
     def _listen(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         wishes = params.get("notifications")
         if type(wishes) is not dict:
             raise Refused(INVALID_PARAMS, "subscriptions/listen needs notifications")
-        self._run(request_id, partial(self._stream, front, request_id, wishes))
-
-    async def _stream(self, front: Front, request_id: Id, wishes: Json) -> None:
-        """Keep a stream of notifications until the client cancels it."""
-        uris = wishes.get("resourceSubscriptions") or []
-        if type(uris) is not list:
-            raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
-        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
-        self._check_watched(len(uris))
-        refs = {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
-        if refs:
-            honored["resourceSubscriptions"] = list(refs)
-        meta = {SUBSCRIPTION: request_id}
-        self.notify("notifications/subscriptions/acknowledged", {"notifications": honored, "_meta": meta}, request_id)
-        self._streams[request_id] = honored
-        try:
-            async with trio.open_nursery() as nursery:
-                for uri, ref in refs.items():
-                    nursery.start_soon(self._watch_if_possible, ref, uri, meta)
-                await trio.sleep_forever()
-        finally:
-            del self._streams[request_id]
+        self._run(request_id, partial(self.news.stream, front, request_id, wishes))
 
     # --- messages to the client -------------------------------------------------------------------------------------
 
@@ -599,30 +504,15 @@ class Session:
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
-        if self._front is not None and not self._front.has_changed(kind):
-            return
-        method, wish = CHANGES[kind]
-        if self.modern is False and self._initialized:
-            self.notify(method)
-        for request_id, honored in self._streams.items():
-            if wish in honored:
-                self.notify(method, {"_meta": {SUBSCRIPTION: request_id}}, request_id)
+        if self._front is None or self._front.has_changed(kind):
+            self.news.note_changed(kind)
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server, if the client wants those of its level."""
-        if self.only in (None, context.server) and self.wants_log(params.level):
-            name = context.server if params.logger is None else f"{context.server}/{params.logger}"
-            message = {"level": params.level, "logger": name, "data": params.data}
-            self.notify("notifications/message", message, self._newest_call(context.server))
+        """Pass on a log message of a server that the client sees, if it wants those of its level."""
+        if self.only in (None, context.server):
+            self.news.pass_log(context, params)
 
-    def wants_log(self, level: str) -> bool:
-        """Return True if the client wants log messages of a level."""
-        if self.modern is False and self._initialized:
-            return LEVELS.index(level) >= LEVELS.index(self._level or "info")
-        levels = [each.level for each in self.calls.values() if isinstance(each, Call) and each.level in LEVELS]
-        return any(LEVELS.index(level) >= LEVELS.index(str(each)) for each in levels)
-
-    def _newest_call(self, server: str) -> Id | None:
+    def newest_call(self, server: str) -> Id | None:
         """Return the request that a message of a server belongs to most likely: servers do not say it."""
         newest = None
         for each, call in reversed(self.calls.items()):
@@ -645,7 +535,7 @@ class Session:
         self._questions += 1
         request_id, question = f"mcp-actors:{self._questions}", Question()
         self._asked[request_id] = question
-        about = self._newest_call(server) if about is None else about
+        about = self.newest_call(server) if about is None else about
         self._tell({"id": request_id, "method": method, "params": params}, about)
         try:
             return await question.wait()
@@ -665,9 +555,23 @@ class Session:
         elif call is not None:
             call.cancel("the client has cancelled the request")
 
+    def is_too_late(self, message: Json, seconds: float) -> bool:
+        """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up.
+
+        Args:
+            message: the request.
+            seconds: how long ago it may have arrived.
+        """
+        timeout: float | None = PATIENCE
+        front, params = self._front or self._gateway.front, message.get("params")
+        if message["method"] == "tools/call" and front is not None and type(params) is dict:
+            with suppress(ToolNotFound):
+                timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout
+        return timeout is not None and seconds >= timeout
+
     def end_streams(self) -> None:
         """End the streams of notifications: the gateway stops."""
-        for request_id in tuple(self._streams):
+        for request_id in self.news.streams():
             self.cancel(request_id)
             self.answer(request_id, "subscriptions/listen", {"_meta": {SUBSCRIPTION: request_id}})
 

@@ -15,11 +15,12 @@ from typing import Any, Final
 import anyio
 import pytest
 import trio
-from mcp.types import EmptyResult, SetLevelRequestParams
+from mcp import MCPError
+from mcp.types import EmptyResult, SetLevelRequestParams, SubscribeRequestParams
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio
-from mcp_actors.gateway import _output, _serve, _session
+from mcp_actors.gateway import _news, _output, _serve
 
 from ..servers.hostile import LongestStep
 from ..servers.library import Library
@@ -141,7 +142,7 @@ async def test_more_subscriptions_than_a_session_may_have_are_refused(version: s
     async with gateway(tmp_path, in_process("n", notes())) as door:
         host = await door.connect(version)
         await host.result("tools/list")
-        uris = [f"note:///{number}/lines" for number in range(_session.MAX_WATCHED + 1)]
+        uris = [f"note:///{number}/lines" for number in range(_news.MAX_WATCHED + 1)]
         if version == LEGACY:
             for uri in uris[:-1]:
                 await host.result("resources/subscribe", {"uri": uri})
@@ -160,7 +161,7 @@ async def test_more_subscriptions_than_a_session_may_have_are_refused(version: s
 async def test_of_subscriptions_that_come_at_once_no_more_are_made_than_a_session_may_have(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_session, "MAX_WATCHED", 3)
+    monkeypatch.setattr(_news, "MAX_WATCHED", 3)
     async with gateway(tmp_path, in_process("n", notes())) as door:
         host = await door.connect()
         await host.result("tools/list")
@@ -168,6 +169,25 @@ async def test_of_subscriptions_that_come_at_once_no_more_are_made_than_a_sessio
         await host.send(*asked)
         answers = [await host.answer_to(each) for each in asked]
         assert len([each for each in answers if "result" in each]) == 3
+
+
+async def test_a_second_subscription_to_a_resource_does_not_succeed_while_the_first_one_fails(tmp_path: Path) -> None:
+    gate = anyio.Event()
+
+    async def subscribe(ctx: Any, params: SubscribeRequestParams) -> EmptyResult:
+        await gate.wait()
+        raise MCPError(-32000, "not today")
+
+    library = Library(on_subscribe_resource=subscribe)
+    async with gateway(tmp_path, library.config(protocol="legacy")) as door:
+        host = await door.connect()
+        uri = (await host.result("resources/list"))["resources"][0]["uri"]
+        asked = [host.request("resources/subscribe", {"uri": uri}) for _ in range(2)]
+        await host.send(*asked)
+        await wait_all_tasks_blocked()
+        gate.set()
+        answers = [await host.answer_to(each) for each in asked]
+        assert [each["error"]["message"] for each in answers] == ["not today", "not today"]
 
 
 async def test_log_levels_without_end_are_passed_on_one_after_the_other(tmp_path: Path) -> None:

@@ -15,11 +15,14 @@ from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.shared.inbound import InboundLadderRejection, classify_inbound_request
-from mcp.types import Completion
+from mcp.types import Completion, ListToolsResult, PaginatedRequestParams
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio
+from mcp_actors.gateway import _front
 
 from ..servers.groups import NEVER, server
+from ..servers.library import Library
 from ..servers.processes import eventually
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
 from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
@@ -440,6 +443,49 @@ async def test_the_first_that_lists_a_resource_owns_it(tmp_path: Path, caplog: p
         listed = (await host.result("resources/list"))["resources"]
         assert [each["uri"] for each in listed] == ["note:///shopping"]
     assert "server 'b': 'note:///shopping' is hidden, because server 'a' lists it, too" in caplog.text
+
+
+async def test_a_call_of_a_server_that_is_being_added_waits_for_its_tools(tmp_path: Path) -> None:
+    """Also when the first lists were answered long ago; so does a name that no server has in the end."""
+    gate = anyio.Event()
+
+    async def list_tools(ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        await gate.wait()
+        return await library.list_tools(ctx, params)
+
+    library = Library(on_list_tools=list_tools)
+    async with gateway(tmp_path, in_process("a", notes())) as door, trio.open_nursery() as nursery:
+        host = await door.connect()
+        await host.result("tools/list")
+        refused = {"name": "library_nothing"}
+        assert "library_nothing" in (await host.error("tools/call", refused))["message"]
+        nursery.start_soon(door.group.add, library.config())
+        await eventually(lambda: "library" in door.group)
+        call, unknown = host.request("tools/call", {"name": "library_search"}), host.request("tools/call", refused)
+        await host.send(call, unknown)
+        await wait_all_tasks_blocked()
+        assert host.answers == {}
+        gate.set()
+        assert "result" in await host.answer_to(call)
+        assert "library_nothing" in (await host.answer_to(unknown))["error"]["message"]
+
+
+async def test_a_call_waits_seconds_for_a_server_that_is_being_connected_and_is_then_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_front, "FIRST_LIST", 0.2)
+
+    async def list_tools(ctx: Any, params: PaginatedRequestParams | None) -> ListToolsResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    async with gateway(tmp_path, in_process("a", notes())) as door, trio.open_nursery() as nursery:
+        host = await door.connect()
+        await host.result("tools/list")
+        nursery.start_soon(door.group.add, Library(on_list_tools=list_tools).config())
+        await eventually(lambda: "library" in door.group)
+        assert (await host.error("tools/call", {"name": "library_search"}))["code"] == -32602
+        nursery.cancel_scope.cancel()
 
 
 async def test_instructions_name_their_servers_if_there_are_several(tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ Each session belongs to a `Gateway`, and there is one for each identity, so noth
 from __future__ import annotations
 
 import secrets
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -39,7 +38,6 @@ from mcp.types import (
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic_core import from_json
 
-from ..._errors import ToolNotFound
 from ..._foreign import Log
 from .._calls import error_line
 from .._session import Gateway, Session
@@ -68,9 +66,6 @@ MAX_KEPT_BYTES: Final = 1024 * 1024
 VERSION: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
 LISTEN: Final = "subscriptions/listen"
-
-PATIENCE: Final = 60.0
-"""Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
 
 TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
 
@@ -226,7 +221,7 @@ class HttpSession:
         if (type(request_id) is str or type(request_id) is int) and request_id not in self._replies:
             self._replies[request_id] = reply
             reply.may_stream = True
-            if late and _is_too_late(self.session, message, late):
+            if late and self.session.is_too_late(message, late):
                 self.session.refuse_unsent(request_id, TOO_LATE)
                 return
         self._present = reply
@@ -378,7 +373,7 @@ class Mcp:
         if exchange is None or exchange.gateway is not gateway or not exchange.is_free:
             exchange = connection.memo = Exchange(gateway, connection.start)
         exchange.begin(reply)
-        if connection.late and _is_too_late(exchange.session, message, connection.late):
+        if connection.late and exchange.session.is_too_late(message, connection.late):
             exchange.session.refuse_unsent(request_id, TOO_LATE)
             return
         if message["method"] == LISTEN:
@@ -472,13 +467,3 @@ def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadde
     if schema is None or not isinstance(arguments, dict | None):
         return None
     return validate_mcp_param_headers(schema, arguments or {}, head.headers)
-
-
-def _is_too_late(session: Session, message: Json, seconds: float) -> bool:
-    """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up."""
-    timeout: float | None = PATIENCE
-    front, params = session._front or session._gateway.front, message.get("params")
-    if message["method"] == "tools/call" and front is not None and type(params) is dict:
-        with suppress(ToolNotFound):
-            timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout
-    return timeout is not None and seconds >= timeout

@@ -1,0 +1,261 @@
+"""Tell a client what changes, and what its servers log.
+
+`News` is the part of a session that speaks without being asked. It keeps what the client wants to hear, which depends
+on the era: a legacy client subscribes to each resource, sets one log level, and hears of changed lists once it is
+initialized; since 2026-07-28 a client opens streams of notifications and names its log level in each request. Each
+subscription and each stream is a task of the session, and ends with it. `Latest` keeps what a client can change without
+end down to one task.
+
+`Session` takes the requests, and gives the notices to the client. It uses the refs of the servers only.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import trio
+from attrs import define, field
+from mcp import MCPError
+from mcp.types import INVALID_PARAMS
+
+from .._errors import McpActorsError
+from .._foreign import Log
+from ._calls import Call, Refused, not_sent, resource_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from mcp.types import LoggingMessageNotificationParams
+
+    from ..config import CallbackContext
+    from ..servers import ServerRef
+    from ._calls import Id, Json
+    from ._front import Changed, Front
+
+logger = Log("mcp_actors.gateway")
+
+LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""The log levels, from the lowest to the highest."""
+
+MAX_WATCHED: Final = 200
+"""Subscriptions of a client to resources. One more is refused. With a thousand, steps take a third of a second."""
+
+SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
+
+CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
+    kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
+}
+"""The notice that a list has changed, and the name of a client's wish for it."""
+
+
+class Latest:
+    """Runs a function in one task at most. Asked to while it runs, it runs once more.
+
+    Args:
+        start: starts the task.
+        fn: the function, which reads what is the latest when it runs.
+    """
+
+    def __init__(self, start: Callable[..., object], fn: Callable[[], Awaitable[object]]) -> None:
+        self._start = start
+        self._fn = fn
+        self._wanted = self._runs = False
+
+    def run_soon(self) -> None:
+        """Run the function, from its beginning, some time after this."""
+        self._wanted = True
+        if not self._runs:
+            self._runs = True
+            self._start(self._run)
+
+    async def _run(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            await self._fn()
+        self._runs = False
+
+
+class Listener(Protocol):
+    """The session of a client, as its news see it."""
+
+    calls: dict[Id, Any]
+    modern: bool | None
+    initialized: bool
+    start: Callable[..., object]
+
+    def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
+
+    def newest_call(self, server: str) -> Id | None: ...
+
+
+@define(eq=False)
+class _Watch:
+    """A subscription of a legacy client.
+
+    Attributes:
+        scope: ends it.
+        ready: set when the server has answered.
+        failure: why there is none.
+    """
+
+    scope: trio.CancelScope = field(factory=trio.CancelScope)
+    ready: trio.Event = field(factory=trio.Event)
+    failure: Exception | None = None
+
+
+class News:
+    """The wishes of one client to hear of changes, and the notices that it gets for them.
+
+    Args:
+        session: the session of the client.
+
+    Attributes:
+        level: the lowest level of log messages that a legacy client has asked for; None for none.
+    """
+
+    def __init__(self, session: Listener) -> None:
+        self._session = session
+        self.level: str | None = None
+        self._levels: dict[str, Latest] = {}
+        self._watched: dict[str, _Watch] = {}
+        self._streams: dict[Id, Json] = {}
+
+    # --- log messages -----------------------------------------------------------------------------------------------
+
+    def set_level(self, level: Any, servers: Iterable[ServerRef], lowest: Callable[[], str]) -> None:
+        """Set the level of a legacy client, and ask the servers for the lowest that a client wants.
+
+        Args:
+            level: the level as the client has sent it.
+            servers: the servers that the client sees.
+            lowest: returns the lowest level that a client wants now.
+
+        Raises:
+            Refused: there is no such level.
+        """
+        if level not in LEVELS:
+            raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
+        self.level = level
+        for ref in servers:
+            if ref.name not in self._levels:
+                self._levels[ref.name] = Latest(self._session.start, partial(_ask_for_level, ref, lowest))
+            self._levels[ref.name].run_soon()
+
+    def wants_log(self, level: str) -> bool:
+        """Return True if the client wants log messages of a level."""
+        if self._session.modern is False and self._session.initialized:
+            return LEVELS.index(level) >= LEVELS.index(self.level or "info")
+        wanted = [each.level for each in self._session.calls.values() if isinstance(each, Call)]
+        return any(LEVELS.index(level) >= LEVELS.index(each) for each in wanted if each in LEVELS)
+
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
+        """Pass on a log message of a server, if the client wants those of its level."""
+        if self.wants_log(params.level):
+            name = context.server if params.logger is None else f"{context.server}/{params.logger}"
+            message = {"level": params.level, "logger": name, "data": params.data}
+            self._session.notify("notifications/message", message, self._session.newest_call(context.server))
+
+    # --- lists ------------------------------------------------------------------------------------------------------
+
+    def note_changed(self, kind: Changed) -> None:
+        """Tell the client that a list has changed, if it wants to know."""
+        method, wish = CHANGES[kind]
+        if self._session.modern is False and self._session.initialized:
+            self._session.notify(method)
+        for request_id, honored in self._streams.items():
+            if wish in honored:
+                self._session.notify(method, {"_meta": {SUBSCRIPTION: request_id}}, request_id)
+
+    # --- resources, as a legacy client subscribes to them -----------------------------------------------------------
+
+    async def subscribe(self, ref: ServerRef, uri: str) -> None:
+        """Subscribe to a resource, and pass its changes on in another task until the client unsubscribes or leaves.
+
+        Raises:
+            Refused: the client has too many subscriptions.
+            McpActorsError, mcp.MCPError: the server could not be asked, or has refused.
+        """
+        watch = self._watched.get(uri)
+        if watch is None:
+            self._check_watched(1)
+            watch = self._watched[uri] = _Watch()
+            self._session.start(partial(self._keep, watch, ref, uri))
+        await watch.ready.wait()
+        if watch.failure is not None:
+            raise watch.failure
+
+    async def _keep(self, watch: _Watch, ref: ServerRef, uri: str) -> None:
+        try:
+            with watch.scope:
+                await self._pass_changes(ref, uri, None, watch.ready.set)
+        except (McpActorsError, MCPError) as exc:
+            watch.failure = exc
+        finally:
+            watch.ready.set()
+            if self._watched.get(uri) is watch:
+                del self._watched[uri]
+
+    def unsubscribe(self, uri: str) -> None:
+        """End a subscription, if there is one."""
+        if (watch := self._watched.pop(uri, None)) is not None:
+            watch.scope.cancel("the client has unsubscribed")
+
+    def _check_watched(self, more: int) -> None:
+        streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
+        if len(self._watched) + streams + more > MAX_WATCHED:
+            raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
+
+    async def _pass_changes(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
+        """Pass the changes of a resource on."""
+        async with ref.subscribe(uri) as changes:
+            ready()
+            async for change in changes:
+                params, stream = ({}, None) if meta is None else ({"_meta": meta}, meta[SUBSCRIPTION])
+                self._session.notify("notifications/resources/updated", {"uri": change.uri, **params}, stream)
+
+    # --- the streams of a modern client -----------------------------------------------------------------------------
+
+    async def stream(self, front: Front, request_id: Id, wishes: Json) -> None:
+        """Keep a stream of notifications. Does not return.
+
+        **Cancellation**: ends the stream.
+
+        Raises:
+            Refused: the wishes are not valid, or the client has too many subscriptions.
+        """
+        uris = wishes.get("resourceSubscriptions") or []
+        if type(uris) is not list:
+            raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
+        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
+        self._check_watched(len(uris))
+        refs = {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
+        if refs:
+            honored["resourceSubscriptions"] = list(refs)
+        meta = {SUBSCRIPTION: request_id}
+        acknowledged = {"notifications": honored, "_meta": meta}
+        self._session.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
+        self._streams[request_id] = honored
+        try:
+            async with trio.open_nursery() as nursery:
+                for uri, ref in refs.items():
+                    nursery.start_soon(self._pass_changes_if_possible, ref, uri, meta)
+                await trio.sleep_forever()
+        finally:
+            del self._streams[request_id]
+
+    async def _pass_changes_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
+        try:
+            await self._pass_changes(ref, uri, meta, lambda: None)
+        except (McpActorsError, MCPError) as exc:  # the other wishes of the stream hold
+            logger.info("the changes of %.200r are not passed on: %s", uri, exc)
+
+    def streams(self) -> tuple[Id, ...]:
+        """Return the requests for the streams that are open."""
+        return tuple(self._streams)
+
+
+async def _ask_for_level(ref: ServerRef, lowest: Callable[[], str]) -> None:
+    with suppress(McpActorsError, MCPError):  # it has no log
+        await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LEVELS`
