@@ -20,8 +20,8 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
-    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 130 Ctrl-C; 143 and 129 are the signals SIGTERM
-    and SIGHUP, which stop the servers too.
+    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 78 a file that `serve` cannot use, 130 Ctrl-C;
+    143 and 129 are the signals SIGTERM and SIGHUP, which stop the servers too.
     """
     with exit_on_interrupt():
         from ._start import start  # here, because a Ctrl-C before this block would show a traceback

@@ -24,7 +24,7 @@ from .._collapse import collapse
 from .._errors import ConfigError
 from .._foreign import Log
 from .._user_files import read_secret
-from ..config import Callbacks, ServerConfig
+from ..config import Callbacks, ServerConfig, parse_address
 from ..config.formats import load_servers
 from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
@@ -36,7 +36,7 @@ from ..gateway._serve import listening, serve_front
 from ..gateway._session import Gateway
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
-from ._output import Failure, Misuse, until_signalled
+from ._output import UNUSABLE, Failure, Misuse, Unusable, until_signalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -59,8 +59,9 @@ async def serve_file(
     """Serve the servers of a file until the client over stdin has left, or no client has been there for a while.
 
     Raises:
-        Misuse: neither stdin nor a socket is to be served, or both are; or an address has no secret.
-        Failure: no server can be loaded, the socket cannot be made, or the file of the secret cannot be used.
+        Misuse: neither stdin nor a socket is to be served, or both are; or an address is invalid or has no secret.
+        Unusable: no server can be loaded, or the file of the secret cannot be used.
+        Failure: the socket cannot be made.
     """
     if stdio == (socket is not None):
         raise Misuse(
@@ -79,8 +80,8 @@ async def serve_file(
         if stdio:
             sys.stderr.write(f"error: {exc}\n")
             await serving()
-            return 1
-        raise Failure(str(exc)) from None
+            return UNUSABLE
+        raise Unusable(str(exc)) from None
     async with opened(gateway, config, servers, naming, control):
         await _serve(serving, socket)
     return 0
@@ -199,8 +200,8 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
     """Return where to listen over TCP; None if the socket is a path.
 
     Raises:
-        Misuse: the address or the file is missing.
-        Failure: the file cannot be used.
+        Misuse: the address is invalid, or the file is missing on the command line.
+        Unusable: the file cannot be used.
     """
     if socket is None or "/" in socket or not socket.rpartition(":")[2].isdecimal() or ":" not in socket:
         if secret_file is not None:
@@ -212,9 +213,13 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
             "the clients have too (openssl rand -hex 32 makes one)"
         )
     try:
+        parse_address(socket)
+    except ValueError as exc:
+        raise Misuse(f"--socket {exc}") from None
+    try:
         return network_of(socket, read_secret(secret_file))
     except (ValueError, OSError) as exc:
-        raise Failure(str(exc)) from None
+        raise Unusable(str(exc)) from None
 
 
 @contextmanager

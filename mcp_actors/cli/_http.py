@@ -40,7 +40,7 @@ from ..observe import Metrics
 from ._configuration import find_file
 from ._control import pages_of_daemons
 from ._gateway import load, log_to_stderr, opened
-from ._output import Failure, Misuse, Output, Signalled
+from ._output import Failure, Misuse, Output, Signalled, Unusable
 
 if TYPE_CHECKING:
     import socket
@@ -66,7 +66,8 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
 
     Raises:
         Misuse: the options do not go together, or other machines could connect without a token.
-        Failure: no server can be loaded, the token file is not fit for use, or the port is not free.
+        Unusable: no server can be loaded, or the token file is not fit for use.
+        Failure: the port is not free.
     """
     if options.no_token and options.token_file is not None:
         raise Misuse("--token-file and --no-token contradict each other; give one of them")
@@ -77,7 +78,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
             access, file, made = _access(config, options)
             servers, naming = load(config)
         except ConfigError as exc:
-            raise Failure(str(exc)) from None
+            raise Unusable(str(exc)) from None
         several = len(access.identities) > 1
         gateway, metrics = Gateway(), Metrics()
         async with opened(gateway, config, servers, naming, control, several=several, observers=(metrics,)) as found:
@@ -125,13 +126,13 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
     """Serve the page of a file until a signal.
 
     Raises:
-        Failure: no server can be loaded.
+        Unusable: no server can be loaded.
     """
     log_to_stderr()
     try:
         servers, naming = load(config)
     except ConfigError as exc:
-        raise Failure(str(exc)) from None
+        raise Unusable(str(exc)) from None
     async with opened(Gateway(), config, servers, naming, None) as found:
         source = real_name(config)
         await show(await serve_page(found.nursery, found.gateway, source, found.reload))

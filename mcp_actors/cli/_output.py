@@ -4,8 +4,8 @@ An `Output` prints results on stdout, as text or as JSON, and errors, warnings, 
 that ends a command is also JSON on stdout, if that is asked for. On a terminal, results and messages are plain text,
 without escape sequences of servers and without binary data (`Binary`), which are saved to a file or piped. ``_app``
 makes it, and with ``verbose`` it prints the stderr of servers from the log. `until_signalled` cancels a block on
-SIGTERM and SIGHUP, unless they are ignored, and raises `Signalled`. `Failure` and `Misuse` (made by `unknown` too) are
-the errors of commands besides those of the package.
+SIGTERM and SIGHUP, unless they are ignored, and raises `Signalled`. `Failure`,
+`Unusable` and `Misuse` (made by `unknown` too) are the errors of commands besides those of the package.
 
 The other files of this folder use it, except ``__init__``, ``_start`` and ``_interrupt``. It is imported for ``--help``
 too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse``, ``_text`` and
@@ -313,6 +313,14 @@ async def until_signalled() -> AsyncIterator[None]:
 
 class Failure(Exception):
     """The command has failed; the message says why."""
+
+
+UNUSABLE: Final = os.EX_CONFIG
+"""The exit code of a command that serves, if a file that it needs cannot be used. Starting it again does not help."""
+
+
+class Unusable(Failure):
+    """A file that a command needs to serve cannot be used; the message says why."""
 
 
 class Misuse(Failure):

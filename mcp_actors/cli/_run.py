@@ -48,7 +48,7 @@ from ._app import (
     tools,
 )
 from ._interrupt import INTERRUPTED, exit_on_interrupt
-from ._output import Failure, Misuse, Output, Signalled, unknown
+from ._output import UNUSABLE, Failure, Misuse, Output, Signalled, Unusable, unknown
 
 FAILED: Final = 1
 """The exit code of a command that failed."""
@@ -127,12 +127,12 @@ def _outcome(words: Sequence[str], output: Output) -> int:
         return MISUSED
     except (Failure, McpActorsError) as error:
         output.failure(error)
+        return UNUSABLE if isinstance(error, Unusable) else FAILED
     except KeyboardInterrupt:
         output.messages.print("cancelled")
         return INTERRUPTED
     except Signalled as signalled:
         return 128 + signalled.number
-    return FAILED
 
 
 def _discard(stream: TextIO) -> None:

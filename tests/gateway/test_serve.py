@@ -405,7 +405,7 @@ def test_why_nothing_can_be_served_is_said_on_stderr_and_to_the_client(what: str
     error = command.begin()["error"]
     assert outcome_of(error) == ("not_sent", "ConfigError")
     code, said = command.end()
-    assert (code, said) == (1, f"error: {error['message']}\n")
+    assert (code, said) == (78, f"error: {error['message']}\n")
     assert "servers.json" in error["message"]
 
 
@@ -495,13 +495,13 @@ def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None
         ),
         (
             ("127.0.0.1:0", "--secret-file", "none"),
-            1,
+            78,
             "none cannot be read (No such file or directory); check the path",
         ),
-        (("127.0.0.1:0", "--secret-file", "open"), 1, "open can be read by other users (-rw-r--r--); run: chmod 600"),
-        (("127.0.0.1:0", "--secret-file", "short"), 1, "short: the secret has fewer than 16 characters"),
+        (("127.0.0.1:0", "--secret-file", "open"), 78, "open can be read by other users (-rw-r--r--); run: chmod 600"),
+        (("127.0.0.1:0", "--secret-file", "short"), 78, "short: the secret has fewer than 16 characters"),
         (("nowhere.invalid:7000", "--secret-file", "secret"), 1, "cannot serve at nowhere.invalid:7000: "),
-        (("127.0.0.1:99999", "--secret-file", "secret"), 1, "address '127.0.0.1:99999' is neither a path nor"),
+        (("127.0.0.1:99999", "--secret-file", "secret"), 2, "--socket address '127.0.0.1:99999' is neither a path nor"),
     ],
 )
 def test_the_command_listens_on_a_network_only_with_a_secret(

@@ -212,9 +212,9 @@ TAKEN: Final = "127.0.0.1:{port}"
         (["--http", "127.0.0.1:0", "--stdio"], 2, "--http goes with neither"),
         (["--stdio", "--no-token"], 2, "need --http"),
         (["--http", "systemd"], 2, "systemd has not passed one socket"),
-        (["--http", "127.0.0.1:0", "--config", "none.json"], 1, "none.json"),
+        (["--http", "127.0.0.1:0", "--config", "none.json"], 78, "none.json"),
         (["--http", TAKEN], 1, "cannot serve at"),
-        (["--http", "127.0.0.1:0", "--token-file", "open.token"], 1, "can be read by other users"),
+        (["--http", "127.0.0.1:0", "--token-file", "open.token"], 78, "can be read by other users"),
     ],
 )
 def test_a_wrong_command_line_says_what_to_do(
