@@ -577,7 +577,7 @@ async def serve(
         origin: The origin of pages that may send requests, such as https://example.com. May be given several times.
 
     Returns:
-        0; 78 if a file cannot be used, 1 if it cannot listen.
+        0, also after a first SIGTERM or Ctrl-C; 78 if a file cannot be used, 1 if it cannot listen.
     """
     if http is not None:
         if stdio or socket is not None or idle is not None:

@@ -58,10 +58,13 @@ async def serve_file(
 ) -> int:
     """Serve the servers of a file until the client over stdin has left, or no client has been there for a while.
 
+    The first SIGTERM or SIGINT lets calls in flight be finished.
+
     Raises:
         Misuse: neither stdin nor a socket is to be served, or both are; or an address is invalid or has no secret.
         Unusable: no server can be loaded, or the file of the secret cannot be used.
         Failure: the socket cannot be made.
+        Signalled: a second signal has ended it.
     """
     if stdio == (socket is not None):
         raise Misuse(
@@ -71,19 +74,20 @@ async def serve_file(
     network = _network(socket, secret_file)
     log_to_stderr()
     gateway = Gateway()
-    path = socket if network is None else None
-    serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle)
-    try:
-        servers, naming = load(config)
-    except ConfigError as exc:
-        gateway.refusal = str(exc)
-        if stdio:
-            sys.stderr.write(f"error: {exc}\n")
-            await serving()
-            return UNUSABLE
-        raise Unusable(str(exc)) from None
-    async with opened(gateway, config, servers, naming, control):
-        await _serve(serving, socket)
+    path, stop = socket if network is None else None, trio.Event()
+    serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle, stop=stop)
+    async with until_signalled(stop):
+        try:
+            servers, naming = load(config)
+        except ConfigError as exc:
+            gateway.refusal = str(exc)
+            if stdio:
+                sys.stderr.write(f"error: {exc}\n")
+                await serving()
+                return UNUSABLE
+            raise Unusable(str(exc)) from None
+        async with opened(gateway, config, servers, naming, control):
+            await _serve(serving, socket)
     return 0
 
 
@@ -159,7 +163,7 @@ async def opened(
         observers: of the group.
     """
     stopping = trio.CancelScope()
-    async with until_signalled(), trio.open_nursery() as commands:
+    async with trio.open_nursery() as commands:
         callbacks = Callbacks(logging=gateway.log)
         shared, gateway.per_session, per_identity = _divided(servers, several=several)
         opening = open_servers(
@@ -192,7 +196,7 @@ async def _open_page(found: Opened) -> str:
     async with found.page_lock:
         if found.page is None:
             source = real_name(found.config)
-            found.page = await serve_page(found.nursery, found.gateway, source, found.reload)
+            found.page, _ = await serve_page(found.nursery, found.gateway, source, found.reload)
         return found.page
 
 

@@ -1,8 +1,8 @@
 """Serve the servers of a file over HTTP: ``serve --http``.
 
 `serve_over_http` finds or makes the token, listens, and writes the address to stdout, with the token if that was made.
-It refuses to listen without a token where other machines could connect. The first SIGTERM lets requests be finished
-(`Door.drain`); a second one ends the command at once.
+It refuses to listen without a token where other machines could connect. The first SIGTERM or SIGINT lets requests be
+finished (`Door.drain`); a second one ends the command at once.
 
 It opens the servers like ``_gateway``, and uses ``gateway.http`` for all that is HTTP.
 """
@@ -10,10 +10,9 @@ It opens the servers like ``_gateway``, and uses ``gateway.http`` for all that i
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import webbrowser
-from contextlib import ExitStack
+from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING
@@ -40,7 +39,7 @@ from ..observe import Metrics
 from ._configuration import find_file
 from ._control import pages_of_daemons
 from ._gateway import load, log_to_stderr, opened
-from ._output import Failure, Misuse, Output, Signalled, Unusable
+from ._output import Failure, Misuse, Output, Unusable, until_signalled
 
 if TYPE_CHECKING:
     import socket
@@ -68,11 +67,13 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
         Misuse: the options do not go together, or other machines could connect without a token.
         Unusable: no server can be loaded, or the token file is not fit for use.
         Failure: the port is not free.
+        Signalled: a second signal has ended it.
     """
     if options.no_token and options.token_file is not None:
         raise Misuse("--token-file and --no-token contradict each other; give one of them")
     log_to_stderr()
-    with ExitStack() as stack:
+    stop = trio.Event()
+    async with until_signalled(stop), AsyncExitStack() as stack:
         listeners = [stack.enter_context(each) for each in await _listen(options)]
         try:
             access, file, made = _access(config, options)
@@ -95,7 +96,8 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
             found.on_reload = partial(_reload, door, file)
             sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
             sys.stdout.flush()
-            await _serve_until_stopped(door)
+            await stop.wait()
+            await door.drain()
     return 0
 
 
@@ -127,16 +129,20 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
 
     Raises:
         Unusable: no server can be loaded.
+        Signalled: a second signal has ended it.
     """
     log_to_stderr()
     try:
         servers, naming = load(config)
     except ConfigError as exc:
         raise Unusable(str(exc)) from None
-    async with opened(Gateway(), config, servers, naming, None) as found:
+    stop = trio.Event()
+    async with until_signalled(stop), opened(Gateway(), config, servers, naming, None) as found:
         source = real_name(config)
-        await show(await serve_page(found.nursery, found.gateway, source, found.reload))
-        await trio.sleep_forever()
+        address, door = await serve_page(found.nursery, found.gateway, source, found.reload)
+        await show(address)
+        await stop.wait()
+        await door.drain()
 
 
 async def _listen(options: Options) -> list[socket.socket]:
@@ -184,22 +190,3 @@ async def _reload(door: Door, file: str, own: Sequence[ServerConfig], each: Sequ
         problem = "the file has several tokens, and had one when the gateway was started; restart the gateway"
         raise ConfigError(problem, source=file)
     await door.use(tokens, own, each)
-
-
-async def _serve_until_stopped(door: Door) -> None:
-    """Wait for SIGTERM, and end gracefully.
-
-    Raises:
-        Signalled: a second one has come meanwhile.
-    """
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        await anext(signals)
-        async with trio.open_nursery() as nursery:
-
-            async def hurry() -> None:
-                await anext(signals)
-                raise Signalled(signal.SIGTERM)
-
-            nursery.start_soon(hurry)
-            await door.drain()
-            nursery.cancel_scope.cancel("all requests are finished")

@@ -1,9 +1,11 @@
-"""Listen, accept connections, and admit clients over TCP that prove a secret.
+"""Listen, accept connections, admit clients over TCP, and end connections gracefully.
 
-`network_of` checks where to listen, `listen` opens the listeners, and `accept` takes what comes; ``http`` uses the last
-two as well. `admit` runs the handshake of one connection (`Challenge`): both sides prove the secret, and the client
-names a server. It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without the secret costs a task and
-a descriptor until then, and at most `MAX_UNPROVEN` at a time have one; clients that were admitted do not notice them.
+`network_of` checks where to listen, `listen` opens the listeners, `accept` takes what comes, and `drain` is the end;
+``http`` uses the last three as well.
+
+`admit` runs the handshake of one connection (`Challenge`): both sides prove the secret, and the client names a server.
+It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without the secret costs a task and a descriptor
+until then, and at most `MAX_UNPROVEN` at a time have one; clients that were admitted do not notice them.
 
 ``_serve`` serves those that were admitted.
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 from attrs import field, frozen
@@ -23,7 +25,7 @@ from ..config import parse_address
 from ..transports.socket import HANDSHAKE_SECONDS, MAX_LINE, OK, REFUSED, Challenge, NotProven, answer_line, read_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Iterable
 
 logger = Log("mcp_actors.gateway")
 
@@ -43,6 +45,9 @@ connected waited seconds for an answer; with 4 they wait 2 ms (the median), and 
 
 SHORTAGE: Final = 0.1
 """Seconds until the next connection is accepted if descriptors are used up."""
+
+DRAIN_SECONDS: Final = 30.0
+"""Seconds for what was begun when the gateway is to stop."""
 
 
 @frozen
@@ -156,3 +161,37 @@ async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str],
             why = f"its connection ended ({exc.strerror or exc})"
     logger.warning("%s is refused: %s", name, why)
     return None
+
+
+class Draining(Protocol):
+    """A connection that can end gracefully.
+
+    Attributes:
+        ended: whether it has ended.
+    """
+
+    ended: trio.Event
+
+    def drain(self) -> None:
+        """End the connection as soon as nothing is in flight, unread or unwritten."""
+
+
+async def drain(stopping: trio.Event, listeners: Iterable[socket.socket], connections: Collection[Draining]) -> None:
+    """Accept and begin nothing more, and wait until all connections have ended, for `DRAIN_SECONDS` at most.
+
+    **Cancellation**: ends the wait.
+
+    Args:
+        stopping: is set, which refuses new requests (`Gateway.stopping`).
+        listeners: are closed.
+        connections: those that are open at any time. One that begins later ends by itself.
+    """
+    stopping.set()
+    for listener in listeners:
+        trio.lowlevel.notify_closing(listener)
+        listener.close()
+    for each in tuple(connections):
+        each.drain()
+    with trio.move_on_after(DRAIN_SECONDS):
+        while connections:
+            await next(iter(connections)).ended.wait()

@@ -89,6 +89,8 @@ class Listener(Protocol):
 
     def newest_call(self, server: str) -> Id | None: ...
 
+    def note_stream(self) -> None: ...
+
 
 @define(eq=False)
 class _Watch:
@@ -237,6 +239,7 @@ class News:
         acknowledged = {"notifications": honored, "_meta": meta}
         self._session.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
         self._streams[request_id] = honored
+        self._session.note_stream()
         try:
             async with trio.open_nursery() as nursery:
                 for uri, ref in refs.items():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
+from ._network import Draining
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +68,7 @@ class Heart:
             await trio.sleep(BEAT)
 
 
-class Late(Protocol):
+class Late(Draining, Protocol):
     """A connection, which may have something to read that is late."""
 
     def note_gap(self) -> None:
@@ -163,5 +164,6 @@ class Output:
     async def wait_drained(self, most: int = BACKLOG) -> None:
         """Wait until no more than so many bytes wait."""
         while self.waiting > most:
-            self._drained = trio.Event()
+            if self._drained.is_set():  # another task may wait for the same event
+                self._drained = trio.Event()
             await self._drained.wait()

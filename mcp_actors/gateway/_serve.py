@@ -14,6 +14,9 @@ it must, and must prove the secret (``_network``).
 
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
+
+When the gateway stops (``_network.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
+What it reads until then is refused, so each request that was taken from a client has an answer.
 """
 
 from __future__ import annotations
@@ -38,7 +41,7 @@ from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._daemon import connect, peer_uid
 from ._front import Front
-from ._network import MAX_UNPROVEN, Network, accept, admit, listen, name_of, network_of
+from ._network import MAX_UNPROVEN, Network, accept, admit, drain, listen, name_of, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
@@ -100,6 +103,9 @@ class Connection:
         writes: the descriptor to write to, likewise.
         client: what log lines call the client.
         only: the server that it has named already; None if its first line may name one.
+
+    Attributes:
+        ended: whether the connection has ended.
     """
 
     def __init__(
@@ -123,6 +129,9 @@ class Connection:
         self._time_slice = TimeSlice()
         self._begins = only is None
         self._refused = False
+        self._changed: trio.Event | None = None
+        self.ended: trio.Event = trio.Event()
+        heart.connections.add(self)
         self.session: Session = Session(gateway, self, self._start)
         self.session.only = only
 
@@ -136,11 +145,12 @@ class Connection:
         **Cancellation**: withdraws its requests.
         """
         self._gateway.sessions.add(self.session)
-        self._heart.connections.add(self)
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._output.run)
+                    if self._gateway.stopping.is_set():
+                        self.drain()
                     await self._read()
                     await self._linger()
                     self._nursery.cancel_scope.cancel("the client has left")
@@ -151,6 +161,7 @@ class Connection:
             self._heart.connections.discard(self)
             self._gateway.sessions.discard(self.session)
             self.session.close()
+            self.ended.set()
 
     # --- read -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +189,7 @@ class Connection:
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
             await self._output.wait_drained()
+            self._note_change()
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may have been given up since."""
@@ -191,7 +203,7 @@ class Connection:
                 return
             with trio.move_on_at(self._fence_due):
                 await trio.lowlevel.wait_readable(self._reads)
-        except PermissionError:  # a regular file, which is always readable
+        except (PermissionError, trio.ClosedResourceError):  # a regular file is always readable; or see `_close_input`
             await trio.lowlevel.checkpoint()
 
     def _read_all(self) -> tuple[list[bytes], bool]:
@@ -308,13 +320,54 @@ class Connection:
     def _has_left(self) -> bool:
         """True if the client, which has closed its side, does not wait for answers."""
         # TCP does not tell a client that is gone from one that still reads. A group closes both sides at once.
-        return self.session.only is not None or _is_gone(self._writes)
+        return (self.session.only is not None and self._changed is None) or _is_gone(self._writes)
+
+    def drain(self) -> None:
+        """End the connection as soon as nothing is in flight, unread or unwritten."""
+        if self._nursery is not None and self._changed is None:
+            self._changed = trio.Event()
+            self.session.end_streams()
+            self._nursery.start_soon(self._close_when_idle)
+
+    async def _close_when_idle(self) -> None:
+        assert self._changed is not None
+        while self._is_busy:
+            await self._output.wait_drained(0)
+            if self._is_busy:
+                await self._changed.wait()
+                self._changed = trio.Event()
+        self._close_input()  # nothing is awaited between the last look and this
+
+    def _close_input(self) -> None:
+        """Let the client write no more, and the reader come to the end of the stream.
+
+        What a socket has received since the last look is still read, and refused. A pipe does not allow that.
+        """
+        if self._reads == self._writes:
+            with suppress(OSError), socket.socket(fileno=os.dup(self._reads)) as client:
+                client.shutdown(socket.SHUT_RD)
+            return
+        trio.lowlevel.notify_closing(self._reads)  # the reader would wait for the pipe, and not for what replaces it
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, self._reads)
+        os.close(null)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether something is in flight, unwritten or unread."""
+        held = self._held or not self._lines.partial.empty
+        return bool(self.session.calls or self._output.waiting or held or _poll(self._reads, select.POLLIN))
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
 
     # --- write ------------------------------------------------------------------------------------------------------
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
         """Write the line of an answer."""
         self._output.write(line, at_once=len(self.session.calls) < 2)
+        self._note_change()
 
     def tell(self, line: bytes, about: Id | None) -> None:
         """Write the line of a notification or a question: with others in the next turn if calls are in flight."""
@@ -392,9 +445,13 @@ async def serve_front(
     path: str | None,
     network: Network | None = None,
     idle_timeout: float | None = None,
+    stop: trio.Event | None = None,
     task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Do as `serve` does, also without servers: then each request is refused with the reason."""
+    """Do as `serve` does, also without servers: then each request is refused with the reason.
+
+    Once `stop` is set, it finishes what was begun (`drain`) and returns.
+    """
     with ExitStack() as stack:
         listeners = [stack.enter_context(listening(path))] if path is not None else []
         if network is not None:
@@ -404,6 +461,14 @@ async def serve_front(
             nursery.start_soon(heart.beat)
             if gateway.front is not None:
                 nursery.start_soon(gateway.front.follow, gateway.changed)
+
+            async def end(stop: trio.Event) -> None:
+                await stop.wait()
+                await drain(gateway.stopping, listeners, heart.connections)
+                nursery.cancel_scope.cancel("the gateway stops")
+
+            if stop is not None:
+                nursery.start_soon(end, stop)
             task_status.started(None if network is None else name_of(listeners[0]))
             if listeners:
                 reception = Reception(gateway, heart, None if network is None else network.secret)
@@ -514,7 +579,10 @@ class Reception:
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         while True:
-            accepted = await accept(listener)
+            try:
+                accepted = await accept(listener)
+            except trio.ClosedResourceError:  # the gateway stops
+                return
             self.heart.look()
             for client in accepted:
                 self._number += 1
@@ -523,8 +591,7 @@ class Reception:
                     logger.warning("%s is refused: %s", name, why)
                     client.close()
                 elif self.secret is None:
-                    self._count(+1)
-                    nursery.start_soon(self._serve, client, name, None)
+                    nursery.start_soon(self._serve, client, self._connection(client, name, None))
                 else:
                     self.unproven += 1
                     nursery.start_soon(self._admit, client, name, self.secret)
@@ -546,12 +613,16 @@ class Reception:
             if only is None:
                 client.close()
         if only is not None:
-            self._count(+1)
-            await self._serve(client, name, only)
+            await self._serve(client, self._connection(client, name, only))
 
-    async def _serve(self, client: socket.socket, name: str, only: str | None) -> None:
+    def _connection(self, client: socket.socket, name: str, only: str | None) -> Connection:
+        """Return the connection of one more client."""
+        self._count(+1)
+        return Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only)
+
+    async def _serve(self, client: socket.socket, connection: Connection) -> None:
         try:
             with client:
-                await Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only).run()
+                await connection.run()
         finally:
             self._count(-1)

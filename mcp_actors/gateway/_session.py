@@ -74,6 +74,8 @@ logger = Log("mcp_actors.gateway")
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused: nothing of it was sent."""
 
+STOPS: Final = "the gateway stops; nothing was sent; send it again later"
+
 PATIENCE: Final = 60.0
 """Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
 
@@ -121,6 +123,7 @@ class Gateway:
         sessions: all sessions.
         refusal: why there are no servers.
         per_session: the servers that each client has for itself.
+        stopping: whether new requests are refused, because the gateway is about to end.
     """
 
     front: Front | None = None
@@ -128,6 +131,7 @@ class Gateway:
     sessions: set[Session] = field(factory=set)
     refusal: str = ""
     per_session: Sequence[ServerConfig] = ()
+    stopping: trio.Event = field(factory=trio.Event)
 
     def answer_to(self, server: str) -> str:
         """Return the answer to a client that names a server."""
@@ -242,6 +246,8 @@ class Session:
         if method == "ping":
             self.answer(request_id, method, {})
             return
+        if self._gateway.stopping.is_set():
+            raise not_sent(STOPS, "ServerUnavailable")
         if self._gateway.front is None:
             raise not_sent(self._gateway.refusal, "ConfigError")
         if self.modern:
@@ -568,6 +574,11 @@ class Session:
             with suppress(ToolNotFound):
                 timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout
         return timeout is not None and seconds >= timeout
+
+    def note_stream(self) -> None:
+        """Note that a stream has begun. If the gateway stops since it was asked for, it ends."""
+        if self._gateway.stopping.is_set():
+            self.end_streams()
 
     def end_streams(self) -> None:
         """End the streams of notifications: the gateway stops."""

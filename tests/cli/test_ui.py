@@ -110,6 +110,11 @@ def test_without_a_daemon_a_file_must_be_named_because_its_servers_are_started(p
     )
 
 
+def test_a_file_that_cannot_be_used_has_an_exit_code_of_its_own(place: Path) -> None:
+    code, out, err = said(place, "ui", "--config", "none.json", "--no-browser")
+    assert (code, out, err) == (78, "", "error: none.json: file not found; correct the path, or create the file\n")
+
+
 def test_a_file_is_served_until_ctrl_c(place: Path) -> None:
     pipe = subprocess.PIPE
     words = ("ui", "--config", "mcp.json", "--no-browser")
@@ -120,7 +125,7 @@ def test_a_file_is_served_until_ctrl_c(place: Path) -> None:
         assert (status, 'data-view="sign-in"' in text) == (200, True)
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=BOUND)
-    assert program.returncode == 130
+    assert program.returncode == 0
 
 
 def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:

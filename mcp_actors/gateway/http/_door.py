@@ -30,10 +30,11 @@ from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from ...servers import open_servers
 from .._front import Front
-from .._network import accept, listen, name_of, prepare
+from .._network import accept, drain, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, start_eager
 from .._serve import MAX_MESSAGE
+from .._session import STOPS
 from ._access import ANYBODY, Access
 from ._streamable import Mcp, check_media
 from ._wire import Connection, Head, Refused, Reply
@@ -58,10 +59,6 @@ LOOK: Final = 1.0
 
 PROBE_SECONDS: Final = 10.0
 """Seconds in which a balancer that has asked ``/readyz`` before has to ask again at the end."""
-
-DRAIN_SECONDS: Final = 30.0
-"""Seconds for requests that were begun when the gateway is to end."""
-
 
 MAX_FORM: Final = 4096
 """Bytes of a body for a path that anyone may use, such as the form with the token."""
@@ -150,6 +147,8 @@ class Door:
         if head.method not in route.methods:
             allowed = ", ".join(route.methods)
             raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
+        if self._gateway.stopping.is_set() and (head.path, head.method) != ("/mcp", "POST"):
+            raise Refused(503, STOPS)  # a session answers a POST, as MCP has it
         route.check(connection, head)
         if head.length is None and route.most < MAX_MESSAGE:
             raise Refused(411, "a body for this path needs Content-Length")
@@ -315,16 +314,7 @@ class Door:
             with trio.move_on_after(PROBE_SECONDS):
                 while self._probed == before:  # noqa: ASYNC110 - the path that is asked most has no event
                     await trio.sleep(0.1)
-        for listener in self._listeners:
-            trio.lowlevel.notify_closing(listener)
-            listener.close()
-        with trio.move_on_after(DRAIN_SECONDS):
-            while True:
-                for connection in tuple(self.connections):
-                    connection.drain()
-                if not any(connection.busy for connection in self.connections):
-                    return
-                await trio.sleep(0.05)
+        await drain(self._gateway.stopping, self._listeners, self.heart.connections)
 
 
 # --- Serve ------------------------------------------------------------------------------------------------------------

@@ -483,8 +483,8 @@ async def serve_page(
     gateway: Gateway,
     source: str,
     reload: Callable[[], Awaitable[object]],
-) -> str:
-    """Serve the page of servers that clients reach otherwise, on a port of this machine; return its address.
+) -> tuple[str, Door]:
+    """Serve the page of servers that clients reach otherwise, on a port of this machine; return its address and door.
 
     Args:
         nursery: gets a task that serves it.
@@ -498,8 +498,9 @@ async def serve_page(
     listeners = await listen_at("127.0.0.1:0")
     token = secrets.token_urlsafe(32)
     serving = partial(serve_http, gateway, listeners, Access({"page": token}), follow=False)
-    add_page(await nursery.start(serving), source, reload)
-    return f"{url_of(listeners[0])}#token={token}"
+    door = await nursery.start(serving)
+    add_page(door, source, reload)
+    return f"{url_of(listeners[0])}#token={token}", door
 
 
 def _cookie_of(connection: Connection) -> str:

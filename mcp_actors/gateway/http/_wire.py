@@ -222,7 +222,7 @@ class Reply:
 
     def _begin(self, status: int, *, lasting: bool) -> bytes:
         """Return the status line with the headers that all replies have."""
-        self._connection.closing |= not lasting
+        self._connection.closing |= self._connection.drains or not lasting
         closes = b"connection: close\r\n" if self._connection.closing else b""
         return b"%b%b%b%b" % (STATUS_LINES[status], self._connection.site.date, closes, self.headers)
 
@@ -306,9 +306,11 @@ class Connection:
     Attributes:
         local: the address that the client has connected to.
         closing: whether it ends after the present reply.
+        drains: whether it ends after the next reply.
         memo: for the site.
         write: writes data behind what waits for the client.
         late: the seconds for which this process had not run when the next request may have arrived; 0 if it ran.
+        ended: whether the connection has ended.
     """
 
     def __init__(self, site: Site, sock: socket.socket, client: str) -> None:
@@ -317,8 +319,10 @@ class Connection:
         self._client = client
         self.local: Any = sock.getsockname()
         self.closing: bool = False
+        self.drains: bool = False
         self.memo: Any = None
         self.late: float = site.heart.silence if trio.current_time() - site.heart.gap < GAP else 0.0
+        self.ended: trio.Event = trio.Event()
         self._buffer = b""
         self._head: Head | None = None
         self._reply: Reply | None = None
@@ -372,6 +376,7 @@ class Connection:
             self.site.heart.connections.discard(self)
             if self._reply is not None:
                 self._reply.abandon()
+            self.ended.set()
 
     # --- read -------------------------------------------------------------------------------------------------------
 
@@ -593,13 +598,21 @@ class Connection:
             self._reply.keep_alive(now)
 
     def drain(self) -> None:
-        """End the connection after the present reply."""
-        self.closing = True
+        """End the connection after the present reply, or after that to a request that has arrived."""
+        self.drains = True
         reply = self._reply
-        if (reply is None or reply.done) and not self._buffer:
-            self._reading.cancel("this gateway stops")
-        elif reply is not None and reply.on_drain is not None:
-            reply.on_drain()
+        if self._head is not None:
+            self._head.answer = None
+        if reply is not None and not reply.done:
+            self.closing = True
+            if reply.on_drain is not None:
+                reply.on_drain()
+        elif not self._buffer and not self._poll.poll(0):
+            self.closing = True
+            if not self._output.waiting:  # in the step that has looked, so that no request arrives in between
+                with suppress(OSError):
+                    self._socket.shutdown(socket.SHUT_WR)
+            self._reading.cancel("nothing is left to answer")
 
     def forget(self, identities: Collection[str]) -> None:
         """Check the next head again. If the last one was of one of these identities, end after the present reply."""

@@ -256,13 +256,16 @@ async def test_a_second_sigterm_ends_it_within_a_call(image: str) -> None:
 
 
 async def test_sigterm_ends_it_before_it_serves(image: str) -> None:
-    """For the first process of a container the kernel drops a signal without a handler, so it must not be Python."""
+    """For the first process of a container the kernel drops a signal without a handler, so it must not be Python.
+
+    The code is that of the default action of SIGTERM if Python has not imported the command yet.
+    """
     async with running(image) as container:
         with trio.fail_after(BOUND):
             while podman("ps", "--quiet", f"--filter=name={container.name}", "--filter=status=running") == "":
                 await trio.lowlevel.checkpoint()
         await container.terminate()
-        assert await container.wait() == 128 + signal.SIGTERM
+        assert await container.wait() in (0, 128 + signal.SIGTERM)
 
 
 async def test_a_process_that_a_server_leaves_is_reaped(image: str) -> None:

@@ -16,14 +16,14 @@ import yaml
 
 from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
-from mcp_actors.gateway import _serve
+from mcp_actors.gateway import _network, _serve
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...source import ROOT, blocks
 
 PAGE = Path(ROOT, "docs/howto/gateway_http.md")
 
-LONGEST_END: Final = _door.PROBE_SECONDS + _door.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
+LONGEST_END: Final = _door.PROBE_SECONDS + _network.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
 """Seconds from SIGTERM to the end of the process."""
 
 

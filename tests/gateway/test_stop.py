@@ -1,0 +1,504 @@
+"""The end of ``mcp-actors serve`` by a signal: what was begun is answered, what is new is refused, and nothing is left.
+
+The programs are real processes. A test looks at the step between the last look and the close in this process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import trio
+import trio.testing
+
+from mcp_actors import ServerConfig, ServerUnavailable, Socket, open_servers
+from mcp_actors.gateway import _network, _output, _serve, _session, attach
+
+from ..forkserver import Program, start_python
+from ..servers.processes import BOUND, children_of, eventually, wait_ended
+from ..source import ROOT
+from . import stopping_server
+from .daemons import SECRET
+from .hosts import MODERN, Host, outcome_of
+from .http.doors import Peer, open_house
+
+REFUSED: Final = ("not_sent", "ServerUnavailable")
+
+QUICK: Final = "import sys; from mcp_actors.gateway import _network; _network.DRAIN_SECONDS = 1; from mcp_actors.cli \
+import main; main()"
+"""The command, with a second in the place of 30."""
+
+
+def write_file(folder: Path, *flags: str) -> Path:
+    """Write a configuration with the server."""
+    args = ["-S", "-E", stopping_server.__file__, str(folder), *flags]
+    entry = {"command": sys.executable, "args": args, "mcp_actors": {"protocol": "legacy"}}
+    file = folder / "servers.json"
+    file.write_text(json.dumps({"mcpServers": {"s": entry}}))
+    return file
+
+
+class Gateway:
+    """``mcp-actors serve`` in a process, with one server.
+
+    Attributes:
+        folder: the server notes in it what it does.
+        socket, control: the paths of unix sockets for it.
+        input, output: for its client over stdin.
+    """
+
+    def __init__(self, folder: Path, short: str, *words: str, hangs: bool = False, quick: bool = False) -> None:
+        self.folder, self.socket, self.control = folder, f"{short}/g.sock", f"{short}/g.ctl"
+        file = write_file(folder, *(["--hangs"] if hangs else []))
+        secret = folder / "secret"
+        secret.write_text(SECRET)
+        secret.chmod(0o600)
+        program = ("-c", QUICK) if quick else ("-m", "mcp_actors")
+        words = tuple(word.format(socket=self.socket, secret=secret, control=self.control) for word in words)
+        reads, self.input = os.pipe()
+        self.output, writes = os.pipe()
+        with (folder / "log").open("wb") as log:
+            command = (*program, "serve", "--config", str(file), *words)
+            self.program: Program = start_python(*command, cwd=ROOT, stdin=reads, stdout=writes, stderr=log)
+        os.close(reads)
+        os.close(writes)
+        self.processes: set[int] = set()
+
+    def read_line(self) -> str:
+        """Return the next line of its stdout."""
+        line = b""
+        while not line.endswith(b"\n"):
+            piece = os.read(self.output, 1)
+            assert piece, (self.folder / "log").read_text()
+            line += piece
+        return line.decode().strip()
+
+    async def wait_begun(self) -> None:
+        """Wait until the server carries out the call."""
+        await eventually((self.folder / "begun").exists)
+        self.processes.update(children_of(self.program.pid))
+        assert self.processes
+
+    def let_go(self) -> None:
+        """Let the server answer the call."""
+        (self.folder / "go").touch()
+
+    async def wait(self, seconds: float = BOUND) -> int:
+        """Return the exit code, once it and its server have ended."""
+        code = await trio.to_thread.run_sync(self.program.wait, seconds)
+        await wait_ended(self.processes)
+        assert "Traceback" not in (self.folder / "log").read_text()
+        return code
+
+
+@contextmanager
+def serving(folder: Path, *words: str, **options: bool) -> Iterator[Gateway]:
+    """Serve during a block. The socket is in a folder of its own, because its path must be short."""
+    with tempfile.TemporaryDirectory() as short:
+        gateway = Gateway(folder, short, *words, **options)
+        try:
+            with gateway.program:
+                try:
+                    yield gateway
+                finally:
+                    gateway.program.kill()
+        finally:
+            for each in (gateway.input, gateway.output):
+                with suppress(OSError):
+                    os.close(each)
+
+
+class Lines:
+    """A client over a unix socket or stdin, in whose session a call is in flight."""
+
+    def __init__(self, host: Host, nursery: trio.Nursery) -> None:
+        self.host = host
+        self._call = host.request("tools/call", {"name": "s_wait"})
+        nursery.start_soon(host.read)
+
+    async def begin(self) -> None:
+        await self.host.begin()
+        await self.host.send(self._call)
+
+    async def refused(self) -> tuple[str, str]:
+        """Ask until the answer is an error, and return its outcome and name."""
+        while "result" in (answer := await self.host.ask("tools/list")):
+            pass
+        return outcome_of(answer["error"])
+
+    async def answer(self) -> str:
+        return str((await self.host.answer_to(self._call))["result"]["content"][0]["text"])
+
+
+class Group:
+    """A client over TCP: a group of this package."""
+
+    def __init__(self, ref: Any, nursery: trio.Nursery) -> None:
+        self._ref, self._nursery = ref, nursery
+        self._text, self._done = "", trio.Event()
+
+    async def begin(self) -> None:
+        self._nursery.start_soon(self._run)
+
+    async def _run(self) -> None:
+        self._text = (await self._ref.call_tool("wait")).content[0].text
+        self._done.set()
+
+    async def refused(self) -> tuple[str, str]:
+        while True:
+            try:
+                await self._ref.call_tool("big")
+            except ServerUnavailable as exc:
+                return exc.outcome, type(exc).__name__
+
+    async def answer(self) -> str:
+        await self._done.wait()
+        return self._text
+
+
+class Web:
+    """A client over HTTP: a call on one connection, and half a request on another."""
+
+    def __init__(self, address: tuple[str, int], nursery: trio.Nursery) -> None:
+        self._address, self._nursery = address, nursery
+        self._peers: list[Peer] = []
+
+    async def begin(self) -> None:
+        for _ in range(2):
+            stream = await trio.open_tcp_stream(*self._address)
+            self._nursery.start_soon(_close_at_end, stream)
+            self._peers.append(Peer(stream, f"127.0.0.1:{self._address[1]}"))
+        busy, late = self._peers
+        await late.ask("tools/list", token=None)
+        await late.write("POST /mcp HTTP/1.1\r\n")
+        await busy.post_modern("tools/call", {"name": "s_wait", "arguments": {}}, token=None)
+
+    async def refused(self) -> tuple[str, str]:
+        """Send the rest once no connection is accepted any more."""
+        with suppress(OSError):
+            while True:
+                await (await trio.open_tcp_stream(*self._address)).aclose()
+        late = self._peers[1]
+        whole = bytearray()
+        late.write, write = _into(whole), late.write  # type: ignore[method-assign]  # to cut what it would send
+        await late.post_modern("tools/list", token=None)
+        await write(bytes(whole.partition(b"\r\n")[2]))
+        reply = await late.read()
+        assert reply.headers["connection"] == "close"
+        return outcome_of(reply.json["error"])
+
+    async def answer(self) -> str:
+        return str((await self._peers[0].read()).json["result"]["content"][0]["text"])
+
+
+def _into(data: bytearray) -> Any:
+    async def write(piece: bytes) -> None:
+        data.extend(piece)
+
+    return write
+
+
+async def _close_at_end(stream: trio.abc.AsyncResource) -> None:
+    async with stream:
+        await trio.sleep_forever()
+
+
+FLAGS: Final = {
+    "socket": ("--socket", "{socket}"),
+    "tcp": ("--socket", "127.0.0.1:0", "--secret-file", "{secret}"),
+    "stdio": ("--stdio",),
+    "http": ("--http", "127.0.0.1:0", "--no-token"),
+}
+
+
+@asynccontextmanager
+async def client_of(way: str, gateway: Gateway) -> AsyncIterator[Any]:
+    """Connect a client during a block, whose call the server carries out."""
+    said = "" if way == "stdio" else await trio.to_thread.run_sync(gateway.read_line)
+    client: Any
+    async with trio.open_nursery() as nursery:
+        if way == "socket":
+            stream = await trio.open_unix_socket(gateway.socket)
+            nursery.start_soon(_close_at_end, stream)
+            client = Lines(Host(stream), nursery)
+        elif way == "stdio":
+            pipes = trio.lowlevel.FdStream(os.dup(gateway.input)), trio.lowlevel.FdStream(os.dup(gateway.output))
+            stapled = trio.StapledStream(*pipes)
+            nursery.start_soon(_close_at_end, stapled)
+            client = Lines(Host(stapled), nursery)
+        elif way == "http":
+            host, port = said.removeprefix("http://").strip("/").split(":")
+            client = Web((host, int(port)), nursery)
+        else:
+            config = ServerConfig("s", Socket(said.removeprefix("ready "), secret=SECRET))
+            servers = await nursery.start(_keep_open, config)
+            client = Group(servers["s"], nursery)
+        with trio.fail_after(BOUND):
+            await client.begin()
+            await gateway.wait_begun()
+            yield client
+        nursery.cancel_scope.cancel()
+
+
+async def _keep_open(config: ServerConfig, *, task_status: trio.TaskStatus[Any]) -> None:
+    async with open_servers(config) as servers:
+        task_status.started(servers)
+        await trio.sleep_forever()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("way", FLAGS)
+async def test_a_signal_lets_a_call_be_answered_and_new_ones_be_refused(
+    way: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    """The exit code is 0, and no process is left."""
+    with serving(tmp_path, *FLAGS[way]) as gateway:
+        async with client_of(way, gateway) as client:
+            gateway.program.send_signal(number)
+            assert await client.refused() == REFUSED
+            assert gateway.program.poll() is None
+            gateway.let_go()
+            assert await client.answer() == "done"
+            assert await gateway.wait() == 0
+
+
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize("way", ["socket", "stdio", "http"])
+async def test_a_second_signal_ends_it_at_once(way: str, second: signal.Signals, code: int, tmp_path: Path) -> None:
+    """The call is not waited for. The exit code is that of the second signal, and no process is left."""
+    with serving(tmp_path, *FLAGS[way]) as gateway:
+        async with client_of(way, gateway) as client:
+            gateway.program.send_signal(signal.SIGTERM)
+            await client.refused()
+            gateway.program.send_signal(second)
+            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == code
+
+
+@pytest.mark.parametrize("way", ["socket", "stdio", "http"])
+async def test_a_call_that_takes_too_long_holds_the_end_for_the_drain_time(way: str, tmp_path: Path) -> None:
+    """It is withdrawn then, and the exit code is 0."""
+    with serving(tmp_path, *FLAGS[way], quick=True) as gateway:
+        async with client_of(way, gateway):
+            gateway.program.send_signal(signal.SIGTERM)
+            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+
+
+@pytest.mark.parametrize("way", ["socket", "stdio"])
+async def test_a_client_that_does_not_read_holds_the_end_for_the_drain_time(way: str, tmp_path: Path) -> None:
+    """Its answers are more than the system takes. The exit code is 0, and no process is left."""
+    with serving(tmp_path, *FLAGS[way], quick=True) as gateway:
+        number, close = gateway.input, None
+        if way == "socket":
+            await trio.to_thread.run_sync(gateway.read_line)
+            close = socket.socket(socket.AF_UNIX)
+            close.connect(gateway.socket)
+            number = close.fileno()
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        requests = [{"id": 0, "method": "initialize", "params": params}]
+        requests += [{"id": 1 + each, "method": "tools/call", "params": {"name": "s_big"}} for each in range(3)]
+        requests += [{"id": 9, "method": "tools/call", "params": {"name": "s_wait"}}]
+        os.write(number, b"".join(json.dumps({"jsonrpc": "2.0", **each}).encode() + b"\n" for each in requests))
+        await gateway.wait_begun()
+        gateway.let_go()
+        gateway.program.send_signal(signal.SIGTERM)
+        began = trio.current_time()
+        assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+        assert trio.current_time() - began >= 0.9
+        if close is not None:
+            close.close()
+
+
+async def test_mcp_actors_stop_does_not_wait_for_calls(tmp_path: Path) -> None:
+    """A person has asked for it. The client is disconnected without an answer."""
+    with serving(tmp_path, *FLAGS["socket"], "--control", "{control}") as gateway:
+        async with client_of("socket", gateway), await trio.open_unix_socket(gateway.control) as control:
+            wish = {"do": "stop", "file": str(tmp_path / "servers.json"), "servers": []}
+            await control.send_all(json.dumps(wish).encode() + b"\n")
+            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("way", ["socket", "http"])
+async def test_a_signal_while_servers_start_ends_it_with_0(way: str, number: signal.Signals, tmp_path: Path) -> None:
+    """The server never answers ``initialize``. No process is left."""
+    with serving(tmp_path, *FLAGS[way], hangs=True) as gateway:
+        await eventually((tmp_path / "starting").exists)
+        gateway.processes.update(children_of(gateway.program.pid))
+        assert gateway.processes
+        gateway.program.send_signal(number)
+        assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+
+
+def daemon_in(runtime: str) -> int:
+    """Return the process id of the daemon."""
+    [lock] = Path(runtime, "mcp-actors").glob("*.lock")
+    return int(lock.read_text())
+
+
+async def test_the_daemon_of_attach_answers_before_it_ends_and_the_next_message_starts_another(tmp_path: Path) -> None:
+    """The session of the editor goes on."""
+    with tempfile.TemporaryDirectory() as runtime:
+        file, env = write_file(tmp_path), {**os.environ, "XDG_RUNTIME_DIR": runtime, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-S", attach.__file__, "--config", str(file)]
+        pipe = subprocess.PIPE
+        session = await trio.lowlevel.open_process(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env)
+        assert session.stdio is not None
+        assert session.stderr is not None
+        async with trio.open_nursery() as nursery, session.stdio, session.stderr:
+            client = Lines(Host(session.stdio), nursery)
+            with trio.fail_after(BOUND):
+                await client.begin()
+                await eventually((tmp_path / "begun").exists)
+                daemons = [daemon_in(runtime)]
+                os.kill(daemons[0], signal.SIGTERM)
+                assert await client.refused() == REFUSED
+                (tmp_path / "go").touch()
+                assert await client.answer() == "done"
+                await wait_ended(daemons)
+                assert "result" in await client.host.ask("tools/list")
+                daemons.append(daemon_in(runtime))
+                os.kill(daemons[1], signal.SIGTERM)
+                await wait_ended(daemons)
+            nursery.cancel_scope.cancel()
+        await session.wait()
+
+
+async def test_a_stream_of_notifications_ends_with_its_answer(tmp_path: Path) -> None:
+    """It is a request that would never be answered otherwise, and hold the end."""
+    with serving(tmp_path, *FLAGS["socket"]) as gateway:
+        await trio.to_thread.run_sync(gateway.read_line)
+        host = Host(await trio.open_unix_socket(gateway.socket), MODERN)
+        async with trio.open_nursery() as nursery, host.stream:
+            nursery.start_soon(host.read)
+            await host.begin()
+            listen = host.request("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
+            await host.send(listen)
+            await host.notice("notifications/subscriptions/acknowledged")
+            gateway.program.send_signal(signal.SIGTERM)
+            assert "result" in await host.answer_to(listen)
+            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+
+
+# --- The step of the close --------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def stopping(
+    before_close: Callable[[socket.socket], object], only: str | None = None
+) -> AsyncIterator[tuple[Host, trio.Event]]:
+    """Connect a client to a gateway that stops; do something between its last look and the close.
+
+    The block gets the client, and what is set at the end of the connection.
+    """
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    heart, gateway = _output.Heart(), _session.Gateway(refusal="there is none")
+    with ours, trio.fail_after(BOUND):
+        async with trio.open_nursery() as nursery:
+            connection = _serve.Connection(gateway, heart, ours.fileno(), ours.fileno(), "client", only)
+            close = connection._close_input
+
+            def close_input() -> None:
+                before_close(theirs)
+                close()
+
+            connection._close_input = close_input  # type: ignore[method-assign]  # the step is nowhere else
+            host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
+            nursery.start_soon(connection.run)
+            nursery.start_soon(host.read)
+            await host.ask("ping")
+            nursery.start_soon(partial(_network.drain, gateway.stopping, (), heart.connections))
+            yield host, connection.ended
+            await connection.ended.wait()
+            await host.stream.aclose()
+
+
+@pytest.mark.parametrize("only", [None, "s"])
+async def test_a_request_that_arrives_after_the_last_look_is_refused(only: str | None) -> None:
+    """Also that of a group, which has named its server."""
+    request = {"jsonrpc": "2.0", "id": "late", "method": "tools/list"}
+    async with stopping(lambda theirs: theirs.send(json.dumps(request).encode() + b"\n"), only) as (host, _):
+        answer = await host.answer_to(request)
+    assert outcome_of(answer["error"]) == REFUSED
+
+
+async def test_a_request_cannot_be_written_after_the_close() -> None:
+    """So its client knows that nothing was sent."""
+    async with stopping(lambda _: None) as (host, ended):
+        await ended.wait()
+        with pytest.raises(trio.BrokenResourceError):
+            await host.send({"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+
+
+async def test_half_a_request_is_awaited() -> None:
+    """A client that is about to write the rest gets an answer."""
+    request = {"jsonrpc": "2.0", "id": "half", "method": "tools/list"}
+    data = json.dumps(request).encode() + b"\n"
+    heart, gateway = _output.Heart(), _session.Gateway(refusal="there is none")
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        connection = _serve.Connection(gateway, heart, ours.fileno(), ours.fileno(), "client")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run)
+            theirs.send(data[:10])
+            nursery.start_soon(partial(_network.drain, gateway.stopping, (), heart.connections))
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            theirs.send(data[10:])
+            await connection.ended.wait()
+        assert outcome_of(json.loads(theirs.recv(10_000))["error"]) == REFUSED
+
+
+async def test_two_tasks_can_wait_for_a_client_to_read() -> None:
+    """The one that reads its requests waits too, when the gateway stops."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    with ours, theirs, trio.fail_after(BOUND):
+        output = _output.Output(ours.fileno(), lambda _: None, "client", 10 * _output.BACKLOG)
+        output.write(b"x" * 3 * _output.BACKLOG)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(output.run)
+            async with trio.open_nursery() as waiting:
+                for most in (_output.BACKLOG, 0):
+                    waiting.start_soon(output.wait_drained, most)
+                await trio.testing.wait_all_tasks_blocked(0.01)
+                while output.waiting:
+                    await trio.lowlevel.wait_readable(theirs)
+                    theirs.recv(_output.BACKLOG)
+                    await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("path", "status"), [("/mcp", 200), ("/status", 503)])
+async def test_a_request_over_http_that_was_not_read_yet_is_refused(path: str, status: int) -> None:
+    """A session of MCP says that nothing was sent; other paths have a status for it. The reply ends the connection."""
+    async with open_house() as house:
+        peer = await house.connect()
+        await peer.fetch("GET", path) if path == "/status" else await peer.ask("tools/list")
+        data = bytearray()
+        peer.write = _into(data)  # type: ignore[method-assign]  # it is written in the step in which the gateway stops
+        await (peer.send("GET", path) if path == "/status" else peer.post_modern("tools/list"))
+        async with trio.open_nursery() as nursery:
+
+            async def drain() -> None:
+                os.write(peer.stream.socket.fileno(), data)
+                await house.door.drain()  # nothing is awaited before it has looked
+
+            nursery.start_soon(drain)
+            reply = await peer.read()
+            await peer.stream.aclose()
+        assert (reply.status, reply.headers["connection"]) == (status, "close")
+        if path == "/mcp":
+            assert outcome_of(reply.json["error"]) == REFUSED
