@@ -132,17 +132,17 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
         Signalled: a second signal has ended it.
     """
     log_to_stderr()
-    try:
-        servers, naming = load(config)
-    except ConfigError as exc:
-        raise Unusable(str(exc)) from None
     stop = trio.Event()
-    async with until_signalled(stop), opened(Gateway(), config, servers, naming, None) as found:
-        source = real_name(config)
-        address, door = await serve_page(found.nursery, found.gateway, source, found.reload)
-        await show(address)
-        await stop.wait()
-        await door.drain()
+    async with until_signalled(stop):
+        try:
+            servers, naming = load(config)
+        except ConfigError as exc:
+            raise Unusable(str(exc)) from None
+        async with opened(Gateway(), config, servers, naming, None) as found:
+            address, door = await serve_page(found.nursery, found.gateway, real_name(config), found.reload)
+            await show(address)
+            await stop.wait()
+            await door.drain()
 
 
 async def _listen(options: Options) -> list[socket.socket]:

@@ -341,7 +341,8 @@ class Connection:
     def _close_input(self) -> None:
         """Let the client write no more, and the reader come to the end of the stream.
 
-        What a socket has received since the last look is still read, and refused. A pipe does not allow that.
+        On Linux, what a socket has received since the last look is still read, and refused. macOS drops it, as a pipe
+        does.
         """
         if self._reads == self._writes:
             with suppress(OSError), socket.socket(fileno=os.dup(self._reads)) as client:

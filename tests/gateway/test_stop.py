@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -29,9 +30,11 @@ from ..forkserver import Program, start_python
 from ..servers.processes import BOUND, children_of, eventually, wait_ended
 from ..source import ROOT
 from . import stopping_server
-from .daemons import SECRET
-from .hosts import MODERN, Host, outcome_of
+from .daemons import SECRET, counting, daemon, written
+from .hosts import LEGACY, MODERN, Host, outcome_of
 from .http.doors import Peer, open_house
+
+INFO: Final = {"name": "test", "version": "1"}
 
 REFUSED: Final = ("not_sent", "ServerUnavailable")
 
@@ -304,7 +307,7 @@ async def test_a_client_that_does_not_read_holds_the_end_for_the_drain_time(way:
             close = socket.socket(socket.AF_UNIX)
             close.connect(gateway.socket)
             number = close.fileno()
-        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": INFO}
         requests = [{"id": 0, "method": "initialize", "params": params}]
         requests += [{"id": 1 + each, "method": "tools/call", "params": {"name": "s_big"}} for each in range(3)]
         requests += [{"id": 9, "method": "tools/call", "params": {"name": "s_wait"}}]
@@ -388,6 +391,62 @@ async def test_a_stream_of_notifications_ends_with_its_answer(tmp_path: Path) ->
             gateway.program.send_signal(signal.SIGTERM)
             assert "result" in await host.answer_to(listen)
             assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+
+
+class Caller:
+    """A client over a unix socket that calls again and again, until it cannot write any more.
+
+    Attributes:
+        written: the ids of the requests that were written as a whole.
+        answers: what came for them: True for a result, or the outcome of an error.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._first = number * 10**6
+        self.written: list[int] = []
+        self.answers: list[tuple[int, Any]] = []
+
+    async def run(self, path: str) -> None:
+        async with await trio.open_unix_socket(path) as stream, trio.open_nursery() as nursery:
+            nursery.start_soon(self._read, stream)
+            with suppress(OSError):
+                self._write(stream, "initialize", {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": INFO})
+                while True:
+                    arguments = {"id": self._first + len(self.written)}
+                    self._write(stream, "tools/call", {"name": "a_run", "arguments": arguments})
+                    await trio.sleep(0.001)
+
+    def _write(self, stream: trio.SocketStream, method: str, params: dict[str, Any]) -> None:
+        number = self._first + len(self.written)
+        data = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}).encode() + b"\n"
+        with suppress(BlockingIOError):
+            assert os.write(stream.socket.fileno(), data) == len(data)
+            self.written.append(number)
+
+    async def _read(self, stream: trio.SocketStream) -> None:
+        rest = b""
+        async for data in stream:
+            *lines, rest = (rest + data).split(b"\n")
+            for answer in map(json.loads, lines):
+                if "method" not in answer:
+                    self.answers.append((answer["id"], "result" in answer or outcome_of(answer["error"])[0]))
+
+
+async def test_each_request_that_could_be_written_has_one_answer(tmp_path: Path) -> None:
+    """Also those around the close; and one that is not sent was not carried out."""
+    ledger = tmp_path / "ledger"
+    with daemon(tmp_path, a=counting(ledger)) as served:
+        callers = [Caller(number) for number in range(10)]
+        async with trio.open_nursery() as nursery:
+            for caller in callers:
+                nursery.start_soon(caller.run, served.path)
+            await eventually(lambda: all(len(caller.answers) > 100 for caller in callers))
+            os.kill(served.pid, signal.SIGTERM)
+    for caller in callers:
+        assert sorted(each for each, _ in caller.answers) == caller.written
+        assert {outcome for _, outcome in caller.answers} <= {True, "not_sent"}
+    carried_out = {each for caller in callers for each, outcome in caller.answers if outcome is True and each % 10**6}
+    assert written(ledger) == Counter(carried_out)
 
 
 # --- The step of the close --------------------------------------------------------------------------------------------
