@@ -577,7 +577,8 @@ class Connection:
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may be given up since."""
-        self._due += self.site.heart.silence  # the client could not be heard
+        self._due += self.site.heart.silence  # the client could not be heard,
+        self._output.moved += self.site.heart.silence  # nor could what it has read be noticed
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 

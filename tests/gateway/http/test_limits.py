@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
+import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -15,7 +18,7 @@ import trio
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...forkserver import start_python
-from ...servers.processes import eventually
+from ...servers.processes import eventually, freeze
 from ...source import ROOT
 from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
@@ -163,6 +166,40 @@ async def test_a_gap_of_the_loop_ends_no_connection_that_was_not_heard(monkeypat
         house.door.heart.look()
         connection.check(trio.current_time())
         assert await is_open(stranger)
+
+
+IMPATIENT: Final = """
+from mcp_actors.cli import main
+from mcp_actors.gateway.http import _wire
+
+_wire.HEAD_SECONDS = _wire.BODY_SECONDS = _wire.READ_SECONDS = 2.0
+main()
+"""
+"""A gateway whose clients have two seconds for each phase of a request."""
+
+
+async def test_the_time_in_which_the_process_was_stopped_is_not_that_of_its_clients(tmp_path: Path) -> None:
+    """They were in the middle of a head, of a body, and of a reply."""
+    server = [sys.executable, "-I", "-S", str(Path(__file__).with_name("tools_server.py"))]
+    entries = {"notes": {"command": server[0], "args": server[1:]}}
+    flags, program = ("--http", "127.0.0.1:0", "--no-token"), ("-c", IMPATIENT)
+    with serving(tmp_path, *flags, entries=entries, program=program) as (process, url, _):
+        async with peers(url, 4) as [head, body, reader, probe]:
+            await reader.write(call_of("x" * 15_000_000))
+            size = int((await reader.read_head()).headers["content-length"])
+            assert await is_open(probe)
+            await head.write(call_of("head")[:40])
+            await body.write(call_of("body")[:-5])
+            await freeze(process.pid)
+            await trio.sleep(3.0)
+            os.kill(process.pid, signal.SIGCONT)
+            for _ in range(2):  # each look of the gateway at its connections is over then
+                assert await is_open(probe)
+            await head.write(call_of("head")[40:])
+            await body.write(call_of("body")[-5:])
+            for peer in (head, body):
+                assert (await peer.read()).status == 200
+            assert json.loads(await reader._exactly(size))["result"]["content"][0]["text"].endswith("x" * 15_000_000)
 
 
 async def test_a_flood_of_connections_is_one_line_of_log(

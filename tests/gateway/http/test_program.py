@@ -30,24 +30,26 @@ from .doors import TOKEN, Peer, text_of
 
 
 @contextmanager
-def serving(folder: Path, *flags: str, entries: dict[str, Any] | None = None) -> Iterator[Any]:
+def serving(
+    folder: Path, *flags: str, entries: dict[str, Any] | None = None, program: Sequence[str] = ("-m", "mcp_actors")
+) -> Iterator[Any]:
     """Serve over HTTP in a process; give the process, the address that it has printed, and its token."""
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": entries or {"a": counting(folder / "a")}}))
-    words = ("-m", "mcp_actors", "serve", "--config", str(file), *flags)
+    words = (*program, "serve", "--config", str(file), *flags)
     said, say = os.pipe()
     with open(said) as printed, (folder / "log").open("wb") as log:
         env = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         try:
-            program = start_python(*words, cwd=ROOT, stdout=say, stderr=log, env=env)
+            process = start_python(*words, cwd=ROOT, stdout=say, stderr=log, env=env)
         finally:
             os.close(say)
-        with program:
+        with process:
             url, _, token = printed.readline().strip().partition("#token=")
             try:
-                yield program, url, token
+                yield process, url, token
             finally:
-                program.kill()
+                process.kill()
 
 
 @asynccontextmanager
