@@ -52,11 +52,13 @@ class Served:
 
 
 @asynccontextmanager
-async def served(folder: Path, *options: str, flags: Sequence[str] = ()) -> AsyncIterator[Served]:
+async def served(
+    folder: Path, *options: str, flags: Sequence[str] = (), names: Sequence[str] = ("tools",)
+) -> AsyncIterator[Served]:
     server = str(Path(__file__).with_name("tools_server.py"))
     entry = {"command": sys.executable, "args": ["-I", "-S", server, *flags]}
     file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"tools": entry}}))
+    file.write_text(json.dumps({"mcpServers": dict.fromkeys(names, entry)}))
     command = [sys.executable, "-m", "mcp_actors", "serve", "--http", "127.0.0.1:0", "--config", str(file), *options]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder), "HOME": str(folder)}
     run = partial(trio.run_process, command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False)
@@ -165,6 +167,73 @@ async def test_a_call_that_does_not_end_can_be_cancelled(tmp_path: Path) -> None
                 await in_flight(0)
             assert await browser.run(f"[{call}.disabled, {cancel}.hidden]") == [False, True]
         assert browser.console == []
+
+
+async def test_a_form_and_a_result_are_kept_until_the_page_is_left(tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    flags, names = ("--changing", str(changed)), ("tools", "others")
+    async with served(tmp_path, flags=flags, names=names) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+
+        async def choose(name: str) -> None:
+            await browser.run(
+                f"[...document.querySelectorAll('button.name')].find(e => e.textContent === '{name}').click()"
+            )
+            await browser.wait(f"!$('server').hidden && $('server-name').textContent === '{name}'")
+
+        async def restart(number: int) -> None:
+            await browser.run("document.querySelector('[aria-label=\"Restart tools\"]').click()")
+            await browser.wait(f"{row('tools', 3)} === '{number}' && {row('tools', 1)} === 'ready'")
+
+        shown = (
+            "[...document.querySelectorAll('#tools details')].map(each => [each.open, "
+            "each.querySelector('pre').textContent, ...[...each.querySelectorAll('input')].map(each => each.value)])"
+        )
+        await choose("tools")
+        echo, report = (f"document.querySelectorAll('#tools details')[{number}]" for number in (0, 2))
+        await browser.run(
+            f"{echo}.open = true; {echo}.querySelector('input').value = 'hi'; {echo}.querySelector('button').click()"
+        )
+        await browser.wait(f"{echo}.querySelector('pre').textContent === {EVIL + ' hi'!r}")
+        await browser.run(f"{report}.open = true; {report}.querySelector('[name=city]').value = 'Graz'")
+        await browser.run(
+            f"{report}.querySelector('[name=days]').value = 3; {report}.querySelector('[name=days]').focus()"
+        )
+        kept = [[True, f"{EVIL} hi", "hi"], [False, ""], [True, "", "Graz", "3"]]
+        assert await browser.run(shown) == kept
+        await choose("others")
+        assert await browser.run(shown) == [[False, "", ""], [False, ""], [False, "", "", ""]]
+        await choose("tools")
+        assert await browser.run(shown) == kept
+        await browser.run(f"{report}.querySelector('[name=days]').focus()")
+        await restart(1)
+        assert await browser.run(shown) == kept
+        assert await browser.run("document.activeElement.name") == "days"
+        changed.touch()
+        await restart(2)
+        await browser.wait(f"!!{report}.querySelector('[name=unit]')")
+        assert await browser.run(shown) == [*kept[:2], [True, "", "Graz", ""]]
+        notes = await browser.run(
+            "[...document.querySelectorAll('#tools .changed:not([hidden])')].map(e => e.textContent)"
+        )
+        assert notes == ["This tool has changed; check the form before you call it. Not kept: days = 3"]
+        await browser.run(f"{report}.querySelector('button').click()")
+        await browser.wait("!document.querySelector('#tools .changed:not([hidden])')")
+        assert browser.console == []
+
+
+async def test_a_page_with_a_form_that_was_begun_is_not_loaded_again_when_its_sign_in_ends(tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens"
+    async with served(tmp_path, "--token-file", str(tokens)) as gateway, running_browser() as browser:
+        token = tokens.read_text().strip()
+        await signed_in(browser, gateway)
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 2")
+        await browser.run("document.querySelector('#tools input').value = 'half of it'")
+        tokens.write_text(f"{token}-and-more\n")
+        await browser.run("document.querySelector('#reload').click()")
+        await browser.wait("document.querySelector('#live').textContent === 'signed out; load the page again'")
+        assert await browser.run("document.querySelector('#tools input').value") == "half of it"
 
 
 async def test_schemas_of_all_kinds_leave_the_page_alive(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
@@ -18,6 +19,15 @@ TOOLS = [
 
 WAITING = [{"name": "wait", "inputSchema": {"type": "object"}}]
 """A tool that never answers."""
+
+CITY, DAYS, UNIT = (
+    {name: {"type": kind}} for name, kind in (("city", "string"), ("days", "integer"), ("unit", "string"))
+)
+
+CHANGING = [
+    {"name": "report", "inputSchema": {"type": "object", "properties": given}} for given in (CITY | DAYS, CITY | UNIT)
+]
+"""A tool before and after the file that follows ``--changing`` is made."""
 
 HOSTILE: list[dict[str, Any]] = [
     {"type": "object", "properties": given}
@@ -42,6 +52,8 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"content": [{"type": "text", "text": f"{EVIL} {params['arguments'].get('text')}"}]}
     hostile = [{"name": f"hostile{number}", "inputSchema": schema} for number, schema in enumerate(HOSTILE)]
     more = (hostile if "--hostile" in sys.argv else []) + (WAITING if "--waiting" in sys.argv else [])
+    if "--changing" in sys.argv:
+        more.append(CHANGING[os.path.exists(sys.argv[-1])])
     return {"tools": TOOLS + more} if method == "tools/list" else {}
 
 
