@@ -241,20 +241,23 @@ class Page:
         names = [each.name for each in changes.tools]
         return {"number": reviewed.number, "names": names, "definitions": reviewed.definitions}
 
-    async def live(self, server: str, send: Callable[[bytes], bool]) -> None:
+    async def live(self, server: str, is_ready: Callable[[], bool], send: Callable[[bytes], object]) -> None:
         """Send the facts at each news and each second. Does not return.
 
         **Cancellation**: ends it.
 
         Args:
             server: the one to show in detail.
-            send: takes the facts as JSON. It never waits; it returns False if they are not sent.
+            is_ready: whether they can be sent. If they cannot, facts of a later moment are.
+            send: takes the facts as JSON. It never waits.
         """
         known: Sequence[CatalogTool] | None = None
         while True:
-            news, tools, is_there = self._news, self._tools_of(server), self._find(server) is not None
-            if send(to_json(self.facts(server, known), inf_nan_mode="null", fallback=str)):  # a schema may have NaN
-                known = tools if is_there else None
+            news = self._news
+            if is_ready():
+                facts = self.facts(server, known)
+                known = None if self._find(server) is None else self._tools_of(server)
+                send(to_json(facts, inf_nan_mode="null", fallback=str))  # a schema may have NaN
             await trio.sleep(PAUSE)
             with trio.move_on_after(PERIOD - PAUSE):
                 await news.wait()
@@ -403,15 +406,9 @@ class Pages:
         server = parse_qs(head.query).get("server", [""])[0]
         scope = trio.CancelScope()
 
-        def send(facts: bytes) -> bool:
-            if connection.waiting:
-                return False  # it is sent the facts of a later moment
-            reply.say(facts)
-            return True
-
         async def follow() -> None:
             with scope:
-                await page.live(server, send)
+                await page.live(server, lambda: not connection.waiting, reply.say)
             reply.end()
 
         reply.on_gone = reply.on_drain = partial(scope.cancel, "the page is closed")

@@ -124,19 +124,22 @@ async def test_requests_are_left_out_of_the_events() -> None:
         assert page.facts("weather")["server"]["events"] == before
 
 
+def ready() -> bool:
+    return True
+
+
 async def test_a_page_is_sent_news_at_once_and_the_facts_each_second(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[float] = []
 
-    def send(data: bytes) -> bool:
+    def send(data: bytes) -> None:
         assert [each["name"] for each in json.loads(data)["servers"]] == ["weather"]
         sent.append(trio.current_time())
-        return True
 
     async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
         began = trio.current_time()
-        nursery.start_soon(page.live, "weather", send)
+        nursery.start_soon(page.live, "weather", ready, send)
         await trio.sleep(PERIOD + PAUSE / 2)
         assert [each - began for each in sent] == pytest.approx([0.0, PERIOD])
         await trio.sleep(3 * PAUSE)
@@ -149,13 +152,8 @@ async def test_a_page_is_sent_news_at_once_and_the_facts_each_second(
 
 async def test_a_storm_of_events_is_sent_ten_times_a_second_at_most(autojump_clock: MockClock) -> None:
     sent: list[bytes] = []
-
-    def send(data: bytes) -> bool:
-        sent.append(data)
-        return True
-
     async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
-        nursery.start_soon(page.live, "", send)
+        nursery.start_soon(page.live, "", ready, sent.append)
         for _ in range(1000):
             page._news.set()
             page._news = trio.Event()
@@ -273,26 +271,21 @@ class Changing:
         return mcp.types.ListToolsResult(tools=[tool])
 
 
-async def test_the_tools_of_a_server_are_sent_again_only_if_they_have_changed_or_were_not_sent(
-    autojump_clock: MockClock,
-) -> None:
+async def test_the_tools_of_a_server_are_sent_again_only_if_they_have_changed(autojump_clock: MockClock) -> None:
     """They may be megabytes, ten times a second for each window."""
-    changing, sent, takes = Changing(), [], True
+    changing = Changing()
+    sent: list[Any] = []
 
-    def send(data: bytes) -> bool:
+    def send(data: bytes) -> None:
         server = json.loads(data)["server"]
         found = [each["description"] for each in server["tools"]] if server else None
         sent.append("known" if server and server["tools_are_known"] else found)
-        return takes
 
     config = ServerConfig("changing", InProcess(changing.server))
     async with shown(config) as (group, page), trio.open_nursery() as nursery:
-        takes = False
-        nursery.start_soon(page.live, "changing", send)
-        await trio.testing.wait_all_tasks_blocked()
-        takes = True
-        await trio.sleep(2.5 * PERIOD)
-        assert sent == [["one"], ["one"], "known"]
+        nursery.start_soon(page.live, "changing", ready, send)
+        await trio.sleep(1.5 * PERIOD)
+        assert sent == [["one"], "known"]
         changing.description = "two"
         await group["changing"].restart()
         await trio.sleep(PERIOD)
@@ -303,6 +296,29 @@ async def test_the_tools_of_a_server_are_sent_again_only_if_they_have_changed_or
         await trio.sleep(PERIOD)
         assert None in sent
         assert ["two"] in sent[sent.index(None) :]
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_made_for_a_window_that_does_not_read(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    sent: list[bytes] = []
+    is_ready = False
+    facts = Page.facts
+
+    def count(page: Page, server: str, known: Any) -> Any:
+        made.append(known)
+        return facts(page, server, known)
+
+    monkeypatch.setattr(Page, "facts", count)
+    async with shown(weather()) as (_, page), trio.open_nursery() as nursery:
+        nursery.start_soon(page.live, "weather", lambda: is_ready, sent.append)
+        await trio.sleep(9.5 * PERIOD)
+        assert (made, sent) == ([], [])
+        is_ready = True
+        await trio.sleep(2 * PERIOD)
+        assert (len(made), len(sent), made[0]) == (2, 2, None)
         nursery.cancel_scope.cancel()
 
 
