@@ -48,6 +48,9 @@ SERVER_ERROR: Final = -32000
 
 INVALID_ANSWER: Final = "the client's answer is not valid"
 
+LARGE: Final = 256 * 1024
+"""Characters of a text from which a result is not written in the step that has read it: others get a turn between."""
+
 TURNS: Final = 5
 """Turns of the event loop in which tasks pass on what a server has said before its answer."""
 
@@ -142,6 +145,14 @@ def error_line(request_id: Id | None, error: Json) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, to_json(error, inf_nan_mode="null", fallback=str))
 
 
+def is_large(result: Any) -> bool:
+    """Return True if a result has a large text; large structured content nearly always comes with one."""
+    for each in getattr(result, "content", ()) or getattr(result, "contents", ()):  # any() takes twice as long
+        if len(getattr(each, "text", "")) > LARGE:
+            return True
+    return False
+
+
 class Outlet(Protocol):
     """Takes the lines for one client. It never waits. With one stream for all of them, only the lines matter."""
 
@@ -212,7 +223,8 @@ class Call:
 
     def _settle(self, answer: Any) -> None:
         """Take the answer, or let a task finish the request: also to pass on the log messages that came before."""
-        if answer is not None and self.level is None and not self._is_question(answer.value):
+        at_once = answer is not None and self.level is None
+        if at_once and not self._is_question(answer.value) and not is_large(answer.value):
             self._succeed(answer.value)
             return
         self._scope = trio.CancelScope()

@@ -95,14 +95,14 @@ class Output:
         self._leave = leave
         self._client = client
         self._most = most
-        self._out: deque[bytes] = deque()
+        self._out: deque[bytes | memoryview] = deque()
         self._writer: trio.lowlevel.Task | None = None
         self._drained = trio.Event()
         self.waiting: int = 0
         self.closed: bool = False
         self.moved: float = 0.0
 
-    def write(self, data: bytes, *, at_once: bool = True) -> None:
+    def write(self, data: bytes | memoryview, *, at_once: bool = True) -> None:
         """Write data behind what waits; if nothing does, at once or with other data in the next turn."""
         if self.closed or self.waiting > self._most:
             return
@@ -117,7 +117,7 @@ class Output:
                     return
                 if sent == len(data):
                     return
-                data = data[sent:]
+                data = memoryview(data)[sent:]
             self.moved = trio.current_time()
         self._out.append(data)
         self.waiting += len(data)
@@ -142,7 +142,7 @@ class Output:
             while self._out and size < BACKLOG:
                 lines.append(self._out.popleft())
                 size += len(lines[-1])
-            data = memoryview(b"".join(lines))
+            data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
             while data:
                 try:
                     sent = os.write(self._descriptor, data)

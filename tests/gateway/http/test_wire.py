@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import trio
 
+from mcp_actors.gateway._calls import LARGE
+from mcp_actors.gateway._session import Session
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
 from mcp_actors.gateway.http._wire import MAX_HEAD
@@ -263,6 +265,27 @@ async def test_a_large_result_is_sent_as_a_whole() -> None:
         await peer.write(call_of("x" * 15_000_000))  # and the result has it twice
         assert len(text_of(await peer.read())) == 15_000_000
         assert await peer.call("notes_echo", text="next") == "next"
+
+
+async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Either takes milliseconds for each megabyte."""
+    writers: list[str] = []
+    answer = Session.answer
+
+    def note(session: Session, *args: Any) -> None:
+        writers.append(trio.lowlevel.current_task().name.rpartition(".")[2])
+        answer(session, *args)
+
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        monkeypatch.setattr(Session, "answer", note)
+        for size in (LARGE, LARGE + 1):
+            await peer.write(call_of('"' * size))
+            assert text_of(await peer.read()) == '"' * size
+        monkeypatch.undo()
+    reader, writer = writers
+    assert reader != "_finish"
+    assert writer == "_finish"
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
