@@ -265,6 +265,10 @@ class Door:
     async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         """Accept connections, and serve each in a task of a nursery, until the listener is closed."""
         self._listeners.append(listener)
+
+        def begin(connection: Connection) -> None:
+            nursery.start_soon(connection.run)
+
         number = 0
         with listener, suppress(trio.ClosedResourceError):
             while True:
@@ -277,11 +281,9 @@ class Door:
                             raise ConnectionRefusedError
                         if client.family != socket.AF_UNIX:
                             prepare(client)
-                        connection = Connection(self, client, f"connection {number}")
+                        Connection(self, client, f"connection {number}", begin)
                     except OSError:  # there is no room, or it has left already
                         client.close()
-                    else:
-                        nursery.start_soon(self._serve, client, connection)
 
     def _has_room(self) -> bool:
         """Return True if one more connection may be open. At the limit, close an idle one: a stranger if there is one.
@@ -299,9 +301,11 @@ class Door:
         idle.give_way()
         return True
 
-    async def _serve(self, client: socket.socket, connection: Connection) -> None:
-        with client:
-            await connection.run()
+    def close(self) -> None:
+        """Close the connections that have no task, once those with one are closed."""
+        for connection in tuple(self.connections):
+            connection.give_way()
+        self.selector.close()
 
     async def drain(self) -> None:
         """Let balancers see that it ends, accept nothing more, and finish what was begun.
@@ -346,7 +350,7 @@ async def serve_http(
     with ExitStack() as stack:
         async with trio.open_nursery() as nursery:
             door = Door(access, gateway, nursery, metrics)
-            stack.callback(door.selector.close)
+            stack.callback(door.close)
 
             def changed(kind: Changed) -> None:
                 for each in door.mcp.gateways.values():

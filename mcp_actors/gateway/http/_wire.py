@@ -3,9 +3,10 @@
 The `Site` watches all connections with one selector, in one task. Most requests arrive whole, in one piece:
 `Connection.take_ready` takes such a one in the step of that task, and lets the site answer. Anything else (half a
 request, a body in chunks, a request that is pipelined behind another, an invalid one) is left to the task of the
-connection, which is asleep otherwise, and reads within limits. A `Reply` is written by the step that has the answer, at
-once if the client reads (`Output`). So a call wakes no task of its own. A reply is one message, or a stream of events
-as soon as something has to be said before the end.
+connection, which is asleep otherwise, and reads within limits. It is started when something arrives for the first time:
+a flood of silent connections costs no tasks. A `Reply` is written by the step that has the answer, at once if the
+client reads (`Output`). So a call wakes no task of its own. A reply is one message, or a stream of events as soon as
+something has to be said before the end.
 
 While a request is being answered, the connection is watched: the end of the stream means that the client has left, and
 the reply hears of it (`Reply.on_gone`). A request that is pipelined behind it waits, and nothing more is read then.
@@ -306,6 +307,7 @@ class Connection:
         site: answers its requests.
         sock: it does not block.
         client: what log lines call the client.
+        begin: starts the task that runs it, once something has arrived: one that stays silent costs no task.
 
     Attributes:
         local: the address that the client has connected to.
@@ -317,8 +319,9 @@ class Connection:
         ended: whether the connection has ended.
     """
 
-    def __init__(self, site: Site, sock: socket.socket, client: str) -> None:
+    def __init__(self, site: Site, sock: socket.socket, client: str, begin: Callable[[Connection], object]) -> None:
         self.site = site
+        self._begin: Callable[[Connection], object] | None = begin
         self._socket = sock
         self._client = client
         self.local: Any = sock.getsockname()
@@ -340,6 +343,7 @@ class Connection:
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | LEFT)
+        site.selector.register(sock, selectors.EVENT_READ, self)
         site.connections.add(self)
         site.heart.connections.add(self)
         site.strangers[self] = None
@@ -376,8 +380,8 @@ class Connection:
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
             self._output.closed = True
+            self._socket.close()
             self._leave_site()
-            self.site.heart.connections.discard(self)
             if self._reply is not None:
                 self._reply.abandon()
             self.ended.set()
@@ -390,6 +394,12 @@ class Connection:
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
 
+    def _run_soon(self, begin: Callable[[Connection], object]) -> None:
+        """Start the task; it reads what has arrived."""
+        self._begin = None
+        self.site.selector.unregister(self._socket)
+        begin(self)
+
     def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
         self.site.selector.unregister(self._socket)
         self._task = None
@@ -397,6 +407,12 @@ class Connection:
 
     def take_ready(self) -> None:
         """Read, and take a request if it is there as a whole."""
+        if self._begin is not None:
+            if self._has_left():
+                self.give_way()
+            else:
+                self._run_soon(self._begin)
+            return
         if (task := self._task) is None:
             return  # it was woken meanwhile
         if not (data := self._receive()):
@@ -595,7 +611,7 @@ class Connection:
             reply = self._reply
             if reply is None or reply.done:
                 if not self._buffer:
-                    self._reading.cancel("the connection was idle")
+                    self._end_idle("the connection was idle")
                     return
                 reply = Reply(self, Head())
             reply.refuse(Refused(408, "the request did not arrive in time; send it again"))
@@ -617,7 +633,7 @@ class Connection:
             if not self._output.waiting:  # in the step that has looked, so that no request arrives in between
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_WR)
-            self._reading.cancel("nothing is left to answer")
+            self._end_idle("nothing is left to answer")
 
     def forget(self, identities: Collection[str]) -> None:
         """Check the next head again. If the last one was of one of these identities, end after the present reply."""
@@ -634,16 +650,28 @@ class Connection:
     @property
     def idle_since(self) -> float:
         """When the last reply was written; infinity if a request is being read or answered, or the client reads."""
-        return math.inf if self._task is None or self.busy or self.waiting else self._due - IDLE_SECONDS
+        is_asleep = self._task is not None or self._begin is not None
+        return math.inf if not is_asleep or self.busy or self.waiting else self._due - IDLE_SECONDS
 
     def give_way(self) -> None:
-        """Close the connection, because another one needs its place."""
+        """Close the connection: another one needs its place, or its client has left."""
         self._leave_site()
         self._scope.cancel("another connection takes its place")
+        if self._begin is not None:  # there is no task that does the rest
+            self._begin = None
+            self.site.selector.unregister(self._socket)
+            self._socket.close()
+            self.ended.set()
 
     def _leave_site(self) -> None:
         self.site.connections.discard(self)
         self.site.strangers.pop(self, None)
+        self.site.heart.connections.discard(self)
+
+    def _end_idle(self, reason: str) -> None:
+        self._reading.cancel(reason)
+        if self._begin is not None:
+            self._run_soon(self._begin) if self._poll.poll(0) else self.give_way()  # closing now could send a reset
 
     async def _part(self) -> None:
         """Wait until the client has what was written, and does not send any more."""
@@ -659,8 +687,4 @@ class Connection:
 def _append(message: PartialMessage, piece: bytes) -> None:
     message.append(piece)
     if message.skipped is not None:
-        raise _too_large()
-
-
-def _too_large() -> Refused:
-    return Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")
+        raise Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")

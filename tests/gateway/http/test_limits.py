@@ -73,6 +73,39 @@ async def test_a_newcomer_takes_the_place_of_the_stranger_that_was_idle_longest(
         assert len(house.door.connections) == 4
 
 
+async def test_a_connection_costs_no_task_before_something_arrives() -> None:
+    def tasks() -> int:
+        return trio.lowlevel.current_statistics().tasks_living
+
+    async with open_house(in_process("notes", notes())) as house:
+        assert await (await house.connect()).call("notes_echo", text="x") == "x"
+        before = tasks()
+        peers = await strangers(house, 10)
+        assert tasks() == before
+        for peer in peers[5:]:
+            await trio.aclose_forcefully(peer.stream)
+        await eventually(partial(has_strangers, house, 5))
+        assert tasks() == before
+        await peers[0].write("GET /healthz HTTP/1.1\r\n")
+        await eventually(lambda: tasks() > before)
+        await peers[0].write("host: localhost\r\n\r\n")
+        assert (await peers[0].read()).status == 200
+
+
+async def test_a_silent_connection_that_speaks_as_the_gateway_ends_is_not_reset() -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        for request in (b"", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"):
+            [peer] = await strangers(house, 1)
+            [connection] = house.door.connections
+            os.write(peer.stream.socket.fileno(), request)
+            connection.drain()
+            if request:
+                assert (await peer.read()).status == 200
+            assert await peer.stream.receive_some() == b""
+            await trio.aclose_forcefully(peer.stream)
+            await eventually(lambda: not house.door.connections)
+
+
 async def test_without_strangers_the_client_that_was_idle_longest_gives_way_and_never_a_busy_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
