@@ -145,7 +145,7 @@ class Output:
             data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
             while data:
                 try:
-                    sent = os.write(self._descriptor, data)
+                    sent = os.write(self._descriptor, data[:BACKLOG])
                 except BlockingIOError:
                     await trio.lowlevel.wait_writable(self._descriptor)
                 except OSError:
@@ -156,6 +156,8 @@ class Output:
                     self.waiting -= sent
                     self.moved = trio.current_time()
                     self._drained.set()
+                    if data:  # a client that reads as fast as this writes does not delay others
+                        await trio.lowlevel.checkpoint()
 
     def _end(self, _: object) -> trio.lowlevel.Abort:
         self._writer = None

@@ -201,11 +201,7 @@ class Reply:
         length = b"" if status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(body)
         shown = b"" if self._head.method == "HEAD" else body
         begin = self._begin(status, lasting=self._head.lasting)
-        if len(shown) > CHUNK:  # to copy megabytes takes longer than to write twice
-            self._connection.write(b"%b%b%b\r\n" % (begin, kind, length))
-            self._connection.write(shown)
-        else:
-            self._connection.write(b"%b%b%b\r\n%b" % (begin, kind, length, shown))
+        self._write(b"%b%b%b\r\n" % (begin, kind, length), shown)
         self._end()
 
     def refuse(self, refused: Refused) -> None:
@@ -234,7 +230,7 @@ class Reply:
     def say(self, line: bytes) -> None:
         """Write a message as an event."""
         self.stream()
-        self._write_event(b"event: message\ndata: %b\n" % line)
+        self._write_event(b"event: message\ndata: ", line)
 
     def finish(self, line: bytes, status: int) -> None:
         """Write the last message: as the last event, or as the whole reply with this status."""
@@ -255,13 +251,22 @@ class Reply:
         """Write what clients ignore, if it may be a stream and nothing was written for a while."""
         if self.may_stream and not self.done and now - self._spoke >= QUIET:
             self.stream()
-            self._write_event(b": in progress\n")
+            self._write_event(b": in progress")
 
-    def _write_event(self, event: bytes) -> None:
+    def _write_event(self, begin: bytes, text: bytes = b"") -> None:
         if not self.done:
             self._spoke = trio.current_time()
-            event += b"\n"
-            self._connection.write(b"%x\r\n%b\r\n" % (len(event), event) if self._head.chunks else event)
+            if self._head.chunks:
+                self._write(b"%x\r\n%b" % (len(begin) + len(text) + 2, begin), text, b"\n\n\r\n")
+            else:
+                self._write(begin, text, b"\n\n")
+
+    def _write(self, begin: bytes, text: bytes, end: bytes = b"") -> None:
+        if len(text) <= CHUNK:
+            self._connection.write(b"%b%b%b" % (begin, text, end))
+        else:  # to copy megabytes takes longer than to write each part
+            for each in (begin, text, end):
+                self._connection.write(each)
 
     def _end(self) -> None:
         self.done = True
