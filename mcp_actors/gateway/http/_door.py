@@ -105,14 +105,14 @@ class Door:
         assert gateway.front is not None
         self.access = access
         self.front: Front = gateway.front
-        self.mcp: Mcp = Mcp(nursery)
+        self.heart: Heart = Heart()
+        self.mcp: Mcp = Mcp(nursery, self.heart)
         self.several: bool = len(access.identities) > 1
         self.draining: bool = False
         self.on_tokens: Callable[[], object] = lambda: None
         self._gateway = gateway
         self._nursery = nursery
         self._own: dict[str, trio.CancelScope] = {}
-        self.heart: Heart = Heart()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
         self.connections: set[Connection] = set()
         self.strangers: dict[Connection, None] = {}

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._calls import Id, Json
+    from .._output import Heart
     from ._wire import Connection
 
 logger = Log("mcp_actors.gateway")
@@ -284,17 +285,20 @@ class Mcp:
 
     Args:
         nursery: the tasks of sessions are in it.
+        heart: notices gaps.
 
     Attributes:
         gateways: identity → its gateway.
         sessions: the sessions by their ids.
     """
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, heart: Heart) -> None:
         self.gateways: dict[str, Gateway] = {}
         self._alone: dict[str, Gateway] = {}
         self._nursery = nursery
         self.sessions: dict[str, HttpSession] = {}
+        self._heart = heart
+        self._gap = heart.gap
 
     def add(self, identity: str, gateway: Gateway) -> None:
         """Serve an identity."""
@@ -414,8 +418,11 @@ class Mcp:
         return session
 
     def expire(self, now: float) -> None:
-        """End the sessions that were not used for a while."""
+        """End the sessions that were not used for a while. While the event loop did not run, none could be used."""
+        silence = 0.0 if self._heart.gap == self._gap else self._heart.silence
+        self._gap = self._heart.gap
         for session in tuple(self.sessions.values()):
+            session.used += silence
             if not session.busy and now - session.used > SESSION_SECONDS:
                 self._end(session)
 

@@ -308,6 +308,20 @@ async def test_each_identity_has_its_share_of_the_sessions(monkeypatch: pytest.M
         await house.begin(TOKENS["ann"])
 
 
+async def test_a_gap_of_the_loop_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        session = await house.begin()
+        [found] = house.door.mcp.sessions.values()
+        found.used -= 2 * _streamable.SESSION_SECONDS  # as if the process had been stopped since
+        house.door.heart.now -= 2 * _streamable.SESSION_SECONDS
+        house.door.heart.look()
+        house.door.mcp.expire(trio.current_time())
+        assert (await session.ask("ping")).status == 200
+        found.used -= 2 * _streamable.SESSION_SECONDS
+        house.door.mcp.expire(trio.current_time())
+        assert (await session.ask("ping")).status == 404
+
+
 async def test_messages_for_a_stream_that_is_not_open_have_a_limit_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_house(in_process("notes", notes())) as house:
         session = await house.begin()
