@@ -1,9 +1,9 @@
 """Pass a request of a client on, or refuse it.
 
 A `Call` prepares its request to a server, sends it without a task, and gives the session the result as the server has
-sent it. A task finishes it if its first attempt has failed, or if a legacy client must be asked what a modern server
-wants to know: each `Question` waits for the answer of the client. `error_of` makes the error for a client from an
-exception; `Refused` is one of a request that is answered before anything is sent.
+sent it. A task finishes it if its first attempt has failed, if the result is large (`is_large`), or if a legacy client
+must be asked what a modern server wants to know: each `Question` waits for the answer of the client. `error_of` makes
+the error for a client from an exception; `Refused` is one of a request that is answered before anything is sent.
 
 `Session` makes the calls, writes the answers and runs the tasks.
 """
@@ -145,10 +145,12 @@ def error_line(request_id: Id | None, error: Json) -> bytes:
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, to_json(error, inf_nan_mode="null", fallback=str))
 
 
-def is_large(result: Any) -> bool:
+def is_large(result: Json) -> bool:
     """Return True if a result has a large text; large structured content nearly always comes with one."""
-    for each in getattr(result, "content", ()) or getattr(result, "contents", ()):  # any() takes twice as long
-        if len(getattr(each, "text", "")) > LARGE:
+    parts = result.get("content") or result.get("contents")  # of any type, unless the SDK knows this kind of results
+    for each in parts if type(parts) is list else ():
+        text = each.get("text") if type(each) is dict else None
+        if type(text) is str and len(text) > LARGE:
             return True
     return False
 
@@ -223,10 +225,11 @@ class Call:
 
     def _settle(self, answer: Any) -> None:
         """Take the answer, or let a task finish the request: also to pass on the log messages that came before."""
-        at_once = answer is not None and self.level is None
-        if at_once and not self._is_question(answer.value) and not is_large(answer.value):
-            self._succeed(answer.value)
-            return
+        if answer is not None and self.level is None and not self._is_question(answer.value):
+            result = self._pending.result_of(answer.value)
+            if not is_large(result):
+                self._succeed(result)
+                return
         self._scope = trio.CancelScope()
         self._session.start(partial(self._finish, None if answer is None else answer.value))
 
@@ -245,7 +248,7 @@ class Call:
                 if not isinstance(exc, (McpActorsError, MCPError)):
                     logger.exception("a request of a client failed: %s", self.method)
             else:
-                self._succeed(value)
+                self._succeed(self._pending.result_of(value))
 
     def _is_question(self, value: Any) -> bool:
         """Return True if the server asks something that this client does not understand as an answer."""
@@ -262,10 +265,10 @@ class Call:
         self._pending.keep_raw()
         return await self._pending.finish()
 
-    def _succeed(self, value: Any) -> None:
+    def _succeed(self, result: Json) -> None:
         if not self._end():
             return
-        result = dict(self._pending.result_of(value))  # which is not to be changed
+        result = dict(result)  # which is not to be changed
         if "_meta" in result:
             meta = result.pop("_meta") or {}
             if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:

@@ -201,7 +201,10 @@ class Reply:
         length = b"" if status == HTTPStatus.NO_CONTENT else b"content-length: %d\r\n" % len(body)
         shown = b"" if self._head.method == "HEAD" else body
         begin = self._begin(status, lasting=self._head.lasting)
-        self._write(b"%b%b%b\r\n" % (begin, kind, length), shown)
+        if len(shown) <= CHUNK:
+            self._connection.write(b"%b%b%b\r\n%b" % (begin, kind, length, shown))
+        else:
+            self._write(b"%b%b%b\r\n" % (begin, kind, length), shown)
         self._end()
 
     def refuse(self, refused: Refused) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors.gateway._calls import LARGE
+from mcp_actors.gateway._calls import LARGE, is_large
 from mcp_actors.gateway._session import Session
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
@@ -286,6 +286,22 @@ async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeyp
     reader, writer = writers
     assert reader != "_finish"
     assert writer == "_finish"
+
+
+@pytest.mark.parametrize(
+    ("result", "large"),
+    [
+        ({"content": [{"type": "text", "text": "x" * LARGE}]}, False),
+        ({"content": [{"type": "image"}, {"type": "text", "text": "x" * (LARGE + 1)}]}, True),
+        ({"contents": [{"uri": "note:///x", "text": "x" * (LARGE + 1)}]}, True),
+        *(
+            ({"content": odd}, False)
+            for odd in (None, 5, "text", {"text": "x"}, [5, None, {"text": 5}, {"text": None}])
+        ),
+    ],
+)
+def test_whether_a_result_is_large_can_be_said_of_any_json(result: Any, large: bool) -> None:
+    assert is_large(result) == large
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
