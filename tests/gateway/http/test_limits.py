@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -205,10 +206,10 @@ IMPATIENT: Final = """
 from mcp_actors.cli import main
 from mcp_actors.gateway.http import _wire
 
-_wire.HEAD_SECONDS = _wire.BODY_SECONDS = _wire.READ_SECONDS = 2.0
+_wire.HEAD_SECONDS = _wire.BODY_SECONDS = _wire.READ_SECONDS = 3.0
 main()
 """
-"""A gateway whose clients have two seconds for each phase of a request."""
+"""A gateway whose clients have three seconds for each phase of a request."""
 
 
 async def test_the_time_in_which_the_process_was_stopped_is_not_that_of_its_clients(tmp_path: Path) -> None:
@@ -217,14 +218,16 @@ async def test_the_time_in_which_the_process_was_stopped_is_not_that_of_its_clie
     entries = {"notes": {"command": server[0], "args": server[1:]}}
     flags, program = ("--http", "127.0.0.1:0", "--no-token"), ("-c", IMPATIENT)
     with serving(tmp_path, *flags, entries=entries, program=program) as (process, url, _):
-        async with peers(url, 4) as [head, body, reader, probe]:
+        async with AsyncExitStack() as stack:
+            [reader] = await stack.enter_async_context(peers(url))
             await reader.write(call_of("x" * 15_000_000))
             size = int((await reader.read_head()).headers["content-length"])
+            head, body, probe = await stack.enter_async_context(peers(url, 3))
             assert await is_open(probe)
             await head.write(call_of("head")[:40])
             await body.write(call_of("body")[:-5])
             await freeze(process.pid)
-            await trio.sleep(3.0)
+            await trio.sleep(4.0)
             os.kill(process.pid, signal.SIGCONT)
             for _ in range(2):  # each look of the gateway at its connections is over then
                 assert await is_open(probe)
