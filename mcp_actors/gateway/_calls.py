@@ -4,6 +4,7 @@ A `Call` prepares its request to a server, sends it without a task, and gives th
 sent it. A task finishes it if its first attempt has failed, if the result is large (`is_large`), or if a legacy client
 must be asked what a modern server wants to know: each `Question` waits for the answer of the client. `error_of` makes
 the error for a client from an exception; `Refused` is one of a request that is answered before anything is sent.
+`malformed` finds the messages that are not even requests.
 
 `Session` makes the calls, writes the answers and runs the tasks.
 """
@@ -12,16 +13,17 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeGuard
 
 import trio
+from attrs import frozen
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, InputRequiredResult
-from pydantic_core import to_json
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
+from pydantic_core import from_json, to_json
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
 from .._foreign import Log
-from ..transports import OURS
+from ..transports import OURS, Excerpt
 from ._front import json_of
 
 if TYPE_CHECKING:
@@ -53,6 +55,56 @@ LARGE: Final = 256 * 1024
 
 TURNS: Final = 5
 """Turns of the event loop in which tasks pass on what a server has said before its answer."""
+
+
+@frozen
+class Malformed:
+    """Replaces a message of a client that is not valid: the id, if that can be found, and the error of its answer."""
+
+    id: Id | None
+    code: int
+    message: str
+
+
+def parsed(text: bytes) -> Any:
+    """Return the message in a text; if it cannot be parsed, `Malformed`, or for an answer one with an error."""
+    try:
+        return from_json(text)
+    except ValueError as exc:
+        excerpt, problem = Excerpt(text), f"the message cannot be parsed: {exc}"
+        if excerpt.request_id is not None:
+            return {"jsonrpc": "2.0", "id": excerpt.id, "error": {"code": PARSE_ERROR, "message": problem}}
+        return Malformed(excerpt.id if is_id(excerpt.id) else None, PARSE_ERROR, problem)
+
+
+def is_id(value: object) -> TypeGuard[Id]:
+    """Return True if a value may be the id of a request. A boolean may not, although it is an `int` in Python."""
+    return type(value) is str or type(value) is int
+
+
+def is_answer(message: Any) -> bool:
+    """Return True if a message answers a question. It is never answered itself, even if it is not valid."""
+    return type(message) is dict and "method" not in message and ("result" in message or "error" in message)
+
+
+def malformed(message: Any) -> Malformed | None:
+    """Return the reason to refuse a message that is not an answer; None if it is a valid request or notification."""
+    if type(message) is not dict:
+        problem = "the message is not a JSON object; batches are not supported"
+        return message if type(message) is Malformed else Malformed(None, INVALID_REQUEST, problem)
+    request_id, params = message.get("id"), message.get("params")
+    code = INVALID_REQUEST
+    if message.get("jsonrpc") != "2.0":
+        problem = 'the member jsonrpc is not "2.0"'
+    elif "id" in message and not is_id(request_id):
+        problem = "the id of a request is a string or a whole number"
+    elif type(message.get("method")) is not str:
+        problem = "the method is not a string"
+    elif "id" in message and params is not None and type(params) is not dict:
+        code, problem = INVALID_PARAMS, "params is not an object"
+    else:
+        return None
+    return Malformed(request_id if is_id(request_id) else None, code, problem)
 
 
 class Refused(Exception):

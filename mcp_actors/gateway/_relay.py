@@ -97,7 +97,8 @@ def _look(line: bytes) -> tuple[bytes, bytes, int]:
     at = len(START)
     end = line.find(b'"', at + 1) + 1 if line.startswith(b'"', at) else line.find(b",", at)
     id, follows = line[at:end], line[end : end + 10]
-    certain = b"\\" not in id and follows in (b',"result":', b',"error":{', b',"method":')
+    valid = id.startswith(b'"') or id.removeprefix(b"-").isdigit()
+    certain = valid and b"\\" not in id and follows in (b',"result":', b',"error":{', b',"method":')
     return (id if certain else b""), follows, end
 
 
@@ -326,14 +327,13 @@ class Session:
     def _understand(self, line: Line, message: dict[str, Any]) -> bool:
         """Remember what a message means; return False if no daemon may have it."""
         line.id, method, params = _id(message), message.get("method"), message.get("params")
-        if type(method) is not str:
-            if line.id:  # an answer to a request of a daemon
-                asked = self._asked.pop(line.id, b"")
-                if not asked:
-                    return False  # that has ended, or has withdrawn it
-                line.data = _with_id(line.data, asked)
+        if "method" not in message and (line.id in self._asked or "result" in message or "error" in message):
+            asked = self._asked.pop(line.id, b"")
+            if not asked:
+                return False  # its daemon has ended, or has withdrawn the request
+            line.data = _with_id(line.data, asked)
             line.id, line.own = b"", True
-        elif method == CANCELLED:
+        elif method == CANCELLED and "id" not in message:
             request = self._requests.get(_id(params, "requestId"))
             if request is None:
                 return self._daemon is not None
@@ -341,9 +341,10 @@ class Session:
             if request.written:  # it gets no answer from here; one of the daemon is passed on all the same
                 del self._requests[request.id]
         else:
-            line.state = _state_of(method, params)
-            line.again = bool(line.state) or method == "server/discover" or method.endswith("/list")
-            if line.id:
+            if type(method) is str:
+                line.state = _state_of(method, params)
+                line.again = bool(line.state) or method == "server/discover" or method.endswith("/list")
+            if line.id:  # also of one that is malformed: the daemon answers it
                 self._requests[line.id] = line
         return True
 

@@ -32,13 +32,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
-from pydantic_core import from_json
 
 from .._foreign import Log
 from .._tasks import TimeSlice
 from ..config import Secret
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
+from ._calls import is_id, parsed
 from ._daemon import connect, peer_uid
 from ._front import Front
 from ._network import MAX_UNPROVEN, Network, accept, admit, drain, listen, name_of, network_of
@@ -244,34 +244,30 @@ class Connection:
         return True
 
     def _take_line(self, line: bytes) -> None:
-        """Hold the message in a line; None if it is not JSON. Skip a blank line."""
+        """Hold the message in a line. Skip a blank line."""
         begins, self._begins = self._begins, False
         if begins and is_ours(line):
             said = REFUSED if (server := server_in(line)) is None else self._gateway.answer_to(server)
             self._refused, self.session.only = said != OK, server
             self.tell(answer_line(said), None)
         elif line and not line.isspace():
-            try:
-                message = from_json(line)
-            except ValueError:
-                message = None
-            self._hold(message, len(line) + OF_A_MESSAGE)
+            self._hold(parsed(line), len(line) + OF_A_MESSAGE)
 
     def _hold(self, message: Any, size: int) -> None:
         """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
         key: object = object()  # only requests are found again
         if type(message) is dict:
             given: Any
-            given, method = message.get("id"), message.get("method")
-            if method is None and given == self._fence and self._fence:
+            given, method, params = message.get("id"), message.get("method"), message.get("params")
+            if given == self._fence and self._fence and "method" not in message:
                 self._lower_fence()
                 return
-            if method == "notifications/cancelled" and type(params := message.get("params")) is dict:
+            if method == "notifications/cancelled" and "id" not in message and type(params) is dict:
                 given = params.get("requestId")
-                if _is_id(given) and (dropped := self._held.pop(given, None)) is not None:
+                if is_id(given) and (dropped := self._held.pop(given, None)) is not None:
                     self._held_size -= dropped[1]
                     return
-            elif method is not None and _is_id(given):
+            elif "method" in message and is_id(given):
                 key = given
                 if key in self._held:
                     self.session.refuse_duplicate(given)
@@ -292,7 +288,7 @@ class Connection:
 
     def _refuse(self, message: Any) -> None:
         """Answer a request that its client may have given up; take any other message."""
-        if type(message) is dict and "method" in message and _is_id(message.get("id")):
+        if type(message) is dict and "method" in message and is_id(message.get("id")):
             reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
             self.session.refuse_unsent(message["id"], reason)
         else:
@@ -373,10 +369,6 @@ class Connection:
     def tell(self, line: bytes, about: Id | None) -> None:
         """Write the line of a notification or a question: with others in the next turn if calls are in flight."""
         self._output.write(line, at_once=len(self.session.calls) < 2)
-
-
-def _is_id(value: Any) -> bool:
-    return type(value) is str or type(value) is int
 
 
 def _is_gone(descriptor: int) -> bool:

@@ -48,7 +48,10 @@ from ._calls import (
     Unknown,
     error_line,
     error_of,
+    is_answer,
+    is_id,
     json_id,
+    malformed,
     not_sent,
     prompt_of,
     resource_of,
@@ -192,36 +195,33 @@ class Session:
 
     def take(self, message: Any) -> None:
         """Take a message. Never raises, and never waits."""
-        if type(message) is not dict or message.get("jsonrpc") != "2.0":
-            self.refuse(None, INVALID_REQUEST, "the message is not a JSON-RPC 2.0 object; batches are not supported")
+        if self._take_answer(message):
             return
-        method, request_id = message.get("method"), message.get("id")
-        params = message.get("params")
-        if "method" not in message:
-            self._take_answer(request_id, message)
+        if (wrong := malformed(message)) is not None:
+            request_id = None if wrong.id in self.calls else wrong.id
+            self._answer_error(request_id, {"code": wrong.code, "message": wrong.message})
         elif "id" not in message:
-            self._take_notification(str(method), params if type(params) is dict else {})
-        elif type(request_id) is not str and type(request_id) is not int:
-            self.refuse(None, INVALID_REQUEST, "the id of a request is a string or a whole number")
-        elif request_id in self.calls:
-            self.refuse_duplicate(request_id)
-        elif type(method) is not str:
-            self.refuse(request_id, INVALID_REQUEST, "the method is not a string")
-        elif params is not None and type(params) is not dict:
-            self.refuse(request_id, INVALID_PARAMS, "params is not an object")
+            params = message.get("params")
+            self._take_notification(message["method"], params if type(params) is dict else {})
+        elif message["id"] in self.calls:
+            self.refuse_duplicate(message["id"])
         else:
-            try:
-                self._take_request(request_id, method, params or {})
-            except Exception as exc:
-                if not isinstance(exc, (Refused, McpActorsError, MCPError)):
-                    logger.exception("a request of a client failed: %.200s", method)
-                self.calls.pop(request_id, None)
-                self.fail(request_id, exc)
+            self._try_request(message["id"], message["method"], message.get("params") or {})
+
+    def _take_answer(self, message: Any) -> bool:
+        """Take an answer to a question, or drop one to no question; return False for another message."""
+        if type(message) is not dict or "method" in message:
+            return False
+        request_id = message.get("id")
+        question = self._asked.pop(request_id, None) if type(request_id) is str else None
+        if question is not None:
+            question.answer(message)
+        return question is not None or is_answer(message)
 
     def _take_notification(self, method: str, params: Json) -> None:
         if method == "notifications/cancelled":
             request_id = params.get("requestId")
-            if type(request_id) is str or type(request_id) is int:
+            if is_id(request_id):
                 self.cancel(request_id)
         elif method == "notifications/initialized":
             self.initialized = True
@@ -233,10 +233,14 @@ class Session:
             self._roots = self._roots or Latest(self.start, partial(tell_roots_changed, self._front))
             self._roots.run_soon()
 
-    def _take_answer(self, request_id: Any, message: Json) -> None:
-        question = self._asked.pop(request_id, None) if isinstance(request_id, str) else None
-        if question is not None:
-            question.answer(message)
+    def _try_request(self, request_id: Id, method: str, params: Json) -> None:
+        try:
+            self._take_request(request_id, method, params)
+        except Exception as exc:
+            if not isinstance(exc, (Refused, McpActorsError, MCPError)):
+                logger.exception("a request of a client failed: %.200s", method)
+            self.calls.pop(request_id, None)
+            self.fail(request_id, exc)
 
     def _take_request(self, request_id: Id, method: str, params: Json) -> None:
         meta = params.get("_meta")
@@ -486,13 +490,10 @@ class Session:
         """Answer a request with an error."""
         self._answer_error(request_id, error_of(exc))
 
-    def refuse(self, request_id: Id | None, code: int, message: str) -> None:
-        """Answer a message that is not valid."""
-        self._answer_error(request_id, {"code": code, "message": message})
-
     def refuse_duplicate(self, request_id: Id) -> None:
         """Answer a request whose id is that of another one in flight, which must get its own answer."""
-        self.refuse(None, INVALID_REQUEST, f"a request with the id {request_id!r:.80} is in flight already")
+        message = f"a request with the id {request_id!r:.80} is in flight already"
+        self._answer_error(None, {"code": INVALID_REQUEST, "message": message})
 
     def refuse_unsent(self, request_id: Id, message: str) -> None:
         """Answer a request of which nothing was sent to a server."""

@@ -43,6 +43,7 @@ from ._link import (
 )
 from ._messages import (
     INITIALIZED as INITIALIZED,
+    Excerpt as Excerpt,
     LineSplitter as LineSplitter,
     LongLine as LongLine,
     PartialMessage as PartialMessage,

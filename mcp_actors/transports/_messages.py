@@ -168,17 +168,24 @@ class Excerpt:
         return self._first is not None and _OF_OTHERS.isdisjoint(self._first)
 
     @property
-    def request_id(self) -> RequestId | None:
-        """The id of the request; None if this is not a response or the id cannot be found."""
+    def _members(self) -> dict[str, bytes]:
         members = self._first or {}
         if members and self.size > len(self._head):
             members = members | _last_members(self._tail, whole=self.size == len(self._tail))
-        if not _is_response(members):
-            return None
+        return members
+
+    @property
+    def id(self) -> object:
+        """The member ``id``; None if it cannot be found."""
         try:
-            return comparable_id(json.loads(members.get("id", b"null")))
+            return json.loads(self._members.get("id", b"null"))
         except ValueError:  # it is cut, or is not JSON
             return None
+
+    @property
+    def request_id(self) -> RequestId | None:
+        """The id of the request; None if this is not a response or the id cannot be found."""
+        return comparable_id(self.id) if _is_response(self._members) else None
 
 
 def _is_response(names: Collection[str]) -> bool:

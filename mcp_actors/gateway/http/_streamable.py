@@ -29,17 +29,14 @@ from mcp.shared.inbound import (
 from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
     HEADER_MISMATCH,
-    INVALID_REQUEST,
     METHOD_NOT_FOUND,
-    PARSE_ERROR,
     PROTOCOL_VERSION_META_KEY,
     UNSUPPORTED_PROTOCOL_VERSION,
 )
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
-from pydantic_core import from_json
 
 from ..._foreign import Log
-from .._calls import error_line
+from .._calls import error_line, is_answer, is_id, malformed, parsed
 from .._session import Gateway, Session
 from ._wire import Head, Refused, Reply
 
@@ -213,13 +210,7 @@ class HttpSession:
         """Take a message, with the reply to its POST, which may have arrived so many seconds ago."""
         self.used = trio.current_time()
         request_id = message.get("id")
-        if "method" not in message or "id" not in message:
-            self.session.take(message)
-            if message.get("method") == "notifications/cancelled":
-                self._end_cancelled()
-            reply.send(202)
-            return
-        if (type(request_id) is str or type(request_id) is int) and request_id not in self._replies:
+        if "method" in message and is_id(request_id) and request_id not in self._replies:
             self._replies[request_id] = reply
             reply.may_stream = True
             if late and self.session.is_too_late(message, late):
@@ -228,6 +219,10 @@ class HttpSession:
         self._present = reply
         self.session.take(message)
         self._present = None
+        if message.get("method") == "notifications/cancelled":
+            self._end_cancelled()
+        if "method" not in message or "id" not in message:
+            reply.send(202)
 
     def _end_cancelled(self) -> None:
         """Complete the replies to requests that were cancelled: each POST needs a reply."""
@@ -235,10 +230,10 @@ class HttpSession:
             self.answer(error_line(request_id, CANCELLED), request_id, CANCELLED["code"])
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
-        """Complete the reply to a request; that to the present POST for a message without a valid id."""
+        """Complete the reply to a request; that to the present POST for a message that is not a request."""
         self.used = trio.current_time()
         self.failed = code != 0
-        reply = self._present if request_id is None else self._replies.pop(request_id, None)
+        reply = self._present if request_id is None else self._replies.pop(request_id, self._present)
         if reply is not None:
             reply.finish(line, 400 if request_id is None else 200)
 
@@ -333,13 +328,9 @@ class Mcp:
             self._session(head).listen(reply)
 
     def _take(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        try:
-            message = from_json(body)
-        except ValueError:
-            _reject(reply, None, PARSE_ERROR, "the body is not JSON")
-            return
+        message = parsed(body)
         if type(message) is not dict or message.get("jsonrpc") != "2.0":
-            _reject(reply, None, INVALID_REQUEST, "the body is not one JSON-RPC 2.0 object; batches are not supported")
+            _reject_malformed(reply, message)
             return
         version = head.headers.get(VERSION)
         if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
@@ -357,8 +348,8 @@ class Mcp:
             else:
                 reply.send(202)  # there is nothing that a client may notify of
             return
-        if (type(request_id) is not str and type(request_id) is not int) or type(message.get("method")) is not str:
-            _reject(reply, None, INVALID_REQUEST, "the body is not a request or a notification")
+        if not is_id(request_id) or type(message.get("method")) is not str:
+            _reject_malformed(reply, message)
             return
         if message["method"] in REMOVED:
             _reject(
@@ -430,6 +421,12 @@ class Mcp:
 def _reject(reply: Reply, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     reply.finish(error_line(request_id, error), ERROR_CODE_HTTP_STATUS.get(code, 400))
+
+
+def _reject_malformed(reply: Reply, message: Any) -> None:
+    wrong = malformed(message)
+    assert wrong is not None
+    _reject(reply, None if is_answer(message) else wrong.id, wrong.code, wrong.message)
 
 
 def _meta(message: Json) -> Json:
