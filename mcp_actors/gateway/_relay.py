@@ -47,15 +47,17 @@ class Line:
         state: the part of the session that it sets, empty for none. With a ``-`` in front it removes that part.
         again: whether the next daemon gets it too, if it has no answer.
         own: whether only the present daemon gets it.
+        former: the line that has set that part before, until this one has an answer.
         written: whether a daemon may have read it.
         cancelled: whether the client does not wait for the answer.
     """
 
-    __slots__ = ("again", "cancelled", "data", "id", "own", "state", "written")
+    __slots__ = ("again", "cancelled", "data", "former", "id", "own", "state", "written")
 
     def __init__(self, data: bytes, id: bytes = b"", *, own: bool = False) -> None:
         self.data, self.id, self.state, self.own = data, id, "", own
         self.again = self.written = self.cancelled = False
+        self.former: Line | None = None
 
 
 def _cut(parts: list[bytes], data: bytes) -> list[bytes]:
@@ -378,8 +380,8 @@ class Session:
             self._sent, line.written = 0, True
             if line.state.startswith("-"):
                 self._state.pop(line.state[1:], None)
-            elif line.state:
-                self._state[line.state] = line
+            elif line.state and (former := self._state.get(line.state)) is not line:
+                self._state[line.state], line.former = line, former
             if line.cancelled:
                 self._requests.pop(line.id, None)
             if not line.again:
@@ -416,8 +418,14 @@ class Session:
             self._repeated.discard(id)
         else:
             request = self._requests.pop(id, None)
-            if request is not None and request.state == "initialize" and follows == b',"error":{':
-                self._state.pop("initialize", None)
+            if request is not None and request.state:
+                if (
+                    follows == b',"error":{' and self._state.get(request.state) is request
+                ):  # the next one refuses it too
+                    del self._state[request.state]
+                    if request.former is not None:
+                        self._state[request.state] = request.former
+                request.former = None
             self._to_host += line + b"\n"
 
     def _ask(self, line: bytes, id: bytes) -> None:

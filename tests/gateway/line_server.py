@@ -59,6 +59,8 @@ def serve(connection: socket.socket, ledger: str) -> None:
                 continue
             if message.get("params", {}).get("at_end"):
                 at_end.append(message["id"])
+            elif message.get("params", {}).get("refuse"):
+                answer(connection, message["id"], {"code": -32602, "message": "no"}, "error")
             elif method in ("tools/call", "tools/list", "server/discover"):
                 do(connection, message)
             else:
@@ -79,8 +81,8 @@ def do(connection: socket.socket, message: dict[str, Any]) -> None:
         answer(connection, message["id"], {"pid": os.getpid(), "big": "x" * wanted.get("big", 0)})
 
 
-def answer(connection: socket.socket, id: object, result: object) -> None:
-    text = json.dumps({"jsonrpc": "2.0", "id": id, "result": result}, separators=(",", ":"))
+def answer(connection: socket.socket, id: object, result: object, kind: str = "result") -> None:
+    text = json.dumps({"jsonrpc": "2.0", "id": id, kind: result}, separators=(",", ":"))
     connection.sendall(text.encode() + b"\n")
 
 

@@ -781,6 +781,25 @@ def test_the_next_daemon_gets_the_session_and_the_client_a_hint_that_lists_have_
     assert place.read_by(2)[:4] == place.read_by(1)[:4]
 
 
+def test_what_a_daemon_has_refused_is_not_repeated_to_the_next_one(place: Place) -> None:
+    client = place.attach()
+    client.start_session()
+    for id, method, params in (
+        ("level", "logging/setLevel", {"level": "info"}),
+        ("no level", "logging/setLevel", {"level": "loud", "refuse": True}),
+        ("a", "resources/subscribe", {"uri": "x:a"}),
+        ("not b", "resources/subscribe", {"uri": "x:b", "refuse": True}),
+    ):
+        client.request(id, method, **params)
+        assert client.receive()["id"] == id
+    client.request(1, die=True)
+    assert client.receive()["id"] == 1
+    client.request(2)
+    assert [client.receive().get("id") for _ in range(4)] == [None, None, None, 2]
+    again = [message.get("id", message["method"]) for message in place.read_by(1)]
+    assert sorted(map(str, again)) == sorted(map(str, [0, "notifications/initialized", "level", "a", 2]))
+
+
 def test_each_daemon_hears_first_where_the_client_works(place: Place) -> None:
     folder = place.folder / "projéct"
     folder.mkdir()
