@@ -1,7 +1,7 @@
 """Listen, accept connections, admit clients over TCP, and end connections gracefully.
 
-`network_of` checks where to listen, `listen` opens the listeners, `accept` takes what comes, and `drain` is the end;
-``http`` uses the last three as well.
+`network_of` checks where to listen, `listen` opens the listeners, an `Acceptor` takes what comes, and `drain` is the
+end; ``http`` uses the last three as well.
 
 `admit` runs the handshake of one connection (`Challenge`): both sides prove the secret, and the client names a server.
 It has `HANDSHAKE_SECONDS`, one try, and `MAX_LINE` bytes. A client without the secret costs a task and a descriptor
@@ -12,12 +12,13 @@ until then, and at most `MAX_UNPROVEN` at a time have one; clients that were adm
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 from .._foreign import Log
 from .._user_files import secret_problem
@@ -81,39 +82,57 @@ async def listen(host: str, port: int) -> list[socket.socket]:
     Raises:
         OSError: the address is not known, or in use.
     """
-    listeners = await trio.open_tcp_listeners(port, host=host)
+    try:
+        listeners = await trio.open_tcp_listeners(port, host=host)
+    except UnicodeError:
+        problem = f"{host!r:.80} is not a valid host name; write a name or an address of this machine"
+        raise OSError(errno.EINVAL, problem) from None
     found = [socket.socket(fileno=each.socket.detach()) for each in listeners]
     for each in found[1:] if port == 0 else ():
         each.close()
     return found[:1] if port == 0 else found
 
 
-async def accept(listener: socket.socket) -> list[socket.socket]:
-    """Wait for connections, and accept those that are there, `AT_ONCE` at most. They do not block.
+@define(eq=False)
+class Acceptor:
+    """Accepts the connections of a listener.
 
-    **Cancellation**: no connection is lost.
-
-    Raises:
-        trio.ClosedResourceError: the listener was closed.
+    Attributes:
+        listener: the listener. It does not block.
     """
-    accepted: list[socket.socket] = []
-    while not accepted:
-        if listener.fileno() < 0:
-            raise trio.ClosedResourceError
-        await trio.lowlevel.wait_readable(listener)
-        try:
-            while len(accepted) < AT_ONCE:
-                client, _ = listener.accept()
-                client.setblocking(False)
-                accepted.append(client)
-        except BlockingIOError:
-            continue
-        except OSError as exc:
-            if listener.fileno() >= 0:
-                logger.warning("a connection could not be accepted: %s", exc)
-            if not accepted:
-                await trio.sleep(SHORTAGE)
-    return accepted
+
+    listener: socket.socket
+    _short: bool = field(default=False, init=False)
+
+    async def accept(self) -> list[socket.socket]:
+        """Wait for connections, and accept those that are there, `AT_ONCE` at most. They do not block.
+
+        A shortage of descriptors is logged once. It has ended when no connection waits any more.
+
+        **Cancellation**: no connection is lost.
+
+        Raises:
+            trio.ClosedResourceError: the listener was closed.
+        """
+        accepted: list[socket.socket] = []
+        while not accepted:
+            if self.listener.fileno() < 0:
+                raise trio.ClosedResourceError
+            await trio.lowlevel.wait_readable(self.listener)
+            try:
+                while len(accepted) < AT_ONCE:
+                    client, _ = self.listener.accept()
+                    client.setblocking(False)
+                    accepted.append(client)
+            except BlockingIOError:
+                self._short = False
+            except OSError as exc:
+                if self.listener.fileno() >= 0 and not self._short:
+                    self._short = True
+                    logger.warning("a connection could not be accepted: %s; retrying every %g s", exc, SHORTAGE)
+                if not accepted:
+                    await trio.sleep(SHORTAGE)
+        return accepted
 
 
 def name_of(listener: socket.socket) -> str:

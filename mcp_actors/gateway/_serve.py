@@ -41,7 +41,7 @@ from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._calls import is_id, parsed
 from ._daemon import connect, peer_uid
 from ._front import Front
-from ._network import MAX_UNPROVEN, Network, accept, admit, drain, listen, name_of, network_of
+from ._network import MAX_UNPROVEN, Acceptor, Network, admit, drain, listen, name_of, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
@@ -571,9 +571,10 @@ class Reception:
         self._changed = trio.Event()
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
+        acceptor = Acceptor(listener)
         while True:
             try:
-                accepted = await accept(listener)
+                accepted = await acceptor.accept()
             except trio.ClosedResourceError:  # the gateway stops
                 return
             self.heart.look()

@@ -861,27 +861,31 @@ def test_the_command_line_shows_the_address() -> None:
     assert shown == ["h:1", "${HOST}:1"]
 
 
-async def test_a_connection_that_finds_no_descriptor_is_accepted_later(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_that_finds_no_descriptor_is_accepted_later_and_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_network, "SHORTAGE", 0.02)
     [listener] = await _network.listen("127.0.0.1", 0)
-    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits, acceptor = resource.getrlimit(resource.RLIMIT_NOFILE), _network.Acceptor(listener)
     with listener, socket.create_connection(listener.getsockname()) as client:
         async with trio.open_nursery() as nursery:
 
             async def take() -> None:
-                [accepted] = await _network.accept(listener)
+                [accepted] = await acceptor.accept()
                 with accepted:
                     assert accepted.getpeername() == client.getsockname()
 
             resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
             try:
                 nursery.start_soon(take)
-                await wait_all_tasks_blocked(0.01)
+                for _ in range(20):  # some tries
+                    await wait_all_tasks_blocked(0.005)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         trio.lowlevel.notify_closing(listener)
         listener.close()
         with pytest.raises(trio.ClosedResourceError):
-            await _network.accept(listener)
+            await acceptor.accept()
     assert [record.message for record in caplog.records] == [
-        "a connection could not be accepted: [Errno 24] Too many open files"
+        "a connection could not be accepted: [Errno 24] Too many open files; retrying every 0.02 s"
     ]

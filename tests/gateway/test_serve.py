@@ -501,6 +501,9 @@ def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None
         (("127.0.0.1:0", "--secret-file", "open"), 78, "open can be read by other users (-rw-r--r--); run: chmod 600"),
         (("127.0.0.1:0", "--secret-file", "short"), 78, "short: the secret has fewer than 16 characters"),
         (("nowhere.invalid:7000", "--secret-file", "secret"), 1, "cannot serve at nowhere.invalid:7000: "),
+        (("host..:1", "--secret-file", "secret"), 1, "at host..:1: 'host..' is not a valid host name; write a name"),
+        ((f"{'x' * 100}:1", "--secret-file", "secret"), 1, "xx is not a valid host name; write a name"),
+        (("\udcff:1", "--secret-file", "secret"), 1, "'\\udcff' is not a valid host name; write a name"),
         (("127.0.0.1:99999", "--secret-file", "secret"), 2, "--socket address '127.0.0.1:99999' is neither a path nor"),
     ],
 )

@@ -30,7 +30,7 @@ from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from ...servers import open_servers
 from .._front import Front
-from .._network import accept, drain, listen, name_of, prepare
+from .._network import Acceptor, drain, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, start_eager
 from .._serve import MAX_MESSAGE
@@ -269,10 +269,10 @@ class Door:
         def begin(connection: Connection) -> None:
             nursery.start_soon(connection.run)
 
-        number = 0
+        number, acceptor = 0, Acceptor(listener)
         with listener, suppress(trio.ClosedResourceError):
             while True:
-                accepted = await accept(listener)
+                accepted = await acceptor.accept()
                 self.heart.look()
                 for client in accepted:
                     number += 1

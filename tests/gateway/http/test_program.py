@@ -216,6 +216,9 @@ TAKEN: Final = "127.0.0.1:{port}"
         (["--http", "systemd"], 2, "systemd has not passed one socket"),
         (["--http", "127.0.0.1:0", "--config", "none.json"], 78, "none.json"),
         (["--http", TAKEN], 1, "cannot serve at"),
+        (["--http", "a b:1"], 2, "is not HOST:PORT; write, for example, 127.0.0.1:8000"),
+        (["--http", "host..:1"], 1, "cannot serve at host..:1: 'host..' is not a valid host name; write a name"),
+        (["--http", f"{'x' * 300}:1"], 1, "is not a valid host name; write a name or an address of this machine"),
         (["--http", "127.0.0.1:0", "--token-file", "open.token"], 78, "can be read by other users"),
     ],
 )
