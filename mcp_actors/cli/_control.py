@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import trio
 
-from ..gateway.attach import Refused, check_socket, folder, peer_uid, real_name
+from ..gateway.attach import Refused, check_socket, folder, holder, peer_uid, real_name
 from ._configuration import find_file, name_here
 from ._output import Failure, Misuse, Output
 
@@ -61,7 +61,8 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         try:
             answer = await _ask(socket, request, output)
         except trio.TooSlowError:
-            hung.append(f"{socket} (its log: {socket.with_suffix('.log').name})")
+            process = holder(str(socket.with_suffix(".lock"))).decode(errors="replace")
+            hung.append(f"{socket} (process {process or 'unknown'}, its log: {socket.with_suffix('.log').name})")
             continue
         if answer and request["do"] == "logs" and not request["servers"]:
             answer.append(_log_of(socket.with_suffix(".log")))
@@ -69,7 +70,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         lines += answer
     if hung:
         problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
-        raise Failure(f"{problem}; end its process, and a host starts it")
+        raise Failure(f"{problem}; end its process with kill -9, and a host starts it")
     return lines
 
 

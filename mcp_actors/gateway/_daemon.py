@@ -21,6 +21,7 @@ import time
 
 TYPE_CHECKING = False  # as in `typing`, whose import costs 1 MB
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Final
 
 VERSION: Final = "0.1.0"
@@ -180,6 +181,7 @@ def peer_uid(connection: socket.socket) -> int:
 # --- Connect to the daemon, or start it -------------------------------------------------------------------------------
 
 START_SECONDS: Final = 60.0  # until a daemon listens; a busy machine needs ten to import everything
+LOOK_SECONDS: Final = 0.05  # between two looks, while a daemon starts, whether the client is still there
 END_SECONDS: Final = 0.5  # in which a daemon that was killed is gone
 IDLE_SECONDS: Final = 60  # without clients, after which a daemon ends
 MAX_LOG: Final = 1024 * 1024  # bytes of a log that is appended to; of a longer one half as many are kept, the last
@@ -192,12 +194,15 @@ def daemon_command(names: Names) -> list[str]:
     return [sys.executable, "-P", "-m", "mcp_actors", "serve", *files, "--idle", str(IDLE_SECONDS)]
 
 
-def open_daemon(names: Names, command: list[str], former: bytes = b"") -> socket.socket:
+def open_daemon(
+    names: Names, command: list[str], former: bytes = b"", look: Callable[[], object] = bool
+) -> socket.socket:
     """Connect to a daemon, and start it if it does not run; wait until it is ready. The connection does not block.
 
     Args:
         names: the files of the daemon.
         command: starts it.
+        look: called again and again while this waits for a daemon. It may raise.
         former: the process id of the one that has closed its connection. A process that is killed closes connections
             before the socket that it listens on, so that is not used for `END_SECONDS` while it has the lock.
 
@@ -208,8 +213,9 @@ def open_daemon(names: Names, command: list[str], former: bytes = b"") -> socket
     while time.monotonic() < start + START_SECONDS:
         ends = former and time.monotonic() < start + END_SECONDS and former == holder(names.lock)
         try:
-            return (None if ends else connect(names.socket)) or _start(names, command, began)
+            return (None if ends else connect(names.socket)) or _start(names, command, began, look)
         except BlockingIOError:  # it starts or ends, or more clients wait to be accepted than the system keeps
+            look()
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
     raise Refused(f"the daemon of {names.config} accepts no connection; end the process that is named in {names.lock}")
@@ -242,7 +248,17 @@ def connect(path: str) -> socket.socket | None:
     return connection
 
 
-def _start(names: Names, command: list[str], began: float) -> socket.socket:
+def cut_log(log: int) -> int:
+    """Cut a log that has become too long to its last lines, and return its size."""
+    size = os.fstat(log).st_size
+    if size > MAX_LOG:
+        kept = os.pread(log, MAX_LOG // 2, size - MAX_LOG // 2)
+        os.ftruncate(log, 0)
+        size = os.write(log, kept[kept.find(b"\n") + 1 :])
+    return size
+
+
+def _start(names: Names, command: list[str], began: float, look: Callable[[], object] = bool) -> socket.socket:
     """Start a daemon, and connect to it. Raise BlockingIOError if another process has the lock."""
     lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
@@ -256,14 +272,13 @@ def _start(names: Names, command: list[str], began: float) -> socket.socket:
         for path in (names.socket, names.control):
             if check_socket(path):
                 os.unlink(path)  # its daemon was killed
-        size = os.fstat(log).st_size
-        if size > MAX_LOG:
-            kept = os.pread(log, MAX_LOG // 2, size - MAX_LOG // 2)
-            os.ftruncate(log, 0)
-            size = os.write(log, kept[kept.find(b"\n") + 1 :])
-        ready = _spawn(names, command, lock, log)
-        if ready and (connection := connect(names.socket)) is not None:
+        size = cut_log(log)
+        ready = _spawn(names, command, (lock, log), look)
+        if (connection := connect(names.socket)) is not None:
             return connection
+        if ready is None:  # its process id stays in the file, so that it can be found and ended
+            problem = f"the daemon of {names.config} was not ready within {START_SECONDS:g} s"
+            raise Refused(f"{problem}: {end_of(names.log, size)}; end it: kill -9 {holder(names.lock).decode()}")
         problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
         os.ftruncate(lock, 0)
         os.pwrite(lock, problem.encode(), 0)
@@ -282,8 +297,9 @@ def end_of(log: str, start: int = 0) -> str:
     return shown or "its log is empty"
 
 
-def _spawn(names: Names, command: list[str], lock: int, log: int) -> bool:
-    """Start a daemon, and return True once it is ready, False if it has ended or is not ready in time."""
+def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Callable[[], object]) -> bool | None:
+    """Start a daemon, and return True once it is ready, False if it has ended, None if it is not ready in time."""
+    lock, log = files
     reads, writes = os.pipe()
     with open(reads, "rb", 0) as output:
         with open(writes, "wb", 0):
@@ -292,10 +308,14 @@ def _spawn(names: Names, command: list[str], lock: int, log: int) -> bool:
                 _become(names, command, (writes, log, lock, reads))
         os.waitpid(child, 0)
         said, deadline = b"", time.monotonic() + START_SECONDS
-        while not said.endswith(b"\n") and select.select([reads], [], [], max(0.0, deadline - time.monotonic()))[0]:
-            if not (piece := output.read(1024)):
-                break
-            said += piece
+        while not said.endswith(b"\n"):
+            look()
+            if time.monotonic() >= deadline:
+                return None
+            if select.select([reads], [], [], LOOK_SECONDS)[0]:
+                if not (piece := output.read(1024)):
+                    break
+                said += piece
     return said == b"ready\n"
 
 

@@ -171,6 +171,7 @@ class Session:
         self._failure, self._retry_at = "", 0.0
         self._connects: list[float] = []
         self._ends_at = 0.0  # not 0 once the client has closed stdin
+        self._left_at = 0.0  # not 0 once that was seen while a daemon starts
         self._poll, self._watched = select.poll(), [(-1, 0)]
 
     def run(self) -> None:
@@ -245,7 +246,7 @@ class Session:
             problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {WINDOW:.0f} s"
             raise Refused(f"{problem}: {end_of(self._log)}; fix that and try again")
         names = names_for(self._config)
-        self._daemon = open_daemon(names, self._command(names), self._former)
+        self._daemon = open_daemon(names, self._command(names), self._former, self._look_at_host)
         self._connects.append(now)
         self._log, self._former, self._writable = names.log, holder(names.lock), True
         first = _directory()  # the daemon reads one message after the other, so nothing has to wait for the answers
@@ -260,6 +261,20 @@ class Session:
         if "notifications/initialized" in self._state:
             for kind in ("tools", "prompts", "resources"):
                 self._to_host += _message(f"notifications/{kind}/list_changed")
+
+    def _look_at_host(self) -> None:
+        """End this process if the client has left while a daemon starts, which ends on its own without clients."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN | getattr(select, "POLLRDHUP", 0))
+        poll.register(1, 0)
+        events = dict(poll.poll(0))
+        if events.get(1):
+            sys.exit()  # nothing reads the answers any more
+        if (found := events.get(0, 0)) & ~select.POLLIN:
+            busy = self._requests or found & select.POLLIN
+            self._left_at = self._left_at or time.monotonic() + CLOSE_SECONDS * bool(busy)
+            if time.monotonic() >= self._left_at:
+                sys.exit()
 
     def _lose(self) -> None:
         """Forget a daemon that has ended. The outcome of what it may have read and has not answered is unknown."""

@@ -31,6 +31,7 @@ else:
         check_socket as check_socket,
         file_and_server as file_and_server,
         folder as folder,
+        holder as holder,
         names_for as names_for,
         peer_uid as peer_uid,
         real_name as real_name,

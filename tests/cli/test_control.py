@@ -265,6 +265,7 @@ class TestNoDaemon:
     ) -> None:
         monkeypatch.setattr("mcp_actors.cli._control.PATIENCE", 0.2)
         write(tmp_path, {})
+        (runtime / "a.lock").write_text("4711")
         with silent(runtime / "a.ctl"):
             began = time.monotonic()
             done = run("status")

@@ -549,7 +549,7 @@ def test_a_missing_option_is_reported(place: Place) -> None:
 
 
 def test_a_planted_socket_is_refused(place: Place) -> None:
-    place.attach().close()
+    place.attach().call(1)
     place.kill_daemons()
     path = place.file("sock")
     path.unlink()
@@ -564,7 +564,7 @@ def test_a_planted_socket_is_refused(place: Place) -> None:
 
 @pytest.mark.parametrize("end", ["lock", "log"])
 def test_a_planted_link_is_not_followed(end: str, place: Place) -> None:
-    place.attach().close()
+    place.attach().call(1)
     place.kill_daemons()
     path, target = place.file(end), place.folder / "target"
     target.write_text("precious")
@@ -576,7 +576,7 @@ def test_a_planted_link_is_not_followed(end: str, place: Place) -> None:
 
 
 def test_the_older_half_of_a_long_log_is_dropped(place: Place) -> None:
-    place.attach().close()
+    place.attach().call(1)
     place.kill_daemons()
     log = place.file("log")
     with log.open("w") as file:
