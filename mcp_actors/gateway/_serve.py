@@ -28,6 +28,7 @@ import select
 import socket
 import sys
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -39,7 +40,7 @@ from ..config import Secret
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._calls import is_id, parsed
-from ._daemon import connect, peer_uid
+from ._daemon import connect, cut_log, peer_uid
 from ._front import Front
 from ._network import MAX_UNPROVEN, Acceptor, Network, admit, drain, listen, name_of, network_of
 from ._output import GAP, Heart, Output
@@ -88,6 +89,9 @@ MAX_HELD: Final = 64 * 1024 * 1024
 
 OF_A_MESSAGE: Final = 500
 """Bytes that a message takes in memory in addition to its own."""
+
+LOOK: Final = 2.0
+"""Seconds between two looks at the socket and the log of a daemon."""
 
 BACKLOG_OF_CLIENTS: Final = 1024
 """Connections that may wait to be accepted: two hundred programs may start at once."""
@@ -464,7 +468,7 @@ async def serve_front(
                 nursery.start_soon(end, stop)
             task_status.started(None if network is None else name_of(listeners[0]))
             if listeners:
-                reception = Reception(gateway, heart, None if network is None else network.secret)
+                reception = Reception(gateway, heart, None if network is None else network.secret, path)
                 await reception.run(listeners, math.inf if idle_timeout is None else idle_timeout)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
@@ -521,6 +525,22 @@ def listening(path: str) -> Iterator[socket.socket]:
                     os.unlink(each)
 
 
+def _identity(path: str) -> tuple[int, int] | None:
+    """Return the numbers of a file, which no other file has; None if there is none."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _bound_log(path: str) -> None:
+    """Cut the log of a daemon, which is its stderr and next to its socket."""
+    with suppress(OSError):  # there is no such log, or it is only written to
+        if os.path.samestat(os.fstat(2), os.stat(f"{path.removesuffix('.sock')}.log")):
+            cut_log(2)
+
+
 def _answers(path: str) -> bool:
     """Return True if a process listens on a socket."""
     try:
@@ -539,6 +559,7 @@ class Reception:
     Attributes:
         gateway, heart: what the connections share.
         secret: what clients over TCP must prove; None for a unix socket.
+        path: the path of a unix socket.
         clients: the number of those that are connected, and have proven it.
         unproven: the number of those that have not yet.
     """
@@ -546,8 +567,10 @@ class Reception:
     gateway: Gateway
     heart: Heart
     secret: bytes | None
+    path: str | None = None
     clients: int = field(default=0, init=False)
     unproven: int = field(default=0, init=False)
+    _retired: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
 
@@ -555,11 +578,13 @@ class Reception:
         """Serve clients until there has been none for so many seconds."""
         async with trio.open_nursery() as nursery:
             for listener in listeners:
-                nursery.start_soon(self._accept, listener, nursery)
+                accept = self._accept if self.path is None else partial(self._keep, self.path)
+                nursery.start_soon(accept, listener, nursery)
             idle = False
             while not idle:
                 changed = self._changed
-                with trio.move_on_after(math.inf if self.clients else idle_timeout) as waiting:
+                timeout = 0 if self._retired else idle_timeout
+                with trio.move_on_after(math.inf if self.clients else timeout) as waiting:
                     await changed.wait()
                 idle = waiting.cancelled_caught
             nursery.cancel_scope.cancel("no client is left")
@@ -569,6 +594,33 @@ class Reception:
         self.clients += change
         self._changed.set()
         self._changed = trio.Event()
+
+    async def _keep(self, path: str, listener: socket.socket, nursery: trio.Nursery) -> None:
+        """Accept clients at a path. Make its socket again if that is removed, and bound the log of a daemon.
+
+        Programs that clean folders remove sockets. Without it no client finds this process, and none can start another
+        one while this has the lock. If another process listens there already, this one ends after its last client.
+        """
+        mine = _identity(path)
+        with ExitStack() as stack:
+            while True:
+                with trio.move_on_after(LOOK):
+                    await self._accept(listener, nursery)
+                _bound_log(path)
+                if _identity(path) == mine:
+                    continue
+                former = listener
+                try:
+                    listener = stack.enter_context(listening(path))
+                except OSError as exc:
+                    problem = "the socket %s was removed and cannot be made again (%s); ending after the last client"
+                    logger.warning(problem, path, exc.strerror or exc)
+                    self._retired = True
+                    self._count(0)
+                    return
+                logger.warning("the socket %s was removed; it was made again", path)
+                former.close()
+                mine = _identity(path)
 
     async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         acceptor = Acceptor(listener)

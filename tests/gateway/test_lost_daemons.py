@@ -1,0 +1,124 @@
+"""Daemons that clients have left, that hang, or whose files were removed: they are found, or end, and none is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mcp_actors.gateway import _daemon, attach
+
+from .daemons import counting, daemon
+from .test_attach import INITIALIZE, PROGRAM, SERVER, Attached, Place, place, wait_until
+
+__all__ = ["place"]  # the fixture
+
+
+# --- Clients that leave while a daemon starts -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("asked", [[], [INITIALIZE]])
+def test_a_client_that_leaves_does_not_wait_for_a_daemon_that_starts(asked: list[Any], place: Place) -> None:
+    client = place.attach("slow600")
+    client.send(*asked)
+    wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
+    assert client.close() == 0
+    assert place.starts == []
+
+
+def test_a_client_that_leaves_does_not_wait_for_the_client_that_starts_a_daemon(place: Place) -> None:
+    place.attach("slow600")
+    wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
+    second = place.attach("slow600")
+    assert second.close() == 0
+
+
+def test_a_client_whose_output_was_closed_does_not_wait_for_a_daemon(place: Place) -> None:
+    client = place.attach("slow600")
+    wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
+    assert client.process.stdout is not None
+    client.process.stdout.close()
+    assert client.process.wait(60) == 0
+
+
+def test_what_a_client_has_asked_before_it_leaves_is_answered_by_a_daemon_that_starts(place: Place) -> None:
+    client = place.attach("slow0.3")
+    client.request(1)
+    assert client._stdin.close() is None
+    assert client.receive()["id"] == 1
+
+
+# --- Daemons that hang ------------------------------------------------------------------------------------------------
+
+
+def test_a_daemon_that_is_not_ready_in_time_stays_on_record(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place.runtime))
+    monkeypatch.setattr(_daemon, "START_SECONDS", 0.3)
+    names = attach.names_for(str(place.config))
+    command = [sys.executable, "-I", "-S", str(SERVER), names.socket, str(place.ledger), "slow600"]
+    with pytest.raises(attach.Refused, match=r"was not ready within 0\.3 s: .*; end it: kill -9 \d+$") as raised:
+        _daemon.open_daemon(names, command)
+    process = int(attach.holder(names.lock))
+    assert str(raised.value).endswith(f" {process}")
+    os.kill(process, 0)
+    with pytest.raises(attach.Refused, match=re.escape(f"end the process that is named in {names.lock}")):
+        _daemon.open_daemon(names, command)
+    os.kill(process, signal.SIGKILL)
+
+
+# --- Files that were removed ------------------------------------------------------------------------------------------
+
+
+def real(place: Place) -> Attached:
+    """Start a client with a real daemon, and wait until that runs."""
+    place.config.write_text(json.dumps({"mcpServers": {"s": counting(place.ledger)}}))
+    client = place.start([sys.executable, "-I", "-S", str(PROGRAM), "--config", str(place.config)], place.environ)
+    client.request(1, "ping")
+    assert client.receive()["id"] == 1
+    return client
+
+
+def test_a_daemon_whose_socket_was_removed_is_found_again(place: Place) -> None:
+    first = real(place)
+    process = place.file("lock").read_text()
+    for _ in range(2):
+        place.file("sock").unlink()
+        real(place).close()
+    first.request(2, "ping")
+    assert first.receive()["id"] == 2
+    assert place.file("lock").read_text() == process
+    assert "was removed; it was made again" in place.file("log").read_text()
+
+
+def test_a_daemon_whose_socket_was_replaced_ends_after_its_last_client(tmp_path: Path) -> None:
+    with daemon(tmp_path, s=counting(tmp_path / "ledger")) as served, socket.socket(socket.AF_UNIX) as other:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(served.path)
+            other.bind(f"{served.path}.other")
+            other.listen()
+            os.rename(f"{served.path}.other", served.path)
+            wait_until(lambda: "ending after the last client" in served.log.read_text())
+            client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+            assert json.loads(client.recv(1000))["id"] == 1
+        assert served._program is not None
+        assert served._program.wait(60) == 0
+        assert os.path.exists(served.path)
+
+
+def test_the_log_of_a_daemon_is_bounded_while_it_runs(place: Place) -> None:
+    real(place)
+    log = place.file("log")
+    with log.open("a") as file:
+        for number in range(40_000):
+            file.write(f"a line, and its number is {number}\n")
+        file.write("the newest line\n")
+    wait_until(lambda: log.stat().st_size <= _daemon.MAX_LOG)
+    assert "the newest line\n" in log.read_text()
+    assert log.read_text().startswith("a line, and")
