@@ -42,6 +42,9 @@ LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "ale
 MAX_WATCHED: Final = 200
 """Subscriptions of a client to resources. One more is refused. With a thousand, steps take a third of a second."""
 
+MAX_URI: Final = 64 * 1024
+"""Characters in the URI of a subscription, which is kept."""
+
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
@@ -181,7 +184,7 @@ class News:
         """
         watch = self._watched.get(uri)
         if watch is None:
-            self._check_watched(1)
+            self._check_watched([uri])
             watch = self._watched[uri] = _Watch()
             self._session.start(partial(self._keep, watch, ref, uri))
         await watch.ready.wait()
@@ -204,9 +207,13 @@ class News:
         if (watch := self._watched.pop(uri, None)) is not None:
             watch.scope.cancel("the client has unsubscribed")
 
-    def _check_watched(self, more: int) -> None:
+    def _check_watched(self, more: list[Any]) -> None:
         streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
-        if len(self._watched) + streams + more > MAX_WATCHED:
+        if any(len(uri) > MAX_URI for uri in more if isinstance(uri, str)):
+            raise not_sent(
+                f"the URI of a subscription has at most {MAX_URI} characters; nothing was sent", "LimitExceeded"
+            )
+        if len(self._watched) + streams + len(more) > MAX_WATCHED:
             raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 
     async def _pass_changes(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
@@ -231,7 +238,7 @@ class News:
         if type(uris) is not list:
             raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
         honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
-        self._check_watched(len(uris))
+        self._check_watched(uris)
         refs = {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
         if refs:
             honored["resourceSubscriptions"] = list(refs)

@@ -277,26 +277,26 @@ class Connection:
                     self.session.refuse_duplicate(given)
                     return
         if self._held_size + size > MAX_HELD:
-            self._refuse(message)
+            self._refuse(message, size)
         else:
             self._held[key] = message, size
             self._held_size += size
 
-    async def _begin(self, take: Callable[[Any], None]) -> None:
+    async def _begin(self, take: Callable[[Any, int], None]) -> None:
         """Take what is held, in several steps if that is much."""
         held, self._held, self._held_size = self._held, {}, 0
-        for number, (message, _) in enumerate(held.values()):
+        for number, (message, size) in enumerate(held.values()):
             if number and not number % BURST:
                 await self._time_slice.checkpoint()
-            take(message)
+            take(message, size)
 
-    def _refuse(self, message: Any) -> None:
+    def _refuse(self, message: Any, size: int) -> None:
         """Answer a request that its client may have given up; take any other message."""
         if type(message) is dict and "method" in message and is_id(message.get("id")):
             reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
             self.session.refuse_unsent(message["id"], reason)
         else:
-            self.session.take(message)
+            self.session.take(message, size)
 
     def _raise_fence(self) -> None:
         """Ask for a sign behind all that the client has written; for a new one if there was another gap since."""

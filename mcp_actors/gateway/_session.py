@@ -77,6 +77,12 @@ logger = Log("mcp_actors.gateway")
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused: nothing of it was sent."""
 
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of the large requests of a session in flight, likewise. In memory they take four times as many."""
+
+LARGE: Final = 64 * 1024
+"""Bytes of a request that count for `MAX_BYTES`. `MAX_CALLS` bounds the smaller ones."""
+
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 
 PATIENCE: Final = 60.0
@@ -178,6 +184,7 @@ class Session:
         self._outlet = outlet
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
+        self._sizes: dict[Id, int] = {}
         self.modern: bool | None = None
         self.initialized = False
         self.only: str | None = None
@@ -193,8 +200,8 @@ class Session:
 
     # --- messages of the client -------------------------------------------------------------------------------------
 
-    def take(self, message: Any) -> None:
-        """Take a message. Never raises, and never waits."""
+    def take(self, message: Any, size: int = 0) -> None:
+        """Take a message of so many bytes. Never raises, and never waits."""
         if self._take_answer(message):
             return
         if (wrong := malformed(message)) is not None:
@@ -206,7 +213,7 @@ class Session:
         elif message["id"] in self.calls:
             self.refuse_duplicate(message["id"])
         else:
-            self._try_request(message["id"], message["method"], message.get("params") or {})
+            self._try_request(message["id"], message["method"], message.get("params") or {}, size)
 
     def _take_answer(self, message: Any) -> bool:
         """Take an answer to a question, or drop one to no question; return False for another message."""
@@ -233,16 +240,16 @@ class Session:
             self._roots = self._roots or Latest(self.start, partial(tell_roots_changed, self._front))
             self._roots.run_soon()
 
-    def _try_request(self, request_id: Id, method: str, params: Json) -> None:
+    def _try_request(self, request_id: Id, method: str, params: Json, size: int) -> None:
         try:
-            self._take_request(request_id, method, params)
+            self._take_request(request_id, method, params, size)
         except Exception as exc:
             if not isinstance(exc, (Refused, McpActorsError, MCPError)):
                 logger.exception("a request of a client failed: %.200s", method)
             self.calls.pop(request_id, None)
             self.fail(request_id, exc)
 
-    def _take_request(self, request_id: Id, method: str, params: Json) -> None:
+    def _take_request(self, request_id: Id, method: str, params: Json, size: int) -> None:
         meta = params.get("_meta")
         meta = meta if type(meta) is dict else {}
         if self.modern is None and method != "ping":
@@ -263,12 +270,21 @@ class Session:
             return
         if len(self.calls) >= MAX_CALLS:
             raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
+        if size > LARGE:
+            self._add_size(request_id, size)
         self._open_own(self._gateway.front)
         if self._front is None:
             assert self._opened is not None
             self._run(request_id, partial(self._dispatch_after, self._opened.wait, request_id, method, params))
         else:
             self._dispatch(self._front, request_id, method, params)
+
+    def _add_size(self, request_id: Id, size: int) -> None:
+        self._sizes = {each: known for each, known in self._sizes.items() if each in self.calls}
+        if sum(self._sizes.values()) + size > MAX_BYTES:
+            limit = f"the large requests in flight have more than {MAX_BYTES} bytes"
+            raise not_sent(f"{limit}; nothing was sent; wait for some answers, then send it again", "LimitExceeded")
+        self._sizes[request_id] = size
 
     def _open_own(self, shared: Front) -> None:
         """Open the servers that this client has for itself, once; without any, the shared ones are all."""

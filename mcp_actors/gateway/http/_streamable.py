@@ -206,8 +206,8 @@ class HttpSession:
         """Whether a client has a stream or waits for a reply. One that has left does not, though its call may go on."""
         return self._stream is not None or not all(reply.done for reply in self._replies.values())
 
-    def take(self, message: Json, reply: Reply, late: float) -> None:
-        """Take a message, with the reply to its POST, which may have arrived so many seconds ago."""
+    def take(self, message: Json, size: int, reply: Reply, late: float) -> None:
+        """Take a message of so many bytes, with the reply to its POST, which may have arrived so many seconds ago."""
         self.used = trio.current_time()
         request_id = message.get("id")
         if "method" in message and is_id(request_id) and request_id not in self._replies:
@@ -217,7 +217,7 @@ class HttpSession:
                 self.session.refuse_unsent(request_id, TOO_LATE)
                 return
         self._present = reply
-        self.session.take(message)
+        self.session.take(message, size)
         self._present = None
         if message.get("method") == "notifications/cancelled":
             self._end_cancelled()
@@ -334,7 +334,7 @@ class Mcp:
             return
         version = head.headers.get(VERSION)
         if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
-            self._take_legacy(connection.late, head, message, reply)
+            self._take_legacy(connection.late, head, message, len(body), reply)
         else:
             self._take_modern(connection, head, message, reply)
 
@@ -377,9 +377,9 @@ class Mcp:
 
     # --- before -----------------------------------------------------------------------------------------------------
 
-    def _take_legacy(self, late: float, head: Head, message: Json, reply: Reply) -> None:
+    def _take_legacy(self, late: float, head: Head, message: Json, size: int, reply: Reply) -> None:
         if message.get("method") != "initialize" or "id" not in message:
-            self._session(head).take(message, reply, late)
+            self._session(head).take(message, size, reply, late)
             return
         gateway, most = self.gateways[head.identity], max(1, MAX_SESSIONS // len(self.gateways))
         if sum(each.gateway is gateway for each in self.sessions.values()) >= most:
@@ -390,7 +390,7 @@ class Mcp:
         self.sessions[session.id] = session
         reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")
         self._nursery.start_soon(session.run)
-        session.take(message, reply, late)
+        session.take(message, size, reply, late)
         if session.failed:
             self._end(session)
 
