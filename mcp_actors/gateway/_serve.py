@@ -579,7 +579,7 @@ class Reception:
         async with trio.open_nursery() as nursery:
             for listener in listeners:
                 accept = self._accept if self.path is None else partial(self._keep, self.path)
-                nursery.start_soon(accept, listener, nursery)
+                nursery.start_soon(accept, Acceptor(listener), nursery)
             idle = False
             while not idle:
                 changed = self._changed
@@ -595,7 +595,7 @@ class Reception:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _keep(self, path: str, listener: socket.socket, nursery: trio.Nursery) -> None:
+    async def _keep(self, path: str, acceptor: Acceptor, nursery: trio.Nursery) -> None:
         """Accept clients at a path. Make its socket again if that is removed, and bound the log of a daemon.
 
         Programs that clean folders remove sockets. Without it no client finds this process, and none can start another
@@ -605,13 +605,13 @@ class Reception:
         with ExitStack() as stack:
             while True:
                 with trio.move_on_after(LOOK):
-                    await self._accept(listener, nursery)
+                    await self._accept(acceptor, nursery)
                 _bound_log(path)
                 if _identity(path) == mine:
                     continue
-                former = listener
+                former = acceptor.listener
                 try:
-                    listener = stack.enter_context(listening(path))
+                    acceptor = Acceptor(stack.enter_context(listening(path)))
                 except OSError as exc:
                     problem = "the socket %s was removed and cannot be made again (%s); ending after the last client"
                     logger.warning(problem, path, exc.strerror or exc)
@@ -622,8 +622,7 @@ class Reception:
                 former.close()
                 mine = _identity(path)
 
-    async def _accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
-        acceptor = Acceptor(listener)
+    async def _accept(self, acceptor: Acceptor, nursery: trio.Nursery) -> None:
         while True:
             try:
                 accepted = await acceptor.accept()

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mcp_actors.gateway import _daemon, attach
+from mcp_actors.gateway import _daemon, _serve, attach
 
 from .daemons import counting, daemon
 from .test_attach import INITIALIZE, PROGRAM, SERVER, Attached, Place, place, wait_until
@@ -110,6 +112,20 @@ def test_a_daemon_whose_socket_was_replaced_ends_after_its_last_client(tmp_path:
         assert served._program is not None
         assert served._program.wait(60) == 0
         assert os.path.exists(served.path)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux changes the limits of another process")
+def test_a_shortage_of_descriptors_is_logged_once(tmp_path: Path) -> None:
+    with daemon(tmp_path, s=counting(tmp_path / "ledger")) as served, socket.socket(socket.AF_UNIX) as client:
+        limits = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
+        client.connect(served.path)
+        until = time.monotonic() + 2 * _serve.LOOK
+        wait_until(lambda: time.monotonic() > until)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, limits)
+        client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
+        assert json.loads(client.recv(1000))["id"] == 1
+        assert served.log.read_text().count("could not be accepted") == 1
 
 
 def test_the_log_of_a_daemon_is_bounded_while_it_runs(place: Place) -> None:
