@@ -466,9 +466,9 @@ async def serve_front(
 
             if stop is not None:
                 nursery.start_soon(end, stop)
+            reception = Reception(gateway, heart, None if network is None else network.secret, path)
             task_status.started(None if network is None else name_of(listeners[0]))
             if listeners:
-                reception = Reception(gateway, heart, None if network is None else network.secret, path)
                 await reception.run(listeners, math.inf if idle_timeout is None else idle_timeout)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
@@ -570,9 +570,14 @@ class Reception:
     path: str | None = None
     clients: int = field(default=0, init=False)
     unproven: int = field(default=0, init=False)
+    _socket: tuple[int, int] | None = field(init=False)
     _retired: bool = field(default=False, init=False)
     _number: int = field(default=0, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
+
+    @_socket.default
+    def _find_socket(self) -> tuple[int, int] | None:
+        return None if self.path is None else _identity(self.path)
 
     async def run(self, listeners: Sequence[socket.socket], idle_timeout: float) -> None:
         """Serve clients until there has been none for so many seconds."""
@@ -601,13 +606,12 @@ class Reception:
         Programs that clean folders remove sockets. Without it no client finds this process, and none can start another
         one while this has the lock. If another process listens there already, this one ends after its last client.
         """
-        mine = _identity(path)
         with ExitStack() as stack:
             while True:
                 with trio.move_on_after(LOOK):
                     await self._accept(acceptor, nursery)
                 _bound_log(path)
-                if _identity(path) == mine:
+                if _identity(path) == self._socket:
                     continue
                 former = acceptor.listener
                 try:
@@ -620,7 +624,7 @@ class Reception:
                     return
                 logger.warning("the socket %s was removed; it was made again", path)
                 former.close()
-                mine = _identity(path)
+                self._socket = _identity(path)
 
     async def _accept(self, acceptor: Acceptor, nursery: trio.Nursery) -> None:
         while True:

@@ -117,6 +117,7 @@ def test_a_daemon_whose_socket_was_replaced_ends_after_its_last_client(tmp_path:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux changes the limits of another process")
 def test_a_shortage_of_descriptors_is_logged_once(tmp_path: Path) -> None:
     with daemon(tmp_path, s=counting(tmp_path / "ledger")) as served, socket.socket(socket.AF_UNIX) as client:
+        wait_until(lambda: "server 's': connected" in served.log.read_text())
         limits = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
         client.connect(served.path)
