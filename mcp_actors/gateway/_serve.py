@@ -28,7 +28,6 @@ import select
 import socket
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -579,12 +578,14 @@ class Reception:
     def _find_socket(self) -> tuple[int, int] | None:
         return None if self.path is None else _identity(self.path)
 
-    async def run(self, listeners: Sequence[socket.socket], idle_timeout: float) -> None:
-        """Serve clients until there has been none for so many seconds."""
+    async def run(self, listeners: list[socket.socket], idle_timeout: float) -> None:
+        """Serve clients until there has been none for so many seconds. A listener may be replaced in the list."""
         async with trio.open_nursery() as nursery:
-            for listener in listeners:
-                accept = self._accept if self.path is None else partial(self._keep, self.path)
-                nursery.start_soon(accept, Acceptor(listener), nursery)
+            if self.path is not None:
+                nursery.start_soon(self._keep, self.path, listeners, nursery)
+            else:
+                for listener in listeners:
+                    nursery.start_soon(self._accept, Acceptor(listener), nursery)
             idle = False
             while not idle:
                 changed = self._changed
@@ -600,16 +601,19 @@ class Reception:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _keep(self, path: str, acceptor: Acceptor, nursery: trio.Nursery) -> None:
+    async def _keep(self, path: str, listeners: list[socket.socket], nursery: trio.Nursery) -> None:
         """Accept clients at a path. Make its socket again if that is removed, and bound the log of a daemon.
 
         Programs that clean folders remove sockets. Without it no client finds this process, and none can start another
         one while this has the lock. If another process listens there already, this one ends after its last client.
         """
+        acceptor = Acceptor(listeners[0])
         with ExitStack() as stack:
             while True:
-                with trio.move_on_after(LOOK):
+                with trio.move_on_after(LOOK) as looking:
                     await self._accept(acceptor, nursery)
+                if not looking.cancelled_caught:
+                    return
                 _bound_log(path)
                 if _identity(path) == self._socket:
                     continue
@@ -624,9 +628,11 @@ class Reception:
                     return
                 logger.warning("the socket %s was removed; it was made again", path)
                 former.close()
+                listeners[:] = [acceptor.listener]
                 self._socket = _identity(path)
 
     async def _accept(self, acceptor: Acceptor, nursery: trio.Nursery) -> None:
+        """Accept clients until the listener is closed."""
         while True:
             try:
                 accepted = await acceptor.accept()

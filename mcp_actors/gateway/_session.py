@@ -268,10 +268,8 @@ class Session:
         elif method == "initialize":
             self._initialize(request_id, params, self._gateway.front)
             return
-        if len(self.calls) >= MAX_CALLS:
-            raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
-        if size > LARGE:
-            self._add_size(request_id, size)
+        if len(self.calls) >= MAX_CALLS or size > LARGE:
+            self._check_limits(request_id, size)
         self._open_own(self._gateway.front)
         if self._front is None:
             assert self._opened is not None
@@ -279,7 +277,10 @@ class Session:
         else:
             self._dispatch(self._front, request_id, method, params)
 
-    def _add_size(self, request_id: Id, size: int) -> None:
+    def _check_limits(self, request_id: Id, size: int) -> None:
+        """Refuse a request over a limit; note the size of another one."""
+        if len(self.calls) >= MAX_CALLS:
+            raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
         self._sizes = {each: known for each, known in self._sizes.items() if each in self.calls}
         if sum(self._sizes.values()) + size > MAX_BYTES:
             limit = f"the large requests in flight have more than {MAX_BYTES} bytes"

@@ -99,6 +99,19 @@ def test_a_daemon_whose_socket_was_removed_is_found_again(place: Place) -> None:
     assert "was removed; it was made again" in place.file("log").read_text()
 
 
+@pytest.mark.parametrize("removed", [False, True])
+def test_a_daemon_ends_by_a_signal_also_if_its_socket_was_made_again(removed: bool, place: Place) -> None:
+    client = real(place)
+    if removed:
+        place.file("sock").unlink()
+        real(place).close()
+    socket_file = place.file("sock")
+    os.kill(int(place.file("lock").read_text()), signal.SIGTERM)
+    wait_until(lambda: not socket_file.exists())
+    client.request(2, "ping")
+    assert client.receive()["id"] == 2  # of the next one
+
+
 def test_a_daemon_whose_socket_was_replaced_ends_after_its_last_client(tmp_path: Path) -> None:
     with daemon(tmp_path, s=counting(tmp_path / "ledger")) as served, socket.socket(socket.AF_UNIX) as other:
         with socket.socket(socket.AF_UNIX) as client:
