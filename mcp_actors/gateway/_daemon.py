@@ -195,7 +195,7 @@ def daemon_command(names: Names) -> list[str]:
 
 
 def open_daemon(
-    names: Names, command: list[str], former: bytes = b"", look: Callable[[], object] = bool
+    names: Names, command: list[str], former: bytes = b"", look: Callable[[], object] = lambda: None
 ) -> socket.socket:
     """Connect to a daemon, and start it if it does not run; wait until it is ready. The connection does not block.
 
@@ -258,7 +258,7 @@ def cut_log(log: int) -> int:
     return size
 
 
-def _start(names: Names, command: list[str], began: float, look: Callable[[], object] = bool) -> socket.socket:
+def _start(names: Names, command: list[str], began: float, look: Callable[[], object]) -> socket.socket:
     """Start a daemon, and connect to it. Raise BlockingIOError if another process has the lock."""
     lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)

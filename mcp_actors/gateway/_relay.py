@@ -434,9 +434,8 @@ class Session:
         else:
             request = self._requests.pop(id, None)
             if request is not None and request.state:
-                if (
-                    follows == b',"error":{' and self._state.get(request.state) is request
-                ):  # the next one refuses it too
+                refused = follows == b',"error":{' and self._state.get(request.state) is request
+                if refused:  # the next daemon would refuse it, too
                     del self._state[request.state]
                     if request.former is not None:
                         self._state[request.state] = request.former

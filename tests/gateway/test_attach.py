@@ -426,7 +426,7 @@ def test_a_daemon_that_listens_since_the_last_look_is_not_started_again(
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(names.socket)
         listener.listen()
-        with _daemon._start(names, ["/does/not/exist"], time.time()) as connection:
+        with _daemon._start(names, ["/does/not/exist"], time.time(), lambda: None) as connection:
             assert connection.getpeername() == names.socket
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -16,7 +17,7 @@ import yaml
 
 from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
-from mcp_actors.gateway import _network, _serve
+from mcp_actors.gateway import _network, _news, _output, _serve, _session
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...source import ROOT, blocks
@@ -25,6 +26,9 @@ PAGE = Path(ROOT, "docs/howto/gateway_http.md")
 
 LONGEST_END: Final = _door.PROBE_SECONDS + _network.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
 """Seconds from SIGTERM to the end of the process."""
+
+
+IN_FLIGHT: Final = (_session.MAX_CALLS, _session.LARGE // 1024, _session.MAX_BYTES // 1024**2)
 
 
 def block(language: str, number: int = 0) -> str:
@@ -112,9 +116,29 @@ def test_systemd_finds_nothing_wrong_with_the_units(was: str, became: str, wrong
             "messages of a session for a stream that is not open",
             (_streamable.MAX_KEPT, _streamable.MAX_KEPT_BYTES // 1024**2),
         ),
+        ("requests of a session in flight", IN_FLIGHT),
         ("data that a client does not read", (_serve.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
     ],
 )
 def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:
-    [line] = [line for line in PAGE.read_text().splitlines() if line.startswith(f"| {row} |")]
-    assert [f"{value:g}" in line for value in values] == [True] * len(values)
+    check_row(PAGE, row, values)
+
+
+@pytest.mark.parametrize(
+    ("row", "values"),
+    [
+        ("clients", (_serve.MAX_SESSIONS,)),
+        ("a message", (_serve.MAX_MESSAGE // 1024**2, _serve.MAX_VALUES // 1000)),
+        ("requests of a client in flight", IN_FLIGHT),
+        ("subscriptions of a client", (_news.MAX_WATCHED, _news.MAX_URI // 1024)),
+        ("data that a client does not read", (_output.BACKLOG // 1024**2, _serve.MAX_BACKLOG // 1024**2)),
+    ],
+)
+def test_the_limits_over_stdio_and_sockets_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:
+    check_row(Path(ROOT, "docs/howto/gateway.md"), row, values)
+
+
+def check_row(page: Path, row: str, values: tuple[float, ...]) -> None:
+    """Check that a row of a table of limits has these values."""
+    [line] = [line for line in page.read_text().splitlines() if line.startswith(f"| {row} |")]
+    assert [value for value in values if not re.search(rf"\b{value:g}\b", line)] == []
