@@ -104,7 +104,8 @@ class Storm:
             if incarnation is None or incarnation.actor is None:
                 continue  # it is dead
             self.kills[path] += 1
-            self.interrupted += {"workers": WORKERS, "desk": WORKERS, "journal": 0, "inspector": 0}.get(path, 1)
+            alone = 1 if incarnation.started else WORKERS  # a pool that is being started stops if a worker cannot start
+            self.interrupted += {"workers": WORKERS, "desk": WORKERS, "journal": 0, "inspector": 0}.get(path, alone)
             incarnation.end("crashed", ConnectionError("the cable was pulled"))
             if self.random.randrange(2):
                 incarnation.kill("no time to clean up")
