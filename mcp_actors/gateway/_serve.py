@@ -504,6 +504,7 @@ def listening(path: str) -> Iterator[socket.socket]:
     if _answers(path):
         raise FileExistsError(errno.EADDRINUSE, "another process serves there", path)
     made = f"{path}.{os.getpid()}"  # no client can connect before it has its permissions
+    mine: tuple[int, int] | None = None
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
@@ -513,15 +514,13 @@ def listening(path: str) -> Iterator[socket.socket]:
         os.chmod(made, 0o600)
         listener.listen(BACKLOG_OF_CLIENTS)
         os.rename(made, path)
-        mine = os.lstat(path)
+        mine = _identity(path)
         yield listener
     finally:
         listener.close()
         for each in (made, path):
-            with suppress(FileNotFoundError, UnboundLocalError):
-                now = os.lstat(each)
-                if (now.st_dev, now.st_ino) == (mine.st_dev, mine.st_ino):
-                    os.unlink(each)
+            if mine is not None and _identity(each) == mine:
+                os.unlink(each)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
