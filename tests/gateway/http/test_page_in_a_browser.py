@@ -65,10 +65,11 @@ async def served(
     async with trio.open_nursery() as nursery:
         process: trio.Process = await nursery.start(run)
         assert process.stdout is not None
-        with trio.fail_after(BOUND):
-            line = await process.stdout.receive_some()
-        yield Served(line.decode().strip())
-        process.terminate()
+        async with process.stdout as stdout:
+            with trio.fail_after(BOUND):
+                line = await stdout.receive_some()
+            yield Served(line.decode().strip())
+            process.terminate()
 
 
 LIVE = "document.querySelector('#live')?.textContent.startsWith('live')"
@@ -109,16 +110,17 @@ async def test_a_person_without_the_token_sees_a_form(tmp_path: Path) -> None:
 
 
 async def test_a_kill_is_on_the_screen_within_a_second(tmp_path: Path) -> None:
+    """Facts are sent at most ten times a second, so an outage of 30 ms may show as a restart alone."""
     async with served(tmp_path) as gateway, running_browser() as browser:
         await signed_in(browser, gateway)
         found = await trio.to_thread.run_sync(status_of, gateway)
         await browser.run(
             "window.states = []; new MutationObserver(() => states.push([performance.now(), "
-            f"{row('tools', 1)}])).observe(document.querySelector('#servers'), "
+            f"{row('tools', 1)}, {row('tools', 3)}])).observe(document.querySelector('#servers'), "
             "{subtree: true, childList: true, characterData: true}); window.began = performance.now()"
         )
         os.kill(found["servers"]["tools"]["pid"], signal.SIGKILL)
-        seen = await browser.wait("states.find(([_, state]) => state !== 'ready')")
+        seen = await browser.wait("states.find(([_, state, restarts]) => state !== 'ready' || restarts === '1')")
         assert seen[0] - await browser.run("began") < 1000 * SECOND
         await browser.wait(f"{row('tools', 3)} === '1' && {row('tools', 1)} === 'ready'")
 
