@@ -83,7 +83,7 @@ OFFERS: Final = {
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load",
-    "gateway": "_control _daemon _front _network _own _serve _session",
+    "gateway": "_control _daemon _front _listen _network _own _serve _session",
     "servers": "_admission _sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""
@@ -99,7 +99,7 @@ ORDER: Final = {
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_daemon _relay attach _network _output _front _control _calls _news _own _session _serve http",
+    "gateway": "_daemon _relay attach _listen _network _output _front _control _calls _news _own _session _serve http",
     "gateway.http": "_wire _access _streamable _door _page",
     "hosts": "ray",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +30,10 @@ from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
 from ..gateway._daemon import file_and_server, real_name
 from ..gateway._front import Front
+from ..gateway._listen import Acceptor, KeptSocket
 from ..gateway._network import Network, network_of
 from ..gateway._own import in_background, start_eager
-from ..gateway._serve import listening, serve_front
+from ..gateway._serve import serve_front
 from ..gateway._session import Gateway
 from ..servers import open_servers
 from ._connect import MAX_SERVERS
@@ -173,17 +174,17 @@ async def opened(
             max_servers=MAX_SERVERS,
             observers=observers,
         )
-        with _listening(control) as listener:
+        with _accepting(control) as acceptor:
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
                     gateway.front = front = Front(group, naming)
                     start_eager(nursery, front, shared)
                     found = Opened(gateway, config, nursery, several, per_identity)
-                    if listener is not None:
+                    if acceptor is not None:
                         name, stop = real_name(config), stopping.cancel
                         page = partial(_open_page, found)
                         answer = partial(serve_control, file=name, stop=stop, reload=found.reload, page=page)
-                        commands.start_soon(answer, front, listener)
+                        commands.start_soon(answer, front, acceptor)
                     yield found
                     nursery.cancel_scope.cancel("no client is left")
             commands.cancel_scope.cancel("the servers are stopped")
@@ -227,17 +228,17 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
 
 
 @contextmanager
-def _listening(control: str | None) -> Iterator[trio.SocketListener | None]:
-    """Listen for the commands ``status``, ``restart`` and so on, if there is a path for them."""
+def _accepting(control: str | None) -> Iterator[Acceptor | None]:
+    """Accept the commands ``status``, ``restart`` and so on, if there is a path for them."""
     if control is None:
         yield None
         return
-    with ExitStack() as stack:
-        try:
-            listener = stack.enter_context(listening(control))
-        except OSError as exc:
-            raise Failure(f"cannot listen at {control}: {exc.strerror or exc}") from None
-        yield trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+    try:
+        acceptor = KeptSocket(control)
+    except OSError as exc:
+        raise Failure(f"cannot listen at {control}: {exc.strerror or exc}") from None
+    with closing(acceptor):
+        yield acceptor
 
 
 def _divided(

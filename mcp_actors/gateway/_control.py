@@ -13,8 +13,8 @@ that is given theirs cannot stop or reload anything. A connection is one request
 - ``{"done": true}`` as the last one. After a ``stop`` of the daemon it does not come: the connection ends with
   `serve_control`.
 
-`read_request` validates a line and does no I/O. Each connection is a task of `trio.serve_listeners`, which alone reads
-and writes it. The changes of servers are tasks below it; they pass their results to it through a channel. A peer that
+`read_request` validates a line and does no I/O. Each connection is a task of `serve_control`, which alone reads and
+writes it. The changes of servers are tasks below it; they pass their results to it through a channel. A peer that
 breaks a bound raises in the task of its connection, where the exception ends: no other connection notices.
 """
 
@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Never
 
@@ -34,6 +35,7 @@ from .._foreign import Log
 from ..observe import status
 from ..servers import ReloadSummary, ServerRef
 from ._front import Front
+from ._listen import Acceptor
 from .attach import peer_uid
 
 MAX_REQUEST: Final = 64 * 1024
@@ -60,14 +62,14 @@ _DONE: Final[Line] = {"done": True}
 
 async def serve_control(
     front: Front,
-    listener: trio.SocketListener,
+    acceptor: Acceptor,
     *,
     file: str,
     stop: Callable[[], None],
     reload: Callable[[], Awaitable[ReloadSummary]] | None = None,
     page: Callable[[], Awaitable[str]] | None = None,
-) -> Never:
-    """Answer requests about a group until it is cancelled. A peer of another user is disconnected.
+) -> None:
+    """Answer requests about a group. Does not return. A peer of another user is disconnected.
 
     Run it around the block of the group, and cancel it after that has been left: ``mcp-actors stop`` waits until its
     connection ends.
@@ -76,13 +78,19 @@ async def serve_control(
 
     Args:
         front: the servers.
-        listener: the socket.
+        acceptor: accepts the connections. Once it is closed, none comes.
         file: the file that this daemon serves, as requests name it.
         stop: called to end the daemon. It must not wait.
         reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
         page: called to serve the page for people, if it is not served yet; returns its address. None: there is none.
     """
-    await trio.serve_listeners(_Control(front, file, stop, reload or front.group.reload, page).serve, [listener])
+    control = _Control(front, file, stop, reload or front.group.reload, page)
+    async with trio.open_nursery() as nursery:
+        with suppress(trio.ClosedResourceError):
+            while True:
+                for client in await acceptor.accept():
+                    nursery.start_soon(control.serve, trio.SocketStream(trio.socket.from_stdlib_socket(client)))
+        await trio.sleep_forever()
 
 
 @frozen

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
-from ._network import Draining
+from ._listen import Draining
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,20 +15,19 @@ it must, and must prove the secret (``_network``).
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
 
-When the gateway stops (``_network.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
+When the gateway stops (``_listen.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
 What it reads until then is refused, so each request that was taken from a client has an answer.
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import os
 import select
 import socket
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import trio
 from attrs import define, field
@@ -39,14 +38,15 @@ from ..config import Secret
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._calls import is_id, parsed
-from ._daemon import connect, cut_log, peer_uid
+from ._daemon import cut_log, peer_uid
 from ._front import Front
-from ._network import MAX_UNPROVEN, Acceptor, Network, admit, drain, listen, name_of, network_of
+from ._listen import LOOK, Acceptor, KeptSocket, drain, listen, name_of
+from ._network import MAX_UNPROVEN, Network, admit, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from ..config import ServerConfig
     from ..servers import ServerGroup
@@ -88,12 +88,6 @@ MAX_HELD: Final = 64 * 1024 * 1024
 
 OF_A_MESSAGE: Final = 500
 """Bytes that a message takes in memory in addition to its own."""
-
-LOOK: Final = 2.0
-"""Seconds between two looks at the socket and the log of a daemon."""
-
-BACKLOG_OF_CLIENTS: Final = 1024
-"""Connections that may wait to be accepted: two hundred programs may start at once."""
 
 
 class Connection:
@@ -449,9 +443,11 @@ async def serve_front(
     Once `stop` is set, it finishes what was begun (`drain`) and returns.
     """
     with ExitStack() as stack:
-        listeners = [stack.enter_context(listening(path))] if path is not None else []
+        acceptors: list[Acceptor] = [] if path is None else [KeptSocket(path)]
         if network is not None:
-            listeners = [stack.enter_context(each) for each in await listen(network.host, network.port)]
+            acceptors = [Acceptor(each) for each in await listen(network.host, network.port)]
+        for each in acceptors:
+            stack.callback(each.close)
         async with trio.open_nursery() as nursery:
             heart = Heart()
             nursery.start_soon(heart.beat)
@@ -460,15 +456,15 @@ async def serve_front(
 
             async def end(stop: trio.Event) -> None:
                 await stop.wait()
-                await drain(gateway.stopping, listeners, heart.connections)
+                await drain(gateway.stopping, acceptors, heart.connections)
                 nursery.cancel_scope.cancel("the gateway stops")
 
             if stop is not None:
                 nursery.start_soon(end, stop)
             reception = Reception(gateway, heart, None if network is None else network.secret, path)
-            task_status.started(None if network is None else name_of(listeners[0]))
-            if listeners:
-                await reception.run(listeners, math.inf if idle_timeout is None else idle_timeout)
+            task_status.started(None if network is None else name_of(acceptors[0].listener))
+            if acceptors:
+                await reception.run(acceptors, math.inf if idle_timeout is None else idle_timeout)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
                 with _unblocked(reads, writes):
@@ -489,65 +485,7 @@ def _unblocked(*descriptors: int) -> Iterator[None]:
             os.set_blocking(each, blocking)
 
 
-# --- A unix socket ----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def listening(path: str) -> Iterator[socket.socket]:
-    """Listen on a unix socket that only this user may use, and remove it after the block.
-
-    A socket that nothing listens on is replaced.
-
-    Raises:
-        OSError: another process listens there, the place is not a socket of this user, or the path is too long.
-    """
-    if _answers(path):
-        raise FileExistsError(errno.EADDRINUSE, "another process serves there", path)
-    made = f"{path}.{os.getpid()}"  # no client can connect before it has its permissions
-    mine: tuple[int, int] | None = None
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        listener.setblocking(False)
-        with suppress(FileNotFoundError):
-            os.unlink(made)
-        listener.bind(made)
-        os.chmod(made, 0o600)
-        listener.listen(BACKLOG_OF_CLIENTS)
-        os.rename(made, path)
-        mine = _identity(path)
-        yield listener
-    finally:
-        listener.close()
-        for each in (made, path):
-            if mine is not None and _identity(each) == mine:
-                os.unlink(each)
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return the numbers of a file, which no other file has; None if there is none."""
-    try:
-        found = os.lstat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _bound_log(path: str) -> None:
-    """Cut the log of a daemon, which is its stderr and next to its socket."""
-    with suppress(OSError):  # there is no such log, or it is only written to
-        if os.path.samestat(os.fstat(2), os.stat(f"{path.removesuffix('.sock')}.log")):
-            cut_log(2)
-
-
-def _answers(path: str) -> bool:
-    """Return True if a process listens on a socket."""
-    try:
-        connection = connect(path)
-    except BlockingIOError:
-        return True  # many are waiting
-    if connection is not None:
-        connection.close()
-    return connection is not None
+# --- Clients --------------------------------------------------------------------------------------------------------
 
 
 @define(eq=False)
@@ -568,27 +506,22 @@ class Reception:
     path: str | None = None
     clients: int = field(default=0, init=False)
     unproven: int = field(default=0, init=False)
-    _socket: tuple[int, int] | None = field(init=False)
-    _retired: bool = field(default=False, init=False)
+    _open: int = field(default=0, init=False)
     _number: int = field(default=0, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
 
-    @_socket.default
-    def _find_socket(self) -> tuple[int, int] | None:
-        return None if self.path is None else _identity(self.path)
-
-    async def run(self, listeners: list[socket.socket], idle_timeout: float) -> None:
-        """Serve clients until there has been none for so many seconds. A listener may be replaced in the list."""
+    async def run(self, acceptors: Collection[Acceptor], idle_timeout: float) -> None:
+        """Serve clients until there has been none for so many seconds, or none is left and none can come."""
+        self._open = len(acceptors)
         async with trio.open_nursery() as nursery:
+            for acceptor in acceptors:
+                nursery.start_soon(self._accept, acceptor, nursery)
             if self.path is not None:
-                nursery.start_soon(self._keep, self.path, listeners, nursery)
-            else:
-                for listener in listeners:
-                    nursery.start_soon(self._accept, Acceptor(listener), nursery)
+                nursery.start_soon(_bound_log, self.path)
             idle = False
             while not idle:
                 changed = self._changed
-                timeout = 0 if self._retired else idle_timeout
+                timeout = idle_timeout if self._open else 0
                 with trio.move_on_after(math.inf if self.clients else timeout) as waiting:
                     await changed.wait()
                 idle = waiting.cancelled_caught
@@ -597,58 +530,37 @@ class Reception:
     def _count(self, change: int) -> None:
         """Count a client that comes or leaves."""
         self.clients += change
+        self._note_change()
+
+    def _note_change(self) -> None:
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _keep(self, path: str, listeners: list[socket.socket], nursery: trio.Nursery) -> None:
-        """Accept clients at a path. Make its socket again if that is removed, and bound the log of a daemon.
-
-        Programs that clean folders remove sockets. Without it no client finds this process, and none can start another
-        one while this has the lock. If another process listens there already, this one ends after its last client.
-        """
-        acceptor = Acceptor(listeners[0])
-        with ExitStack() as stack:
-            while True:
-                with trio.move_on_after(LOOK) as looking:
-                    await self._accept(acceptor, nursery)
-                if not looking.cancelled_caught:
-                    return
-                _bound_log(path)
-                if _identity(path) == self._socket:
-                    continue
-                former = acceptor.listener
-                try:
-                    acceptor = Acceptor(stack.enter_context(listening(path)))
-                except OSError as exc:
-                    problem = "the socket %s was removed and cannot be made again (%s); ending after the last client"
-                    logger.warning(problem, path, exc.strerror or exc)
-                    self._retired = True
-                    self._count(0)
-                    return
-                logger.warning("the socket %s was removed; it was made again", path)
-                former.close()
-                listeners[:] = [acceptor.listener]
-                self._socket = _identity(path)
-
     async def _accept(self, acceptor: Acceptor, nursery: trio.Nursery) -> None:
-        """Accept clients until the listener is closed."""
-        while True:
-            try:
+        """Accept clients until the acceptor is closed."""
+        with suppress(trio.ClosedResourceError):
+            while True:
                 accepted = await acceptor.accept()
-            except trio.ClosedResourceError:  # the gateway stops
-                return
-            self.heart.look()
-            for client in accepted:
-                self._number += 1
-                name = f"client {self._number}"
-                if (why := self._refusal(client)) is not None:
-                    logger.warning("%s is refused: %s", name, why)
-                    client.close()
-                elif self.secret is None:
-                    nursery.start_soon(self._serve, client, self._connection(client, name, None))
-                else:
-                    self.unproven += 1
-                    nursery.start_soon(self._admit, client, name, self.secret)
+                self.heart.look()
+                for client in accepted:
+                    self._welcome(client, nursery)
+        if not self.gateway.stopping.is_set():
+            logger.warning("no client can connect any more; ending after the last one")
+        self._open -= 1
+        self._note_change()
+
+    def _welcome(self, client: socket.socket, nursery: trio.Nursery) -> None:
+        """Serve a client in a task, or refuse it."""
+        self._number += 1
+        name = f"client {self._number}"
+        if (why := self._refusal(client)) is not None:
+            logger.warning("%s is refused: %s", name, why)
+            client.close()
+        elif self.secret is None:
+            nursery.start_soon(self._serve, client, self._connection(client, name, None))
+        else:
+            self.unproven += 1
+            nursery.start_soon(self._admit, client, name, self.secret)
 
     def _refusal(self, client: socket.socket) -> str | None:
         if self.clients >= MAX_SESSIONS:
@@ -680,3 +592,12 @@ class Reception:
                 await connection.run()
         finally:
             self._count(-1)
+
+
+async def _bound_log(path: str) -> NoReturn:
+    """Cut the log of a daemon, which is its stderr and next to its socket, whenever it is too long."""
+    while True:
+        await trio.sleep(LOOK)
+        with suppress(OSError):  # there is no such log, or it is only written to
+            if os.path.samestat(os.fstat(2), os.stat(f"{path.removesuffix('.sock')}.log")):
+                cut_log(2)

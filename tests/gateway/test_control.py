@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 from mcp_actors.gateway import _control
 from mcp_actors.gateway._control import MAX_CONNECTIONS, MAX_REQUEST, SECONDS, read_request, serve_control
 from mcp_actors.gateway._front import Front
+from mcp_actors.gateway._listen import KeptSocket
 
 from ..forkserver import run_python
 from ..servers.houses import House, absent
@@ -72,13 +72,11 @@ async def received(stream: trio.SocketStream) -> list[dict[str, Any]]:
 @asynccontextmanager
 async def serving(place: Path, *configs: Any, reload: Any = None) -> AsyncIterator[tuple[ServerGroup, Daemon]]:
     daemon = Daemon(place / "n.ctl")
-    with trio.socket.socket(socket.AF_UNIX) as listening:
-        await listening.bind(str(daemon.path))
-        listening.listen()
+    with closing(KeptSocket(str(daemon.path))) as acceptor:
         async with trio.open_nursery() as nursery:
             async with open_servers(*configs) as group:
                 serve = partial(serve_control, file=FILE, stop=daemon.asked_to_stop.set, reload=reload)
-                nursery.start_soon(serve, Front(group, "{tool}"), trio.SocketListener(listening))
+                nursery.start_soon(serve, Front(group, "{tool}"), acceptor)
                 yield group, daemon
             nursery.cancel_scope.cancel("the test is done")
 
@@ -277,6 +275,7 @@ class TestPeersThatMisbehave:
             silent = [await daemon.connect() for _ in range(MAX_CONNECTIONS - 1)]
             assert (await daemon.ask("status"))[-1] == DONE
             silent.append(await daemon.connect())
+            await wait_all_tasks_blocked()  # else the next connection may be served before this one
             [refused, _] = await daemon.ask("status")
             assert refused["error"].startswith("16 commands are waiting for the daemon already")
             for stream in silent:

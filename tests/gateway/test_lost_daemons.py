@@ -10,15 +10,19 @@ import signal
 import socket
 import sys
 import time
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
-from mcp_actors.gateway import _daemon, _serve, attach
+from mcp_actors.gateway import _daemon, _listen, attach
 
 from .daemons import counting, daemon
 from .test_attach import INITIALIZE, PROGRAM, SERVER, Attached, Place, place, wait_until
+from .test_serve import until
 
 __all__ = ["place"]  # the fixture
 
@@ -87,16 +91,58 @@ def real(place: Place) -> Attached:
     return client
 
 
-def test_a_daemon_whose_socket_was_removed_is_found_again(place: Place) -> None:
+def test_a_daemon_whose_sockets_were_removed_is_found_again(place: Place) -> None:
     first = real(place)
     process = place.file("lock").read_text()
-    for _ in range(2):
+    control, log = place.file("ctl"), place.file("log")
+
+    def has_made(number: int) -> bool:
+        return log.read_text().count("was removed; it was made again") == number
+
+    for number in (2, 4):
         place.file("sock").unlink()
+        control.unlink()
         real(place).close()
+        wait_until(partial(has_made, number))
     first.request(2, "ping")
     assert first.receive()["id"] == 2
     assert place.file("lock").read_text() == process
-    assert "was removed; it was made again" in place.file("log").read_text()
+    with socket.socket(socket.AF_UNIX) as command:
+        command.connect(str(control))
+        command.sendall(json.dumps({"do": "stop", "file": str(place.config), "servers": []}).encode() + b"\n")
+        while command.recv(1000):
+            pass
+    assert not control.exists()
+    wait_until(lambda: not os.path.exists(f"/proc/{process}"))
+
+
+async def test_a_socket_whose_folder_was_removed_is_made_again_when_there_is_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_listen, "LOOK", 0.02)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    path = folder / "s.sock"
+    with closing(_listen.KeptSocket(str(path))) as acceptor, trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+
+            async def take() -> None:
+                [client] = await acceptor.accept()
+                client.close()
+
+            nursery.start_soon(take)
+            folder.rename(tmp_path / "elsewhere")
+            await until(lambda: caplog.records)
+            await trio.sleep(5 * _listen.LOOK)  # it tries again
+            folder.mkdir()
+            await until(path.exists)
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+    assert [record.message.partition("s.sock ")[2] for record in caplog.records] == [
+        "was removed and cannot be made again: No such file or directory; retrying every 0.02 s",
+        "was removed; it was made again",
+    ]
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("removed", [False, True])
@@ -119,7 +165,7 @@ def test_a_daemon_whose_socket_was_replaced_ends_after_its_last_client(tmp_path:
             other.bind(f"{served.path}.other")
             other.listen()
             os.rename(f"{served.path}.other", served.path)
-            wait_until(lambda: "ending after the last client" in served.log.read_text())
+            wait_until(lambda: "ending after the last one" in served.log.read_text())
             client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')
             assert json.loads(client.recv(1000))["id"] == 1
         assert served._program is not None
@@ -134,7 +180,7 @@ def test_a_shortage_of_descriptors_is_logged_once(tmp_path: Path) -> None:
         limits = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
         client.connect(served.path)
-        until = time.monotonic() + 2 * _serve.LOOK
+        until = time.monotonic() + 2 * _listen.LOOK
         wait_until(lambda: time.monotonic() > until)
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, limits)
         client.sendall(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n')

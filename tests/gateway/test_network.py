@@ -47,7 +47,7 @@ from mcp_actors import (
 )
 from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
-from mcp_actors.gateway import _network, serve
+from mcp_actors.gateway import _listen, _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.gateway._session import Gateway, Session
@@ -864,9 +864,9 @@ def test_the_command_line_shows_the_address() -> None:
 async def test_a_connection_that_finds_no_descriptor_is_accepted_later_and_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_network, "SHORTAGE", 0.02)
-    [listener] = await _network.listen("127.0.0.1", 0)
-    limits, acceptor = resource.getrlimit(resource.RLIMIT_NOFILE), _network.Acceptor(listener)
+    monkeypatch.setattr(_listen, "SHORTAGE", 0.02)
+    [listener] = await _listen.listen("127.0.0.1", 0)
+    limits, acceptor = resource.getrlimit(resource.RLIMIT_NOFILE), _listen.Acceptor(listener)
     with listener, socket.create_connection(listener.getsockname()) as client:
         async with trio.open_nursery() as nursery:
 
@@ -882,8 +882,7 @@ async def test_a_connection_that_finds_no_descriptor_is_accepted_later_and_logge
                     await wait_all_tasks_blocked(0.005)
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        trio.lowlevel.notify_closing(listener)
-        listener.close()
+        acceptor.close()
         with pytest.raises(trio.ClosedResourceError):
             await acceptor.accept()
     assert [record.message for record in caplog.records] == [

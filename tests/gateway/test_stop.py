@@ -24,7 +24,7 @@ import trio
 import trio.testing
 
 from mcp_actors import ServerConfig, ServerUnavailable, Socket, open_servers
-from mcp_actors.gateway import _network, _output, _serve, _session, attach
+from mcp_actors.gateway import _listen, _output, _serve, _session, attach
 
 from ..forkserver import Program, start_python
 from ..servers.processes import BOUND, children_of, eventually, wait_ended
@@ -38,7 +38,7 @@ INFO: Final = {"name": "test", "version": "1"}
 
 REFUSED: Final = ("not_sent", "ServerUnavailable")
 
-QUICK: Final = "import sys; from mcp_actors.gateway import _network; _network.DRAIN_SECONDS = 1; from mcp_actors.cli \
+QUICK: Final = "import sys; from mcp_actors.gateway import _listen; _listen.DRAIN_SECONDS = 1; from mcp_actors.cli \
 import main; main()"
 """The command, with a second in the place of 30."""
 
@@ -285,7 +285,7 @@ async def test_a_second_signal_ends_it_at_once(way: str, second: signal.Signals,
             gateway.program.send_signal(signal.SIGTERM)
             await client.refused()
             gateway.program.send_signal(second)
-            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == code
+            assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == code
 
 
 @pytest.mark.parametrize("way", ["socket", "stdio", "http"])
@@ -294,7 +294,7 @@ async def test_a_call_that_takes_too_long_holds_the_end_for_the_drain_time(way: 
     with serving(tmp_path, *FLAGS[way], quick=True) as gateway:
         async with client_of(way, gateway):
             gateway.program.send_signal(signal.SIGTERM)
-            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+            assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == 0
 
 
 @pytest.mark.parametrize("way", ["socket", "stdio"])
@@ -316,7 +316,7 @@ async def test_a_client_that_does_not_read_holds_the_end_for_the_drain_time(way:
         gateway.let_go()
         gateway.program.send_signal(signal.SIGTERM)
         began = trio.current_time()
-        assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+        assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == 0
         assert trio.current_time() - began >= 0.9
         if close is not None:
             close.close()
@@ -328,7 +328,7 @@ async def test_mcp_actors_stop_does_not_wait_for_calls(tmp_path: Path) -> None:
         async with client_of("socket", gateway), await trio.open_unix_socket(gateway.control) as control:
             wish = {"do": "stop", "file": str(tmp_path / "servers.json"), "servers": []}
             await control.send_all(json.dumps(wish).encode() + b"\n")
-            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+            assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -340,7 +340,7 @@ async def test_a_signal_while_servers_start_ends_it_with_0(way: str, number: sig
         gateway.processes.update(children_of(gateway.program.pid))
         assert gateway.processes
         gateway.program.send_signal(number)
-        assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+        assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == 0
 
 
 def daemon_in(runtime: str) -> int:
@@ -390,7 +390,7 @@ async def test_a_stream_of_notifications_ends_with_its_answer(tmp_path: Path) ->
             await host.notice("notifications/subscriptions/acknowledged")
             gateway.program.send_signal(signal.SIGTERM)
             assert "result" in await host.answer_to(listen)
-            assert await gateway.wait(_network.DRAIN_SECONDS / 2) == 0
+            assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == 0
 
 
 class Caller:
@@ -477,7 +477,7 @@ async def stopping(
             nursery.start_soon(connection.run)
             nursery.start_soon(host.read)
             await host.ask("ping")
-            nursery.start_soon(partial(_network.drain, gateway.stopping, (), heart.connections))
+            nursery.start_soon(partial(_listen.drain, gateway.stopping, (), heart.connections))
             yield host, connection.ended
             await connection.ended.wait()
             await host.stream.aclose()
@@ -512,7 +512,7 @@ async def test_half_a_request_is_awaited() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
             theirs.send(data[:10])
-            nursery.start_soon(partial(_network.drain, gateway.stopping, (), heart.connections))
+            nursery.start_soon(partial(_listen.drain, gateway.stopping, (), heart.connections))
             await trio.testing.wait_all_tasks_blocked(0.01)
             theirs.send(data[10:])
             await connection.ended.wait()

@@ -16,7 +16,7 @@ import os
 import selectors
 import socket
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -30,7 +30,7 @@ from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from ...servers import open_servers
 from .._front import Front
-from .._network import Acceptor, drain, listen, name_of, prepare
+from .._listen import Acceptor, drain, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, start_eager
 from .._serve import MAX_MESSAGE
@@ -117,7 +117,7 @@ class Door:
         self.connections: set[Connection] = set()
         self.strangers: dict[Connection, None] = {}
         self.date: bytes = b""
-        self._listeners: list[socket.socket] = []
+        self._acceptors: list[Acceptor] = []
         self._metrics = metrics
         self._probed = -1
         self._over = 0
@@ -264,13 +264,13 @@ class Door:
 
     async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
         """Accept connections, and serve each in a task of a nursery, until the listener is closed."""
-        self._listeners.append(listener)
 
         def begin(connection: Connection) -> None:
             nursery.start_soon(connection.run)
 
         number, acceptor = 0, Acceptor(listener)
-        with listener, suppress(trio.ClosedResourceError):
+        self._acceptors.append(acceptor)
+        with closing(acceptor), suppress(trio.ClosedResourceError):
             while True:
                 accepted = await acceptor.accept()
                 self.heart.look()
@@ -318,7 +318,7 @@ class Door:
             with trio.move_on_after(PROBE_SECONDS):
                 while self._probed == before:  # noqa: ASYNC110 - the path that is asked most has no event
                     await trio.sleep(0.1)
-        await drain(self._gateway.stopping, self._listeners, self.heart.connections)
+        await drain(self._gateway.stopping, self._acceptors, self.heart.connections)
 
 
 # --- Serve ------------------------------------------------------------------------------------------------------------

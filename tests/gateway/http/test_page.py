@@ -17,14 +17,14 @@ import yaml
 
 from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
-from mcp_actors.gateway import _network, _news, _output, _serve, _session
+from mcp_actors.gateway import _listen, _news, _output, _serve, _session
 from mcp_actors.gateway.http import _door, _streamable, _wire
 
 from ...source import ROOT, blocks
 
 PAGE = Path(ROOT, "docs/howto/gateway_http.md")
 
-LONGEST_END: Final = _door.PROBE_SECONDS + _network.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
+LONGEST_END: Final = _door.PROBE_SECONDS + _listen.DRAIN_SECONDS + ServerConfig("any", Stdio("any")).stop_timeout
 """Seconds from SIGTERM to the end of the process."""
 
 
