@@ -42,6 +42,7 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
         self.skips = True
         self._skipped = 0.0
         self._idle = False
+        self._known: set[int] = set()
 
     def start_clock(self) -> None:
         """Begin."""
@@ -59,7 +60,7 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
         left = deadline - self.current_time()
         if left <= 0 or math.isinf(left) or not self.skips or sys.platform != "linux":
             return left * SLOWNESS
-        was_idle, self._idle = self._idle, AT_WORK.isdisjoint(_states())
+        was_idle, self._idle = self._idle, AT_WORK.isdisjoint(_states(self._known))
         if not (was_idle and self._idle):
             return GLANCE
         self._skipped += left
@@ -70,15 +71,23 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
         self._idle = False
 
 
-def _states() -> Iterator[str]:
-    """Read the states of all threads of this process but this one, of all processes below it, and of all forks."""
-    pids = [os.getpid(), *forkserver.running]
+def _states(known: set[int]) -> Iterator[str]:
+    """Read the states of all threads of this process but this one, of all processes below it, and of all forks.
+
+    Args:
+        known: processes that were below this one at a look before, which is updated. The child of one that was killed
+            is not below this one any more, and on a busy machine it may be killed later.
+    """
+    pids = list(known | {os.getpid(), *forkserver.running})
     for pid in pids:
+        known.discard(pid)
         threads: list[Path] = []
         with suppress(OSError):  # a process that has just ended
             threads += Path(f"/proc/{pid}/task").iterdir()
+            known.add(pid)
         for thread in threads:
             with suppress(OSError):  # a thread that has just ended
-                pids.extend(map(int, (thread / "children").read_text().split()))
+                children = map(int, (thread / "children").read_text().split())
+                pids.extend(child for child in children if child not in known)
                 if thread.name != str(threading.get_native_id()):
                     yield (thread / "stat").read_text().rpartition(")")[2].split()[0]
