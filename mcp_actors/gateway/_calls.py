@@ -50,8 +50,9 @@ SERVER_ERROR: Final = -32000
 
 INVALID_ANSWER: Final = "the client's answer is not valid"
 
-LARGE: Final = 256 * 1024
-"""Characters of a text from which a result is not written in the step that has read it: others get a turn between."""
+LARGE_TEXT: Final = 256 * 1024
+"""Characters of a text or blob from which a result is not written in the step that has read it, so that others get a
+turn between."""
 
 TURNS: Final = 5
 """Turns of the event loop in which tasks pass on what a server has said before its answer."""
@@ -198,12 +199,14 @@ def error_line(request_id: Id | None, error: Json) -> bytes:
 
 
 def is_large(result: Json) -> bool:
-    """Return True if a result has a large text; large structured content nearly always comes with one."""
+    """Return True if a result has a large text or blob; large structured content nearly always comes with a text."""
     parts = result.get("content") or result.get("contents")  # of any type, unless the SDK knows this kind of results
-    for each in parts if type(parts) is list else ():
-        text = each.get("text") if type(each) is dict else None
-        if type(text) is str and len(text) > LARGE:
-            return True
+    for part in parts if type(parts) is list else ():
+        if type(part) is dict:
+            holder = embedded if type(embedded := part.get("resource")) is dict else part
+            text = holder.get("text") or holder.get("data") or holder.get("blob")
+            if type(text) is str and len(text) > LARGE_TEXT:
+                return True
     return False
 
 

@@ -80,7 +80,7 @@ MAX_CALLS: Final = 1000
 MAX_BYTES: Final = 128 * 1024 * 1024
 """Bytes of the large requests of a session in flight, likewise. In memory they take four times as many."""
 
-LARGE: Final = 64 * 1024
+LARGE_REQUEST: Final = 64 * 1024
 """Bytes of a request that count for `MAX_BYTES`. `MAX_CALLS` bounds the smaller ones."""
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
@@ -268,7 +268,7 @@ class Session:
         elif method == "initialize":
             self._initialize(request_id, params, self._gateway.front)
             return
-        if len(self.calls) >= MAX_CALLS or size > LARGE:
+        if len(self.calls) >= MAX_CALLS or size > LARGE_REQUEST:
             self._check_limits(request_id, size)
         self._open_own(self._gateway.front)
         if self._front is None:

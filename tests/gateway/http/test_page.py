@@ -28,7 +28,7 @@ LONGEST_END: Final = _door.PROBE_SECONDS + _listen.DRAIN_SECONDS + ServerConfig(
 """Seconds from SIGTERM to the end of the process."""
 
 
-IN_FLIGHT: Final = (_session.MAX_CALLS, _session.LARGE // 1024, _session.MAX_BYTES // 1024**2)
+IN_FLIGHT: Final = (_session.MAX_CALLS, _session.LARGE_REQUEST // 1024, _session.MAX_BYTES // 1024**2)
 
 
 def block(language: str, number: int = 0) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from mcp_actors.gateway._calls import LARGE, is_large
+from mcp_actors.gateway._calls import LARGE_TEXT, is_large
 from mcp_actors.gateway._session import Session
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
@@ -279,7 +279,7 @@ async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeyp
     async with open_house(in_process("notes", notes())) as house:
         peer = await house.connect()
         monkeypatch.setattr(Session, "answer", note)
-        for size in (LARGE, LARGE + 1):
+        for size in (LARGE_TEXT, LARGE_TEXT + 1):
             await peer.write(call_of('"' * size))
             assert text_of(await peer.read()) == '"' * size
         monkeypatch.undo()
@@ -291,9 +291,12 @@ async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeyp
 @pytest.mark.parametrize(
     ("result", "large"),
     [
-        ({"content": [{"type": "text", "text": "x" * LARGE}]}, False),
-        ({"content": [{"type": "image"}, {"type": "text", "text": "x" * (LARGE + 1)}]}, True),
-        ({"contents": [{"uri": "note:///x", "text": "x" * (LARGE + 1)}]}, True),
+        ({"content": [{"type": "text", "text": "x" * LARGE_TEXT}]}, False),
+        ({"content": [{"type": "image"}, {"type": "text", "text": "x" * (LARGE_TEXT + 1)}]}, True),
+        ({"contents": [{"uri": "note:///x", "text": "x" * (LARGE_TEXT + 1)}]}, True),
+        ({"contents": [{"uri": "note:///x", "blob": "x" * (LARGE_TEXT + 1)}]}, True),
+        ({"content": [{"type": "image", "data": "x" * (LARGE_TEXT + 1)}]}, True),
+        ({"content": [{"type": "resource", "resource": {"uri": "a:b", "blob": "x" * (LARGE_TEXT + 1)}}]}, True),
         *(
             ({"content": odd}, False)
             for odd in (None, 5, "text", {"text": "x"}, [5, None, {"text": 5}, {"text": None}])
