@@ -483,11 +483,13 @@ async def stopping(
             await host.stream.aclose()
 
 
+@pytest.mark.parametrize("size", [100, _serve.CHUNK])
 @pytest.mark.parametrize("only", [None, "s"])
-async def test_a_request_that_arrives_after_the_last_look_is_refused(only: str | None) -> None:
-    """Also that of a group, which has named its server."""
+async def test_a_request_that_arrives_after_the_last_look_is_refused(only: str | None, size: int) -> None:
+    """Also that of a group, which has named its server, and one that is read together with the end of the stream."""
     request = {"jsonrpc": "2.0", "id": "late", "method": "tools/list"}
-    async with stopping(lambda theirs: theirs.send(json.dumps(request).encode() + b"\n"), only) as (host, _):
+    line = json.dumps(request).encode().ljust(size - 1) + b"\n"
+    async with stopping(lambda theirs: theirs.send(line), only) as (host, _):
         answer = await host.answer_to(request)
     assert outcome_of(answer["error"]) == REFUSED
 
