@@ -13,14 +13,13 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import define, field
 
-from .._collapse import collapse
 from .._errors import ConfigError
 from .._foreign import Log
 from .._user_files import read_secret
@@ -28,9 +27,9 @@ from ..config import Callbacks, ServerConfig, parse_address
 from ..config.formats import load_servers
 from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
-from ..gateway._daemon import file_and_server, real_name
+from ..gateway._daemon import cut_log, file_and_server, real_name
 from ..gateway._front import Front
-from ..gateway._listen import Acceptor, KeptSocket
+from ..gateway._listen import LOOK_SECONDS, Acceptor, KeptSocket, listen
 from ..gateway._network import Network, network_of
 from ..gateway._own import in_background, start_eager
 from ..gateway._serve import serve_front
@@ -74,22 +73,54 @@ async def serve_file(
         )
     network = _network(socket, secret_file)
     log_to_stderr()
-    gateway = Gateway()
-    path, stop = socket if network is None else None, trio.Event()
-    serving = partial(serve_front, gateway, path=path, network=network, idle_timeout=idle, stop=stop)
+    gateway, stop = Gateway(), trio.Event()
     async with until_signalled(stop):
         try:
             servers, naming = load(config)
-        except ConfigError as exc:
+        except Unusable as exc:
+            if not stdio:
+                raise
             gateway.refusal = str(exc)
-            if stdio:
-                sys.stderr.write(f"error: {exc}\n")
-                await serving()
-                return UNUSABLE
-            raise Unusable(str(exc)) from None
-        async with opened(gateway, config, servers, naming, control):
-            await _serve(serving, socket)
+            sys.stderr.write(f"error: {exc}\n")
+            await serve_front(gateway, stop=stop)
+            return UNUSABLE
+        with ExitStack() as stack:
+            acceptors = await _acceptors(socket, network)
+            for each in acceptors:
+                stack.callback(each.close)
+            async with opened(gateway, config, servers, naming, control) as found:
+                if socket is not None:
+                    found.nursery.start_soon(_bound_log, socket)
+                    sys.stdout.write("ready\n" if network is None else f"ready {acceptors[0].name}\n")
+                    sys.stdout.flush()
+                    os.dup2(2, 1)  # `attach` reads to the end of stdout
+                secret = None if network is None else network.secret
+                await serve_front(gateway, acceptors, secret=secret, idle_timeout=idle, stop=stop)
     return 0
+
+
+async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Acceptor]:
+    """Return what accepts the clients; nothing for a client over stdin.
+
+    Raises:
+        Failure: the socket cannot be made.
+    """
+    try:
+        if network is not None:
+            return [*map(Acceptor, await listen(network.host, network.port))]
+        return [] if socket is None else [KeptSocket(socket)]
+    except OSError as exc:
+        raise Failure(f"cannot serve at {socket}: {exc.strerror or exc}") from None
+
+
+async def _bound_log(socket: str) -> None:
+    """Keep the log of a daemon short: the file next to its socket, if that is what stderr goes to. Does not return."""
+    log = f"{socket.removesuffix('.sock')}.log"
+    while True:
+        await trio.sleep(LOOK_SECONDS)
+        with suppress(OSError):  # there is no such log, or it is only written to
+            if os.path.samestat(os.stat(log), os.fstat(2)):
+                cut_log(2)
 
 
 def log_to_stderr() -> None:
@@ -125,8 +156,22 @@ class Opened:
     page_lock: trio.Lock = field(factory=trio.Lock)
     _reloading: trio.Lock = field(factory=trio.Lock)
 
+    def check_open(self) -> None:
+        """Check that the end has not begun.
+
+        Raises:
+            Failure: it has.
+        """
+        if self.nursery.cancel_scope.cancel_called:
+            raise Failure("the servers are being stopped")
+
     async def reload(self) -> ReloadSummary:
-        """Read the file again, and apply what has changed. New clients get the new servers of their own."""
+        """Read the file again, and apply what has changed. New clients get the new servers of their own.
+
+        Raises:
+            Failure: the end has begun, or the file cannot be used.
+        """
+        self.check_open()
         async with self._reloading:
             servers, _ = load(self.config)
             shared, own, per_identity = _divided(servers, several=self.several)
@@ -191,13 +236,21 @@ async def opened(
 
 
 async def _open_page(found: Opened) -> str:
-    """Serve the page for people, if it is not served yet, and return its address."""
+    """Serve the page for people, if it is not served yet, and return its address.
+
+    Raises:
+        Failure: it cannot be served.
+    """
     from ..gateway.http import serve_page  # few daemons show it
 
+    found.check_open()
     async with found.page_lock:
         if found.page is None:
             source = real_name(found.config)
-            found.page, _ = await serve_page(found.nursery, found.gateway, source, found.reload)
+            try:
+                found.page, _ = await serve_page(found.nursery, found.gateway, source, found.reload)
+            except OSError as exc:
+                raise Failure(f"the page cannot be served: {exc.strerror or exc}") from None
         return found.page
 
 
@@ -229,14 +282,18 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
 
 @contextmanager
 def _accepting(control: str | None) -> Iterator[Acceptor | None]:
-    """Accept the commands ``status``, ``restart`` and so on, if there is a path for them."""
+    """Accept the commands ``status``, ``restart`` and so on, if there is a path for them.
+
+    Raises:
+        Failure: the socket cannot be made.
+    """
     if control is None:
         yield None
         return
     try:
         acceptor = KeptSocket(control)
     except OSError as exc:
-        raise Failure(f"cannot listen at {control}: {exc.strerror or exc}") from None
+        raise Failure(f"cannot serve at {control}: {exc.strerror or exc}") from None
     with closing(acceptor):
         yield acceptor
 
@@ -250,43 +307,24 @@ def _divided(
     return [server for server in servers if server not in own + per_identity], own, per_identity
 
 
-async def _serve(serving: Any, socket: str | None) -> None:
-    """Serve clients, and say when those of a socket can connect.
-
-    Raises:
-        Failure: the socket cannot be made.
-    """
-    try:
-        async with trio.open_nursery() as nursery:
-            address = await nursery.start(serving)
-            if socket is not None:
-                sys.stdout.write("ready\n" if address is None else f"ready {address}\n")
-                sys.stdout.flush()
-                os.dup2(2, 1)  # the end of stdout tells that no other line follows
-    except BaseExceptionGroup as group:
-        failure = collapse(group)
-        if not isinstance(failure, OSError):
-            raise
-        reason = failure.strerror or failure
-        raise Failure(f"cannot serve at {socket}: {reason}") from None
-
-
 def load(config: str) -> tuple[Sequence[ServerConfig], str]:
     """Load the enabled servers of a file, or the one that is named after ``#``.
 
     Raises:
-        ConfigError: it cannot be read, or has no such server.
+        Unusable: it cannot be read, or has no such server.
     """
     path, only = file_and_server(config)
-    loaded = refuse_ourselves(load_servers(path, None))
+    try:
+        loaded = refuse_ourselves(load_servers(path, None))
+    except ConfigError as exc:
+        raise Unusable(str(exc)) from None
     servers = [server for server in loaded.servers if server.enabled and only in ("", server.name)]
     if servers:
         for error in loaded.errors:
             logger.warning("%s", error)
         return servers, ONE if only else NAMING
-    for error in loaded.errors:
-        if not only:
-            raise error
+    if loaded.errors and not only:
+        raise Unusable(str(loaded.errors[0]))
     names = ", ".join(server.name for server in loaded.servers) or "none"
     problem = f"has no server {only!r} that is enabled; its servers: {names}" if only else "has no enabled server"
-    raise ConfigError(f"{path} {problem}", source=path)
+    raise Unusable(f"{path} {problem}")

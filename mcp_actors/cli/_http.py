@@ -77,9 +77,9 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
         listeners = [stack.enter_context(each) for each in await _listen(options)]
         try:
             access, file, made = _access(config, options)
-            servers, naming = load(config)
         except ConfigError as exc:
             raise Unusable(str(exc)) from None
+        servers, naming = load(config)
         several = len(access.identities) > 1
         gateway, metrics = Gateway(), Metrics()
         async with opened(gateway, config, servers, naming, control, several=several, observers=(metrics,)) as found:
@@ -134,10 +134,7 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
     log_to_stderr()
     stop = trio.Event()
     async with until_signalled(stop):
-        try:
-            servers, naming = load(config)
-        except ConfigError as exc:
-            raise Unusable(str(exc)) from None
+        servers, naming = load(config)
         async with opened(Gateway(), config, servers, naming, None) as found:
             address, door = await serve_page(found.nursery, found.gateway, real_name(config), found.reload)
             await show(address)

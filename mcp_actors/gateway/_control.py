@@ -22,8 +22,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Never
 
@@ -34,9 +34,9 @@ from .._errors import McpActorsError
 from .._foreign import Log
 from ..observe import status
 from ..servers import ReloadSummary, ServerRef
+from ._daemon import peer_uid
 from ._front import Front
 from ._listen import Acceptor
-from .attach import peer_uid
 
 MAX_REQUEST: Final = 64 * 1024
 """Bytes of a request."""
@@ -78,18 +78,20 @@ async def serve_control(
 
     Args:
         front: the servers.
-        acceptor: accepts the connections. Once it is closed, none comes.
+        acceptor: accepts the connections. No request arrives after it is closed.
         file: the file that this daemon serves, as requests name it.
         stop: called to end the daemon. It must not wait.
         reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
-        page: called to serve the page for people, if it is not served yet; returns its address. None: there is none.
+        page: called to serve the page for people, if it is not served yet; returns its address. The text of its error
+            is for the user. None if this daemon has no page.
     """
     control = _Control(front, file, stop, reload or front.group.reload, page)
     async with trio.open_nursery() as nursery:
-        with suppress(trio.ClosedResourceError):
-            while True:
-                for client in await acceptor.accept():
-                    nursery.start_soon(control.serve, trio.SocketStream(trio.socket.from_stdlib_socket(client)))
+
+        def take(client: socket.socket) -> None:
+            nursery.start_soon(control.serve, trio.SocketStream(trio.socket.from_stdlib_socket(client)))
+
+        await acceptor.run(take)
         await trio.sleep_forever()
 
 
@@ -200,8 +202,8 @@ class _Control:
     async def _open_page(self) -> Line:
         try:
             return {"error": "this daemon has no page"} if self.page is None else {"page": await self.page()}
-        except OSError as failed:
-            return {"error": f"the page cannot be served: {failed.strerror or failed}"}
+        except Exception as failed:
+            return {"error": str(failed)}
 
     async def _stop(self) -> Never:
         self.stop()

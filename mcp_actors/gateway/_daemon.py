@@ -260,9 +260,10 @@ def cut_log(log: int) -> int:
 
 def _start(names: Names, command: list[str], began: float, look: Callable[[], object]) -> socket.socket:
     """Start a daemon, and connect to it. Raise BlockingIOError if another process has the lock."""
-    lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    lock = -1
     try:
+        lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if (connection := connect(names.socket)) is not None:
             return connection  # started since the last look, where a lock is not inherited (NFS) or not taken
@@ -285,7 +286,8 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
         raise Refused(problem)
     finally:
         os.close(log)
-        os.close(lock)  # a daemon has it, too
+        if lock >= 0:
+            os.close(lock)  # a daemon has it, too
 
 
 def end_of(log: str, start: int = 0) -> str:

@@ -1,7 +1,8 @@
 """Accept connections, at a path or over TCP, and end them gracefully.
 
-An `Acceptor` takes what comes to a listener. A `KeptSocket` is one at a path, for this user only, and makes its socket
-again if that is removed. `listen` opens the listeners for TCP, and `drain` is the end.
+An `Acceptor` accepts the connections of a listener. A `KeptSocket` is the acceptor of a unix socket: only this user can
+connect, and it creates the socket again if something removes it. `listen` opens the listeners for TCP. `drain` closes
+acceptors, and waits for the connections that are open.
 
 ``_serve``, ``_control`` and ``http`` use them; ``_network`` admits the clients over TCP.
 """
@@ -17,19 +18,16 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
-from ._daemon import Refused, connect
+from ._daemon import connect
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
 logger = Log("mcp_actors.gateway")
 
-IDLE: Final = 60
-"""Seconds without data from a client, after which the system asks whether its machine is still there: every
-`INTERVAL` seconds, `TRIES` times. Without that, sessions of machines that are gone would stay for ever."""
-
-INTERVAL: Final = 15
-TRIES: Final = 4
+KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+"""After how many seconds without data the kernel asks a client's machine whether it is still there, after how many more
+it asks again, and how often. Without that, sessions of machines that are gone would stay for ever."""
 
 AT_ONCE: Final = 4
 """Connections that are accepted in one turn of the loop. With 32, a flood took most of each turn, and clients that were
@@ -38,7 +36,7 @@ connected waited seconds for an answer; with 4 they wait 2 ms (the median), and 
 SHORTAGE: Final = 0.1
 """Seconds until the next connection is accepted if descriptors are used up."""
 
-LOOK: Final = 2.0
+LOOK_SECONDS: Final = 2.0
 """Seconds between two looks at the socket of a path."""
 
 BACKLOG_OF_CLIENTS: Final = 1024
@@ -52,59 +50,72 @@ class Acceptor:
     """Accepts the connections of a listener.
 
     Args:
-        listener: does not block.
+        listener: a non-blocking socket that listens.
 
     Attributes:
-        listener: the same.
+        name: where it listens, as clients and log lines write it.
     """
 
     def __init__(self, listener: socket.socket) -> None:
-        self.listener = listener
+        self.name: str = name_of(listener)
+        self._listener = listener
         self._short = False
+
+    async def run(self, take: Callable[[socket.socket], object]) -> None:
+        """Accept connections until the acceptor is closed.
+
+        **Cancellation**: no connection is lost.
+
+        Args:
+            take: called with each connection, which does not block. It must not wait.
+        """
+        with suppress(trio.ClosedResourceError):
+            while True:
+                for client in await self.accept():
+                    take(client)
 
     async def accept(self) -> list[socket.socket]:
         """Wait for connections, and accept those that are there, `AT_ONCE` at most. They do not block.
 
-        A shortage of descriptors is logged once. It has ended when no connection waits any more.
+        An error, such as a shortage of descriptors, is logged once, and again only after all that waited were accepted.
 
         **Cancellation**: no connection is lost.
 
         Raises:
-            trio.ClosedResourceError: the listener was closed.
+            trio.ClosedResourceError: the acceptor was closed.
         """
         accepted: list[socket.socket] = []
         while not accepted:
-            if self.listener.fileno() < 0:
+            if self._listener.fileno() < 0:
                 raise trio.ClosedResourceError
-            await trio.lowlevel.wait_readable(self.listener)
+            await trio.lowlevel.wait_readable(self._listener)
             try:
                 while len(accepted) < AT_ONCE:
-                    client, _ = self.listener.accept()
-                    client.setblocking(False)
-                    accepted.append(client)
+                    accepted.append(_accept(self._listener))
             except BlockingIOError:
                 self._short = False
             except OSError as exc:
-                if self.listener.fileno() >= 0 and not self._short:
+                if self._listener.fileno() >= 0 and not self._short:
                     self._short = True
-                    logger.warning("a connection could not be accepted: %s; retrying every %g s", exc, SHORTAGE)
+                    problem = "%s: a connection could not be accepted (%s); retrying every %g s"
+                    logger.warning(problem, self.name, exc.strerror or exc, SHORTAGE)
                 if not accepted:
                     await trio.sleep(SHORTAGE)
         return accepted
 
     def close(self) -> None:
         """Accept nothing more."""
-        if self.listener.fileno() >= 0:
-            trio.lowlevel.notify_closing(self.listener)
-            self.listener.close()
+        if self._listener.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._listener)
+            self._listener.close()
 
 
 class KeptSocket(Acceptor):
     """Accepts the connections at the path of a unix socket, which only this user may use.
 
-    Programs that clean folders remove sockets. Without its socket no client finds a daemon, and none can start another
-    one while this has the lock. So it is looked at every `LOOK` seconds, and made again, however often that has to be
-    tried. It is closed if another process listens there.
+    Programs that clean folders remove sockets. Without the socket, clients cannot find a daemon, and cannot start
+    another one, because it holds the lock. So the socket is looked at every `LOOK_SECONDS`, and created again if it is
+    not there, or once nothing else is in its place.
 
     Args:
         path: the path. A socket that nothing listens on is replaced.
@@ -114,68 +125,86 @@ class KeptSocket(Acceptor):
     """
 
     def __init__(self, path: str) -> None:
-        super().__init__(_listener_at(path))
-        self._path = path
-        self._socket = _identity(path)
+        listener, self._identity = _listener_at(path)
+        super().__init__(listener)
+        self.name = path
         self._failed = False
 
     async def accept(self) -> list[socket.socket]:
         while True:
-            with trio.move_on_after(LOOK):
+            with trio.move_on_after(LOOK_SECONDS):
                 return await super().accept()
-            self._look()
+            if waiting := self._look():
+                return waiting
 
-    def _look(self) -> None:
-        """Make the socket again if it is not there any more.
+    def _look(self) -> list[socket.socket]:
+        """Create the socket again if it is not there any more; return the connections that waited at the former one.
 
         Raises:
-            trio.ClosedResourceError: the place belongs to another process or user.
+            trio.ClosedResourceError: the acceptor was closed.
         """
-        if _identity(self._path) == self._socket:
-            return
+        if self._listener.fileno() < 0:
+            raise trio.ClosedResourceError
+        if identity_of(self.name) == self._identity:
+            if self._failed:
+                logger.warning("%s: the socket is there again", self.name)
+            self._failed = False
+            return []
         try:
-            made = _listener_at(self._path)
-        except (FileExistsError, Refused) as exc:
-            logger.warning("the socket %s was replaced: %s", self._path, exc.strerror or exc)
-            self.close()
-            raise trio.ClosedResourceError from None
-        except OSError as exc:  # such as a shortage of descriptors, or the folder was removed
+            listener, identity = _listener_at(self.name)
+        except OSError as exc:  # also a shortage of descriptors, or the folder was removed, too
             if not self._failed:
-                problem = "the socket %s was removed and cannot be made again: %s; retrying every %g s"
-                logger.warning(problem, self._path, exc.strerror or exc, LOOK)
+                problem = "%s: the socket was removed and cannot be created again (%s); retrying every %g s"
+                logger.warning(problem, self.name, exc.strerror or exc, LOOK_SECONDS)
             self._failed = True
-            return
-        logger.warning("the socket %s was removed; it was made again", self._path)
-        self.listener.close()
-        self.listener, self._socket, self._failed = made, _identity(self._path), False
+            return []
+        logger.warning("%s: the socket was removed; it was created again", self.name)
+        former, waiting = self._listener, []
+        self._listener, self._identity, self._failed = listener, identity, False
+        with former, suppress(OSError):  # nothing waits any more, or descriptors are used up
+            while True:
+                waiting.append(_accept(former))
+        return waiting
 
     def close(self) -> None:
         """Accept nothing more, and remove the socket."""
+        # While a listener is open, no other file has the numbers of its socket.
+        if self._listener.fileno() >= 0 and identity_of(self.name) == self._identity:
+            try:
+                os.unlink(self.name)
+            except OSError as exc:  # the end goes on
+                logger.warning("%s: the socket cannot be removed (%s)", self.name, exc.strerror or exc)
         super().close()
-        if self._socket is not None and _identity(self._path) == self._socket:
-            os.unlink(self._path)
 
 
-def _listener_at(path: str) -> socket.socket:
-    """Return a listener at a path; see `KeptSocket`."""
+def _accept(listener: socket.socket) -> socket.socket:
+    """Accept a connection, which does not block."""
+    client, _ = listener.accept()
+    client.setblocking(False)
+    return client
+
+
+def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
+    """Return a listener at a path, and the identity of its socket; see `KeptSocket`."""
     if _answers(path):
-        raise FileExistsError(errno.EADDRINUSE, "another process serves there", path)
-    made = f"{path}.{os.getpid()}"  # no client can connect before it has its permissions
+        problem = "another process serves there; stop it, or choose another path"
+        raise FileExistsError(errno.EADDRINUSE, problem, path)
+    # No client can connect before the socket has its permissions. The name may not be longer, nor be taken.
+    made = os.path.join(os.path.dirname(path), f".{os.urandom(4).hex()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.setblocking(False)
-        with suppress(FileNotFoundError):
-            os.unlink(made)
         listener.bind(made)
         os.chmod(made, 0o600)
         listener.listen(BACKLOG_OF_CLIENTS)
+        identity = identity_of(made)
         os.rename(made, path)
     except BaseException:
         listener.close()
         with suppress(OSError):
             os.unlink(made)
         raise
-    return listener
+    return listener, identity
 
 
 def _answers(path: str) -> bool:
@@ -189,8 +218,8 @@ def _answers(path: str) -> bool:
     return connection is not None
 
 
-def _identity(path: str) -> tuple[int, int] | None:
-    """Return the numbers of a file, which no other file has; None if there is none."""
+def identity_of(path: str) -> tuple[int, int] | None:
+    """Return the numbers of the device and the inode of a file; None if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -202,7 +231,9 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 async def listen(host: str, port: int) -> list[socket.socket]:
-    """Return listeners for an address. A name may have several addresses; a port 0 is chosen by the system, for one.
+    """Return listeners for an address. A name may have several addresses.
+
+    With port 0 the system chooses one, and only the first address is used.
 
     Raises:
         OSError: the address is not known, or in use.
@@ -220,7 +251,9 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 def name_of(listener: socket.socket) -> str:
     """Return the address of a listener as clients write it."""
-    host, port = listener.getsockname()[:2]
+    if isinstance(place := listener.getsockname(), str):
+        return place
+    host, port = place[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -228,7 +261,7 @@ def prepare(client: socket.socket) -> None:
     """Send small messages at once, and notice that the machine of a client is gone."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", IDLE), ("TCP_KEEPINTVL", INTERVAL), ("TCP_KEEPCNT", TRIES)):
+    for option, value in KEEPALIVE:
         if hasattr(socket, option):
             client.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
@@ -255,9 +288,9 @@ async def drain(stopping: trio.Event, acceptors: Iterable[Acceptor], connections
     **Cancellation**: ends the wait.
 
     Args:
-        stopping: is set, which refuses new requests (`Gateway.stopping`).
+        stopping: is set first, so that sessions refuse new requests (`Gateway.stopping`).
         acceptors: are closed.
-        connections: those that are open at any time. One that begins later ends by itself.
+        connections: those that are open, which this follows. One that begins later ends by itself.
     """
     stopping.set()
     for acceptor in acceptors:

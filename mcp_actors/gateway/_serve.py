@@ -9,8 +9,8 @@ already, with the cancellations still on their way. So a connection with somethi
 it until a fence is passed: a ``ping`` whose answer comes behind the cancellations. The end of a stream is a fence, too.
 A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing was sent.
 
-The first line of a client over a unix socket may name one of the servers, and its session has that alone then. Over TCP
-it must, and must prove the secret (``_network``).
+The first line of a client over a unix socket may name one of the servers, and its session sees only that server then.
+Over TCP it must, and must prove the secret (``_network``).
 
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
@@ -27,7 +27,8 @@ import select
 import socket
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
@@ -38,10 +39,10 @@ from ..config import Secret
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
 from ._calls import is_id, parsed
-from ._daemon import cut_log, peer_uid
+from ._daemon import peer_uid
 from ._front import Front
-from ._listen import LOOK, Acceptor, KeptSocket, drain, listen, name_of
-from ._network import MAX_UNPROVEN, Network, admit, network_of
+from ._listen import Acceptor, KeptSocket, drain, listen
+from ._network import MAX_UNPROVEN, admit, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
 
@@ -127,6 +128,7 @@ class Connection:
         self._begins = only is None
         self._refused = False
         self._changed: trio.Event | None = None
+        self._null = -1  # what replaces stdin at the end; descriptors may be used up then
         self.ended: trio.Event = trio.Event()
         heart.connections.add(self)
         self.session: Session = Session(gateway, self, self._start)
@@ -143,7 +145,10 @@ class Connection:
         """
         self._gateway.sessions.add(self.session)
         try:
-            with self._scope:
+            with ExitStack() as stack, self._scope:
+                if self._reads != self._writes:
+                    self._null = os.open(os.devnull, os.O_RDONLY)
+                    stack.callback(os.close, self._null)
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._output.run)
                     if self._gateway.stopping.is_set():
@@ -337,14 +342,14 @@ class Connection:
         On Linux, what a socket has received since the last look is still read, and refused. macOS drops it, as a pipe
         does.
         """
-        if self._reads == self._writes:
-            with suppress(OSError), socket.socket(fileno=os.dup(self._reads)) as client:
+        if self._null < 0:
+            client = socket.socket(fileno=self._reads)
+            with suppress(OSError):
                 client.shutdown(socket.SHUT_RD)
+            client.detach()
             return
         trio.lowlevel.notify_closing(self._reads)  # the reader would wait for the pipe, and not for what replaces it
-        null = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(null, self._reads)
-        os.close(null)
+        os.dup2(self._null, self._reads)
 
     @property
     def _is_busy(self) -> bool:
@@ -404,7 +409,8 @@ async def serve(
     Args:
         group: the servers. Their public names are the names outside.
         stdio: serve the client over this process's stdin and stdout. Nothing else may use them.
-        path: the path of a unix socket. Only this user may connect.
+        path: the path of a unix socket, absolute if the program changes its working directory. Only this user may
+            connect. If the socket is removed, it is created again.
         address: ``"host:port"`` for clients of other machines, which are groups with a `Socket`. With port 0 the system
             chooses one. ``"0.0.0.0:port"`` or ``"[::]:port"`` are all addresses of this machine.
         secret: the secret that these clients must prove, of 16 characters or more. Required with `address`.
@@ -420,32 +426,40 @@ async def serve(
     if [stdio, path is not None, address is not None].count(True) != 1:
         raise ValueError("serve() needs one of stdio=True, path=… and address=…")
     text = secret.reveal() if isinstance(secret, Secret) else secret
+    network = None if address is None else network_of(address, text)
+    acceptors: list[Acceptor] = [] if path is None else [KeptSocket(os.fspath(path))]
+    if network is not None:
+        acceptors += map(Acceptor, await listen(network.host, network.port))
+    task_status.started(None if network is None else acceptors[0].name)
     await serve_front(
         Gateway(Front(group, group._roster.naming), per_session=per_session),
-        path=None if path is None else os.fspath(path),
-        network=None if address is None else network_of(address, text),
+        acceptors,
+        secret=None if network is None else network.secret,
         idle_timeout=idle_timeout,
-        task_status=task_status,
     )
 
 
 async def serve_front(
     gateway: Gateway,
+    acceptors: Collection[Acceptor] = (),
     *,
-    path: str | None,
-    network: Network | None = None,
+    secret: bytes | None = None,
     idle_timeout: float | None = None,
     stop: trio.Event | None = None,
-    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Do as `serve` does, also without servers: then each request is refused with the reason.
 
     Once `stop` is set, it finishes what was begun (`drain`) and returns.
+
+    Args:
+        gateway: what all clients share.
+        acceptors: of clients, all on this machine or all on others; they are closed. Without any, the client over stdin
+            and stdout is served.
+        secret: what clients on other machines must prove; None for those on this one.
+        idle_timeout: as of `serve`.
+        stop: see above.
     """
     with ExitStack() as stack:
-        acceptors: list[Acceptor] = [] if path is None else [KeptSocket(path)]
-        if network is not None:
-            acceptors = [Acceptor(each) for each in await listen(network.host, network.port)]
         for each in acceptors:
             stack.callback(each.close)
         async with trio.open_nursery() as nursery:
@@ -461,9 +475,8 @@ async def serve_front(
 
             if stop is not None:
                 nursery.start_soon(end, stop)
-            reception = Reception(gateway, heart, None if network is None else network.secret, path)
-            task_status.started(None if network is None else name_of(acceptors[0].listener))
             if acceptors:
+                reception = Reception(gateway, heart, secret)
                 await reception.run(acceptors, math.inf if idle_timeout is None else idle_timeout)
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
@@ -495,7 +508,6 @@ class Reception:
     Attributes:
         gateway, heart: what the connections share.
         secret: what clients over TCP must prove; None for a unix socket.
-        path: the path of a unix socket.
         clients: the number of those that are connected, and have proven it.
         unproven: the number of those that have not yet.
     """
@@ -503,54 +515,38 @@ class Reception:
     gateway: Gateway
     heart: Heart
     secret: bytes | None
-    path: str | None = None
     clients: int = field(default=0, init=False)
     unproven: int = field(default=0, init=False)
-    _open: int = field(default=0, init=False)
     _number: int = field(default=0, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
 
     async def run(self, acceptors: Collection[Acceptor], idle_timeout: float) -> None:
-        """Serve clients until there has been none for so many seconds, or none is left and none can come."""
-        self._open = len(acceptors)
+        """Serve clients until there has been none for so many seconds."""
         async with trio.open_nursery() as nursery:
             for acceptor in acceptors:
-                nursery.start_soon(self._accept, acceptor, nursery)
-            if self.path is not None:
-                nursery.start_soon(_bound_log, self.path)
+                nursery.start_soon(acceptor.run, partial(self._take, nursery))
             idle = False
             while not idle:
                 changed = self._changed
-                timeout = idle_timeout if self._open else 0
-                with trio.move_on_after(math.inf if self.clients else timeout) as waiting:
+                with trio.move_on_after(math.inf if self._present else idle_timeout) as waiting:
                     await changed.wait()
-                idle = waiting.cancelled_caught
+                idle = waiting.cancelled_caught and not self._present  # one may have come in the same turn
             nursery.cancel_scope.cancel("no client is left")
 
-    def _count(self, change: int) -> None:
-        """Count a client that comes or leaves."""
-        self.clients += change
-        self._note_change()
+    @property
+    def _present(self) -> int:
+        return self.clients + self.unproven
 
-    def _note_change(self) -> None:
+    def _count(self, clients: int = 0, unproven: int = 0) -> None:
+        """Count a client that comes or leaves."""
+        self.clients += clients
+        self.unproven += unproven
         self._changed.set()
         self._changed = trio.Event()
 
-    async def _accept(self, acceptor: Acceptor, nursery: trio.Nursery) -> None:
-        """Accept clients until the acceptor is closed."""
-        with suppress(trio.ClosedResourceError):
-            while True:
-                accepted = await acceptor.accept()
-                self.heart.look()
-                for client in accepted:
-                    self._welcome(client, nursery)
-        if not self.gateway.stopping.is_set():
-            logger.warning("no client can connect any more; ending after the last one")
-        self._open -= 1
-        self._note_change()
-
-    def _welcome(self, client: socket.socket, nursery: trio.Nursery) -> None:
+    def _take(self, nursery: trio.Nursery, client: socket.socket) -> None:
         """Serve a client in a task, or refuse it."""
+        self.heart.look()
         self._number += 1
         name = f"client {self._number}"
         if (why := self._refusal(client)) is not None:
@@ -559,14 +555,14 @@ class Reception:
         elif self.secret is None:
             nursery.start_soon(self._serve, client, self._connection(client, name, None))
         else:
-            self.unproven += 1
+            self._count(unproven=+1)
             nursery.start_soon(self._admit, client, name, self.secret)
 
     def _refusal(self, client: socket.socket) -> str | None:
-        if self.clients >= MAX_SESSIONS:
+        if self._present >= MAX_SESSIONS:
             return f"there are {MAX_SESSIONS} clients"
         if self.secret is None:
-            return None if peer_uid(client) == os.getuid() else "it is a process of another user"
+            return None if peer_uid(client) == os.geteuid() else "it is a process of another user"
         return None if self.unproven < MAX_UNPROVEN else f"{MAX_UNPROVEN} others have not proven the secret yet"
 
     async def _admit(self, client: socket.socket, name: str, secret: bytes) -> None:
@@ -575,7 +571,7 @@ class Reception:
         try:
             only = await admit(client, secret, self.gateway.answer_to, name)
         finally:
-            self.unproven -= 1
+            self._count(unproven=-1)
             if only is None:
                 client.close()
         if only is not None:
@@ -592,12 +588,3 @@ class Reception:
                 await connection.run()
         finally:
             self._count(-1)
-
-
-async def _bound_log(path: str) -> NoReturn:
-    """Cut the log of a daemon, which is its stderr and next to its socket, whenever it is too long."""
-    while True:
-        await trio.sleep(LOOK)
-        with suppress(OSError):  # there is no such log, or it is only written to
-            if os.path.samestat(os.fstat(2), os.stat(f"{path.removesuffix('.sock')}.log")):
-                cut_log(2)

@@ -26,6 +26,7 @@ from .._user_files import read_secret
 from ..config import load_config
 from ..config.formats._load import refuse_ourselves
 from ..gateway._front import Front
+from ..gateway._listen import Acceptor, listen
 from ..gateway._network import network_of
 from ..gateway._own import in_background, start_eager
 from ..gateway._serve import serve_front
@@ -117,7 +118,9 @@ async def _serve(config: str, secret_file: str, host: str, started: Callable[[st
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, "{server}_{tool}")
         start_eager(nursery, front, servers)
-        started(await nursery.start(partial(serve_front, Gateway(front), path=None, network=network)))
+        acceptors = [*map(Acceptor, await listen(network.host, network.port))]
+        started(acceptors[0].name)
+        await serve_front(Gateway(front), acceptors, secret=network.secret)
 
 
 def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awaitable[str]]:

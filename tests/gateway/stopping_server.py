@@ -1,8 +1,9 @@
-"""A server whose calls end when a test says so. Standard library only."""
+"""A server whose calls end when a test says so, and which may hang. Standard library only."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -49,6 +50,9 @@ def main() -> None:
             write({"id": request["id"], "result": result})
         else:
             write({"id": request["id"], "error": {"code": -32601, "message": "unknown"}})
+    if "--lingers" in sys.argv:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        time.sleep(600)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import re
-import resource
 import socket
 import struct
 import sys
@@ -23,7 +22,7 @@ import trio
 from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import LoggingMessageNotificationParams, PromptReference
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import MockClock
 
 from mcp_actors import (
     Backoff,
@@ -47,7 +46,7 @@ from mcp_actors import (
 )
 from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
-from mcp_actors.gateway import _listen, _network, serve
+from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.gateway._session import Gateway, Session
@@ -859,32 +858,3 @@ def test_the_command_line_shows_the_address() -> None:
     entries = {"a": {"socket": "h:1", "secret": SECRET}, "b": {"socket": "${HOST}:1", "secret": "${GATEWAY_SECRET}"}}
     shown = [describe(config.transport) for config in load_config({"mcpServers": entries}).servers]
     assert shown == ["h:1", "${HOST}:1"]
-
-
-async def test_a_connection_that_finds_no_descriptor_is_accepted_later_and_logged_once(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_listen, "SHORTAGE", 0.02)
-    [listener] = await _listen.listen("127.0.0.1", 0)
-    limits, acceptor = resource.getrlimit(resource.RLIMIT_NOFILE), _listen.Acceptor(listener)
-    with listener, socket.create_connection(listener.getsockname()) as client:
-        async with trio.open_nursery() as nursery:
-
-            async def take() -> None:
-                [accepted] = await acceptor.accept()
-                with accepted:
-                    assert accepted.getpeername() == client.getsockname()
-
-            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
-            try:
-                nursery.start_soon(take)
-                for _ in range(20):  # some tries
-                    await wait_all_tasks_blocked(0.005)
-            finally:
-                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        acceptor.close()
-        with pytest.raises(trio.ClosedResourceError):
-            await acceptor.accept()
-    assert [record.message for record in caplog.records] == [
-        "a connection could not be accepted: [Errno 24] Too many open files; retrying every 0.02 s"
-    ]

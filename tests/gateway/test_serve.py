@@ -475,7 +475,7 @@ def test_why_a_socket_cannot_be_made_is_said_in_a_sentence(tmp_path: Path) -> No
     assert "path too long" in said
     assert "Traceback" not in said
     code, said = Command("--config", str(file), "--socket", str(at), "--control", str(tmp_path)).end()
-    assert (code, f"error: cannot listen at {tmp_path}: " in said) == (1, True)
+    assert (code, f"error: cannot serve at {tmp_path}: " in said) == (1, True)
 
 
 def test_the_command_needs_to_know_where_its_clients_are(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -61,9 +61,9 @@ class Gateway:
         input, output: for its client over stdin.
     """
 
-    def __init__(self, folder: Path, short: str, *words: str, hangs: bool = False, quick: bool = False) -> None:
+    def __init__(self, folder: Path, short: str, *words: str, flags: Sequence[str] = (), quick: bool = False) -> None:
         self.folder, self.socket, self.control = folder, f"{short}/g.sock", f"{short}/g.ctl"
-        file = write_file(folder, *(["--hangs"] if hangs else []))
+        file = write_file(folder, *flags)
         secret = folder / "secret"
         secret.write_text(SECRET)
         secret.chmod(0o600)
@@ -106,7 +106,7 @@ class Gateway:
 
 
 @contextmanager
-def serving(folder: Path, *words: str, **options: bool) -> Iterator[Gateway]:
+def serving(folder: Path, *words: str, **options: Any) -> Iterator[Gateway]:
     """Serve during a block. The socket is in a folder of its own, because its path must be short."""
     with tempfile.TemporaryDirectory() as short:
         gateway = Gateway(folder, short, *words, **options)
@@ -335,7 +335,7 @@ async def test_mcp_actors_stop_does_not_wait_for_calls(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["socket", "http"])
 async def test_a_signal_while_servers_start_ends_it_with_0(way: str, number: signal.Signals, tmp_path: Path) -> None:
     """The server never answers ``initialize``. No process is left."""
-    with serving(tmp_path, *FLAGS[way], hangs=True) as gateway:
+    with serving(tmp_path, *FLAGS[way], flags=["--hangs"]) as gateway:
         await eventually((tmp_path / "starting").exists)
         gateway.processes.update(children_of(gateway.program.pid))
         assert gateway.processes
@@ -450,6 +450,27 @@ async def test_each_request_that_could_be_written_has_one_answer(tmp_path: Path)
 
 
 # --- The step of the close --------------------------------------------------------------------------------------------
+
+
+async def test_commands_that_need_servers_are_refused_while_these_are_stopped(tmp_path: Path) -> None:
+    """The server takes its time. A reload, or the page for people, would need a nursery that is closed."""
+    with serving(tmp_path, "--socket", "{socket}", "--control", "{control}", flags=["--lingers"]) as gateway:
+        assert gateway.read_line() == "ready"
+        await eventually(lambda: "connected" in (tmp_path / "log").read_text())
+
+        async def ask(do: str) -> str:
+            request = {"do": do, "file": str(tmp_path / "servers.json"), "servers": []}
+            async with await trio.open_unix_socket(gateway.control) as stream:
+                await stream.send_all(json.dumps(request).encode() + b"\n")
+                lines = [json.loads(line) for line in b"".join([each async for each in stream]).splitlines()]
+            return str(next(line.get("error") for line in lines if "waiting" not in line))
+
+        gateway.program.send_signal(signal.SIGTERM)
+        with trio.fail_after(BOUND):
+            while await ask("reload") != "the servers are being stopped":  # noqa: ASYNC110 - no event
+                await trio.sleep(0.01)
+        assert await ask("ui") == "the servers are being stopped"
+        assert await gateway.wait() == 0
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ import os
 import selectors
 import socket
 import time
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -54,7 +54,10 @@ MAX_CONNECTIONS: Final = 4000
 WARN: Final = 60.0
 """Seconds between two log lines that say how many connections were over the limit."""
 
-LOOK: Final = 1.0
+FIRST_PASSED: Final = 3
+"""The descriptor of the first socket that systemd passes."""
+
+LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at all connections."""
 
 PROBE_SECONDS: Final = 10.0
@@ -101,7 +104,14 @@ class Door:
         on_tokens: called when there are other tokens.
     """
 
-    def __init__(self, access: Access, gateway: Gateway, nursery: trio.Nursery, metrics: Metrics | None) -> None:
+    def __init__(
+        self,
+        access: Access,
+        gateway: Gateway,
+        nursery: trio.Nursery,
+        metrics: Metrics | None,
+        acceptors: Collection[Acceptor],
+    ) -> None:
         assert gateway.front is not None
         self.access = access
         self.front: Front = gateway.front
@@ -117,7 +127,8 @@ class Door:
         self.connections: set[Connection] = set()
         self.strangers: dict[Connection, None] = {}
         self.date: bytes = b""
-        self._acceptors: list[Acceptor] = []
+        self._acceptors = acceptors
+        self._number = 0
         self._metrics = metrics
         self._probed = -1
         self._over = 0
@@ -257,33 +268,26 @@ class Door:
                 over, self._over, self._warned = self._over, 0, now
                 text = "%d connections over the limit %d replaced idle ones or were refused; end some or add a gateway"
                 logger.warning(text, over, MAX_CONNECTIONS)
-            await trio.sleep(LOOK)
+            await trio.sleep(LOOK_SECONDS)
 
     def _set_date(self) -> None:
         self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
-    async def accept(self, listener: socket.socket, nursery: trio.Nursery) -> None:
-        """Accept connections, and serve each in a task of a nursery, until the listener is closed."""
+    def take(self, client: socket.socket) -> None:
+        """Watch one more connection; it starts its task when something arrives."""
+        self.heart.look()
+        self._number += 1
+        try:
+            if not self._has_room():
+                raise ConnectionRefusedError
+            if client.family != socket.AF_UNIX:
+                prepare(client)
+            Connection(self, client, f"connection {self._number}", self._begin)
+        except OSError:  # there is no room, or it has left already
+            client.close()
 
-        def begin(connection: Connection) -> None:
-            nursery.start_soon(connection.run)
-
-        number, acceptor = 0, Acceptor(listener)
-        self._acceptors.append(acceptor)
-        with closing(acceptor), suppress(trio.ClosedResourceError):
-            while True:
-                accepted = await acceptor.accept()
-                self.heart.look()
-                for client in accepted:
-                    number += 1
-                    try:
-                        if not self._has_room():
-                            raise ConnectionRefusedError
-                        if client.family != socket.AF_UNIX:
-                            prepare(client)
-                        Connection(self, client, f"connection {number}", begin)
-                    except OSError:  # there is no room, or it has left already
-                        client.close()
+    def _begin(self, connection: Connection) -> None:
+        self._nursery.start_soon(connection.run)
 
     def _has_room(self) -> bool:
         """Return True if one more connection may be open. At the limit, close an idle one: a stranger if there is one.
@@ -347,9 +351,12 @@ async def serve_http(
         follow: keep the lists of the front up to date. False: another gateway does, and there is no path for clients.
         task_status: started with the door once clients can connect.
     """
+    acceptors = [*map(Acceptor, listeners)]
     with ExitStack() as stack:
+        for each in acceptors:
+            stack.callback(each.close)
         async with trio.open_nursery() as nursery:
-            door = Door(access, gateway, nursery, metrics)
+            door = Door(access, gateway, nursery, metrics, acceptors)
             stack.callback(door.close)
 
             def changed(kind: Changed) -> None:
@@ -365,9 +372,9 @@ async def serve_http(
             nursery.start_soon(door.heart.beat)
             nursery.start_soon(door.look)
             nursery.start_soon(door.read)
+            for acceptor in acceptors:
+                nursery.start_soon(acceptor.run, door.take)
             task_status.started(door)
-            for listener in listeners:
-                nursery.start_soon(door.accept, listener, nursery)
 
 
 async def listen_at(address: str) -> list[socket.socket]:
@@ -397,7 +404,3 @@ def url_of(listener: socket.socket) -> str:
     if not isinstance(place, tuple):
         return f"unix:{place}"
     return f"http://{f'127.0.0.1:{place[1]}' if place[0] in ('0.0.0.0', '::') else name_of(listener)}/"
-
-
-FIRST_PASSED: Final = 3
-"""The descriptor of the first socket that systemd passes."""

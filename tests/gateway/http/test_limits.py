@@ -242,7 +242,7 @@ async def test_a_flood_of_connections_is_one_line_of_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(_door, "MAX_CONNECTIONS", 5)
-    monkeypatch.setattr(_door, "LOOK", 0.05)
+    monkeypatch.setattr(_door, "LOOK_SECONDS", 0.05)
     async with open_house(in_process("notes", notes())) as house:
         for _ in range(200):
             await house.connect()
