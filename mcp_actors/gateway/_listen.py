@@ -39,7 +39,7 @@ SHORTAGE: Final = 0.1
 LOOK_SECONDS: Final = 2.0
 """Seconds between two looks at the socket of a path."""
 
-BACKLOG_OF_CLIENTS: Final = 1024
+BACKLOG: Final = 1024
 """Connections that may wait to be accepted at a path: two hundred programs may start at once."""
 
 DRAIN_SECONDS: Final = 30.0
@@ -59,6 +59,7 @@ class Acceptor:
     def __init__(self, listener: socket.socket) -> None:
         self.name: str = name_of(listener)
         self._listener = listener
+        self._take: Callable[[socket.socket], object] | None = None
         self._short = False
 
     async def run(self, take: Callable[[socket.socket], object]) -> None:
@@ -69,6 +70,7 @@ class Acceptor:
         Args:
             take: called with each connection, which does not block. It must not wait.
         """
+        self._take = take
         with suppress(trio.ClosedResourceError):
             while True:
                 for client in await self.accept():
@@ -102,6 +104,14 @@ class Acceptor:
                 if not accepted:
                     await trio.sleep(SHORTAGE)
         return accepted
+
+    def finish(self) -> None:
+        """Accept the connections that wait, which would be reset otherwise, and nothing more."""
+        if (take := self._take) is not None:
+            with suppress(OSError):  # nothing waits any more, or descriptors are used up
+                for _ in range(BACKLOG):
+                    take(_accept(self._listener))
+        self.close()
 
     def close(self) -> None:
         """Accept nothing more."""
@@ -196,7 +206,7 @@ def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
         listener.setblocking(False)
         listener.bind(made)
         os.chmod(made, 0o600)
-        listener.listen(BACKLOG_OF_CLIENTS)
+        listener.listen(BACKLOG)
         identity = identity_of(made)
         os.rename(made, path)
     except BaseException:
@@ -289,12 +299,12 @@ async def drain(stopping: trio.Event, acceptors: Iterable[Acceptor], connections
 
     Args:
         stopping: is set first, so that sessions refuse new requests (`Gateway.stopping`).
-        acceptors: are closed.
+        acceptors: are closed. Connections that wait are accepted first.
         connections: those that are open, which this follows. One that begins later ends by itself.
     """
     stopping.set()
     for acceptor in acceptors:
-        acceptor.close()
+        acceptor.finish()
     for each in tuple(connections):
         each.drain()
     with trio.move_on_after(DRAIN_SECONDS):

@@ -6,6 +6,7 @@ The programs are real processes. A test looks at the step between the last look 
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -515,6 +516,22 @@ async def test_a_request_that_arrives_after_the_last_look_is_refused(only: str |
     assert outcome_of(answer["error"]) == REFUSED
 
 
+async def test_a_client_that_was_not_accepted_yet_is_refused(tmp_path: Path) -> None:
+    """It has connected in the step in which the gateway stops. Its connection would be reset, and its request lost."""
+    heart, gateway = _output.Heart(), _session.Gateway(refusal="there is none")
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as client, trio.fail_after(BOUND):
+        acceptor = _listen.KeptSocket(f"{folder}/s.sock")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_serve.Reception(gateway, heart, None).run, [acceptor], math.inf)
+            await trio.testing.wait_all_tasks_blocked()
+            client.connect(acceptor.name)
+            client.sendall(b'{"jsonrpc":"2.0","id":"early","method":"tools/list"}\n')
+            await _listen.drain(gateway.stopping, [acceptor], heart.connections)
+            nursery.cancel_scope.cancel("the test is done")
+        assert outcome_of(json.loads(client.recv(10_000))["error"]) == REFUSED
+        assert client.recv(1) == b""
+
+
 async def test_a_request_cannot_be_written_after_the_close() -> None:
     """So its client knows that nothing was sent."""
     async with stopping(lambda _: None) as (host, ended):
@@ -563,22 +580,37 @@ async def test_two_tasks_can_wait_for_a_client_to_read() -> None:
             nursery.cancel_scope.cancel()
 
 
+def connected(address: tuple[str, int]) -> trio.SocketStream:
+    """Connect in this step."""
+    client = socket.create_connection(address)
+    client.setblocking(False)
+    return trio.SocketStream(trio.socket.from_stdlib_socket(client))
+
+
+@pytest.mark.parametrize("accepted", [True, False])
 @pytest.mark.parametrize(("path", "status"), [("/mcp", 200), ("/status", 503)])
-async def test_a_request_over_http_that_was_not_read_yet_is_refused(path: str, status: int) -> None:
+async def test_a_request_over_http_that_was_not_read_yet_is_refused(path: str, status: int, accepted: bool) -> None:
     """A session of MCP says that nothing was sent; other paths have a status for it. The reply ends the connection."""
     async with open_house() as house:
         peer = await house.connect()
-        await peer.fetch("GET", path) if path == "/status" else await peer.ask("tools/list")
+        if accepted:
+            await peer.fetch("GET", path) if path == "/status" else await peer.ask("tools/list")
         data = bytearray()
         peer.write = _into(data)  # type: ignore[method-assign]  # it is written in the step in which the gateway stops
         await (peer.send("GET", path) if path == "/status" else peer.post_modern("tools/list"))
         async with trio.open_nursery() as nursery:
 
             async def drain() -> None:
+                if not accepted:
+                    await peer.stream.aclose()
+                    peer.stream = connected(house.address)
                 os.write(peer.stream.socket.fileno(), data)
+                begun.set()
                 await house.door.drain()  # nothing is awaited before it has looked
 
+            begun = trio.Event()
             nursery.start_soon(drain)
+            await begun.wait()
             reply = await peer.read()
             await peer.stream.aclose()
         assert (reply.status, reply.headers["connection"]) == (status, "close")
