@@ -17,6 +17,7 @@ from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, 
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import outcome
 import trio
 from attrs import define, field
 
@@ -168,10 +169,30 @@ class Opened:
     async def reload(self) -> ReloadSummary:
         """Read the file again, and apply what has changed. New clients get the new servers of their own.
 
+        **Cancellation**: ends the wait. The change, which is carried out in a task of its own, is completed.
+
         Raises:
             Failure: the end has begun, or the file cannot be used.
         """
         self.check_open()
+        done = trio.Event()
+        found: list[outcome.Outcome[ReloadSummary]] = []
+
+        async def run() -> None:
+            try:
+                found.append(outcome.Value(await self._reload()))
+            except Exception as exc:
+                found.append(outcome.Error(exc))
+            finally:
+                done.set()
+
+        self.nursery.start_soon(run)
+        await done.wait()
+        if not found:
+            self.check_open()
+        return found[0].unwrap()
+
+    async def _reload(self) -> ReloadSummary:
         async with self._reloading:
             servers, _ = load(self.config)
             shared, own, per_identity = _divided(servers, several=self.several)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
-from ._daemon import connect
+from ._daemon import MAX_PATH, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -196,6 +196,8 @@ def _accept(listener: socket.socket) -> socket.socket:
 
 def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
     """Return a listener at a path, and the identity of its socket; see `KeptSocket`."""
+    if len(os.fsencode(path)) > MAX_PATH:  # the name that is bound may be shorter
+        raise OSError(errno.ENAMETOOLONG, f"path too long; that of a socket has at most {MAX_PATH} bytes", path)
     if _answers(path):
         problem = "another process serves there; stop it, or choose another path"
         raise FileExistsError(errno.EADDRINUSE, problem, path)
@@ -261,8 +263,8 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 def name_of(listener: socket.socket) -> str:
     """Return the address of a listener as clients write it."""
-    if isinstance(place := listener.getsockname(), str):
-        return place
+    if isinstance(place := listener.getsockname(), (str, bytes)):  # a unix socket; bytes for one without a file
+        return os.fsdecode(place)
     host, port = place[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 

@@ -20,6 +20,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -174,6 +175,7 @@ class Place:
             if lock.read_text().isdigit():
                 with suppress(ProcessLookupError):
                     os.kill(int(lock.read_text()), signal.SIGKILL)
+                wait_until(partial(is_free, lock))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -207,6 +209,14 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def is_free(lock: Path) -> bool:
+    """Return True if no daemon holds its lock."""
+    with lock.open() as file, suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 # --- The files of a daemon --------------------------------------------------------------------------------------------

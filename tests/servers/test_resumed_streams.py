@@ -23,7 +23,7 @@ from .faults.http_faults import FORGOTTEN, End, FaultyServer, Raw, Request, answ
 from .fleet import PROMPT, calls
 from .groups import AT_ONCE, NEVER
 from .links import text_of
-from .processes import eventually
+from .processes import BOUND, eventually
 
 pytestmark = pytest.mark.own_way
 
@@ -274,7 +274,7 @@ async def test_an_error_in_the_stream_of_notifications_shows_no_credential() -> 
     try:
         async with open_servers(config) as servers:
             await eventually(lambda: len(server.places()) == 1)
-            with trio.fail_after(PROMPT):
+            with trio.fail_after(BOUND):
                 async with calls(1, servers["web"].call_tool, "raw", Raw("", "keep")._asdict()) as [asking]:
                     await eventually(server.calling.is_set)
                     call_id = server.requests[-1].message["id"]

@@ -231,6 +231,7 @@ CUTS: Final = {
         200,
         f'{{"jsonrpc": "2.0", "id": {{id______}}, "result": {{"protocolVersion": "{LONG}", "capabilities": {{}}, '
         '"serverInfo": {"name": "a", "version": "1"}}}',
+        "Connection: close",
     ),
 }
 

@@ -72,6 +72,8 @@ class Access:
         host = head.headers.get("host", "").lower()
         name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
         address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # of a unix socket
+        if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
+            address = address.removeprefix("::ffff:")
         names = {address, *LOCAL_NAMES, *self.host_names}
         if name not in names and host not in names:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import resource
 import selectors
 import socket
 import time
@@ -50,6 +51,9 @@ logger = Log("mcp_actors.gateway")
 
 MAX_CONNECTIONS: Final = 4000
 """Connections at a time. One more takes the place of an idle one."""
+
+RESERVED: Final = 256
+"""Files that this process may open for other things than connections, half of them at most."""
 
 WARN: Final = 60.0
 """Seconds between two log lines that say how many connections were over the limit."""
@@ -129,6 +133,7 @@ class Door:
         self.date: bytes = b""
         self._acceptors = acceptors
         self._number = 0
+        self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._metrics = metrics
         self._probed = -1
         self._over = 0
@@ -158,8 +163,8 @@ class Door:
         if head.method not in route.methods:
             allowed = ", ".join(route.methods)
             raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
-        if self._gateway.stopping.is_set() and (head.path, head.method) != ("/mcp", "POST"):
-            raise Refused(503, STOPS)  # a session answers a POST, as MCP has it
+        if self._gateway.stopping.is_set() and route.named and (head.path, head.method) != ("/mcp", "POST"):
+            raise Refused(503, STOPS)  # a session answers a POST, as MCP has it, and the probes tell more
         route.check(connection, head)
         if head.length is None and route.most < MAX_MESSAGE:
             raise Refused(411, "a body for this path needs Content-Length")
@@ -267,7 +272,7 @@ class Door:
             if self._over and now - self._warned >= WARN:
                 over, self._over, self._warned = self._over, 0, now
                 text = "%d connections over the limit %d replaced idle ones or were refused; end some or add a gateway"
-                logger.warning(text, over, MAX_CONNECTIONS)
+                logger.warning(text, over, self._most)
             await trio.sleep(LOOK_SECONDS)
 
     def _set_date(self) -> None:
@@ -294,10 +299,10 @@ class Door:
 
         So a flood without a token takes places from itself, and from those who are not there.
         """
-        if len(self.connections) < MAX_CONNECTIONS:
+        if len(self.connections) < self._most:
             return True
         self._over += 1
-        idle = next((each for each in self.strangers if not each.busy), None)
+        idle = next(iter(self.strangers), None)  # one that is busy owes its body: it is answered in the same step
         if idle is None:
             idle = min(self.connections, key=lambda each: each.idle_since)
             if idle.idle_since == math.inf:
@@ -377,6 +382,11 @@ async def serve_http(
             task_status.started(door)
 
 
+def most_connections(files: int) -> int:
+    """Return how many connections may be open, if this process may open so many files."""
+    return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - RESERVED, files // 2))
+
+
 async def listen_at(address: str) -> list[socket.socket]:
     """Listen at ``HOST:PORT``, or use the socket that systemd has passed if the address is ``systemd``.
 
@@ -402,5 +412,6 @@ def url_of(listener: socket.socket) -> str:
     """Return the address of a listener, as a browser of this machine takes it."""
     place = listener.getsockname()
     if not isinstance(place, tuple):
-        return f"unix:{place}"
-    return f"http://{f'127.0.0.1:{place[1]}' if place[0] in ('0.0.0.0', '::') else name_of(listener)}/"
+        return f"unix:{name_of(listener)}"
+    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(place[0])
+    return f"http://{name_of(listener) if local is None else f'{local}:{place[1]}'}/"

@@ -395,9 +395,7 @@ class Pages:
             del self._signed_in[next(iter(self._signed_in))]
         cookie = secrets.token_urlsafe(32)
         self._signed_in[cookie] = identity, given
-        reply.headers += (
-            f"set-cookie: {_cookie_of(connection)}={cookie}; HttpOnly; SameSite=Strict; Path=/ui/\r\n".encode()
-        )
+        reply.headers += f"set-cookie: {_cookie_of(head)}={cookie}; HttpOnly; SameSite=Strict; Path=/ui/\r\n".encode()
         reply.headers += b"location: /ui/\r\n"
         reply.send(303)
 
@@ -445,7 +443,7 @@ class Pages:
             return self._pages[ANYBODY]
         for each in head.headers.get("cookie", "").split(";"):
             name, _, value = each.strip().partition("=")
-            if name == _cookie_of(connection) and (signed := self._signed_in.get(value)) is not None:
+            if name == _cookie_of(head) and (signed := self._signed_in.get(value)) is not None:
                 return self._pages[signed[0]]
         return None
 
@@ -470,6 +468,7 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
         actions, alone = bool(door.access.tokens), not door.several
         return Page(door.front_of(identity), source=source, actions=actions, alone=alone, reload=reload)
 
+    source = source.encode(errors="replace").decode()  # the path of a file may be in any encoding
     pages = Pages(door.access, make)
     door.routes.update(pages.routes())
     door.on_tokens = pages.update
@@ -500,10 +499,13 @@ async def serve_page(
     return f"{url_of(listeners[0])}#token={token}", door
 
 
-def _cookie_of(connection: Connection) -> str:
-    """Return the name of the cookie of a gateway. Browsers send those of all ports of a host to each of them."""
-    place = connection.local
-    return f"mcp-actors-{place[1]}" if isinstance(place, tuple) else "mcp-actors"
+def _cookie_of(head: Head) -> str:
+    """Return the name of the cookie of a gateway. Browsers send those of all ports of a host to each of them.
+
+    The port is the one that the browser knows. Several gateways in containers have the same one inside.
+    """
+    port = head.headers.get("host", "").rpartition(":")[2]
+    return f"mcp-actors-{port}" if port.isdecimal() and port.isascii() else "mcp-actors"
 
 
 def _send_html(reply: Reply, status: int, html: bytes) -> None:

@@ -16,6 +16,7 @@ Each session belongs to a `Gateway`, and there is one for each identity, so noth
 from __future__ import annotations
 
 import secrets
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -37,6 +38,7 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from ..._foreign import Log
 from .._calls import error_line, is_answer, is_id, malformed, parsed
+from .._news import SUBSCRIPTION
 from .._session import Gateway, Session
 from ._wire import Head, Refused, Reply
 
@@ -137,6 +139,12 @@ class Exchange:
         """Say something before the end."""
         if self._reply is not None:
             self._reply.say(line)
+
+    def end_listening(self, request_id: Id) -> None:
+        """End the stream of notifications, which may not have begun yet."""
+        if request_id in self.session.calls:
+            self.session.cancel(request_id)
+            self.session.answer(request_id, LISTEN, {"_meta": {SUBSCRIPTION: request_id}})
 
     def leave(self) -> None:
         """Cancel the request: the client has left."""
@@ -260,11 +268,15 @@ class HttpSession:
         self._stream = reply
         reply.may_stream = True
         reply.on_gone = lambda: self._close_stream(reply)
-        reply.on_drain = reply.end
+        reply.on_drain = lambda: self._end_stream(reply)
         reply.stream()
         kept, self._kept, self._kept_bytes = self._kept, {}, 0
         for line in kept:
             reply.say(line)
+
+    def _end_stream(self, reply: Reply) -> None:
+        reply.end()
+        self._close_stream(reply)
 
     def _close_stream(self, reply: Reply) -> None:
         self.used = trio.current_time()
@@ -307,8 +319,15 @@ class Mcp:
         for session in [each for each in self.sessions.values() if each.gateway is gateway]:
             self._end(session)
 
+    async def _run(self, session: HttpSession) -> None:
+        """Run a session, which a request does not find once it has failed."""
+        try:
+            await session.run()
+        finally:
+            self.sessions.pop(session.id, None)
+
     def _end(self, session: HttpSession) -> None:
-        del self.sessions[session.id]
+        self.sessions.pop(session.id, None)
         session.end()
 
     def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
@@ -372,7 +391,7 @@ class Mcp:
             exchange.session.refuse_unsent(request_id, TOO_LATE)
             return
         if message["method"] == LISTEN:
-            reply.on_drain = exchange.session.end_streams
+            reply.on_drain = partial(exchange.end_listening, request_id)
         exchange.session.take(message)
 
     # --- before -----------------------------------------------------------------------------------------------------
@@ -389,7 +408,7 @@ class Mcp:
         session = HttpSession(gateway)
         self.sessions[session.id] = session
         reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")
-        self._nursery.start_soon(session.run)
+        self._nursery.start_soon(self._run, session)
         session.take(message, size, reply, late)
         if session.failed:
             self._end(session)

@@ -70,7 +70,7 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 EVENTS: Final = b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 
 LEFT: Final = getattr(select, "POLLRDHUP", 0)
-"""The event of a socket whose client has left, also behind bytes that were not read. Linux has it."""
+"""The event of a socket whose client has left, also behind unread bytes. Linux has it."""
 
 STATUS_LINES: Final[Mapping[int, bytes]] = {
     each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode("ascii")) for each in HTTPStatus
@@ -376,10 +376,10 @@ class Connection:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self._output.run)
                     with self._reading:
-                        while not self.closing:
+                        while self.busy or not self.closing:  # the end of the last reply is the end of this
                             await self._sleep()
                             time_slice = TimeSlice()
-                            while self._buffer and not self.closing:
+                            while self._buffer and (self.busy or not self.closing):
                                 await self._take_request()
                                 await time_slice.checkpoint()
                     await self._part()
@@ -421,10 +421,8 @@ class Connection:
             else:
                 self._run_soon(self._begin)
             return
-        if (task := self._task) is None:
-            return  # it was woken meanwhile
-        if not (data := self._receive()):
-            return
+        if (task := self._task) is None or not (data := self._receive()):
+            return  # it was woken meanwhile, or nothing has arrived
         try:
             is_taken = self._take_whole(data)
         except Exception:  # it would end the task that reads for all connections
@@ -470,8 +468,10 @@ class Connection:
             self._answered = None
             if self.closing:  # nothing is begun that cannot be answered
                 return
-        reply = None
-        is_read = False
+        self._buffer = self._buffer.lstrip(b"\r\n")  # some clients write an empty line behind a body
+        if not self._buffer:
+            return
+        reply, is_read = None, False
         try:
             head = await self._read_head()
             reply = self._reply = Reply(self, head)
@@ -623,6 +623,8 @@ class Connection:
                     return
                 reply = Reply(self, Head())
             reply.refuse(Refused(408, "the request did not arrive in time; send it again"))
+        elif self._answered is not None and self._has_left():  # nothing is read while a request waits
+            self._scope.cancel("the client has left")
         elif self._reply is not None:
             self._reply.keep_alive(now)
 
