@@ -6,7 +6,8 @@ first (`Span`), and the new text is parsed and compared before anything is writt
 the host has written them, in the section that says whose they are; the servers of a project get its folder as their
 ``cwd``. A copy of the host's file is kept next to it. It is also all that `detach_host` needs: which servers have moved
 follows from the two files, and where to from the entry, so nothing else is stored that could be lost or wrong. If the
-host's file has changed elsewhere since, the servers are written as the file of ours has them.
+host's file has changed elsewhere since, the servers are written as the file of ours has them. Several hosts may share
+that file, so an undo takes from it only what this host has moved there and no other host is known to use.
 
 Files are replaced as a whole, and if one cannot be written, those before it get their old content back. The servers are
 written to their new file before they leave the old one, so a process that is killed in between loses none, and the next
@@ -83,6 +84,8 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     attach = Path(__file__).parent.parent / "gateway" / "attach.py"
     entry = {"command": sys.executable, "args": ["-I", "-S", os.path.abspath(attach), "--config", ours]}
     entry = entry if now.is_toml else {"type": "stdio", **entry}
+    if now.attached_to == ours:
+        entry = {**now.entries[NAME], **entry}  # the host may have added keys, such as what it asks no more
     text = now.replaced({*moved, NAME}, now.as_members({NAME: entry}))
     now.check(text, {name: each for name, each in now.entries.items() if name not in moved} | {NAME: entry})
     before, document = _read_ours(ours)
@@ -108,26 +111,68 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
         raise Failure(f"{now.path} has no entry of config attach, or it was changed; there is nothing to undo")
     old, document = _read_ours(ours)
     kept = document.get(now.section, {})
-    copies = (HostFile(host, copy, now.project) for copy in itertools.takewhile(os.path.lexists, _copies(now.path)))
-    before = next((each for each in copies if each.became(now)), None)
+    now.text_of_ours()
+    copies = _copies_of(now)
+    # The newest copy first: an older one lacks what was changed in the file between two runs. One whose servers have
+    # been moved back already is used only if the file of ours is lost.
+    fitting = [each for each in reversed(copies) if each.became(now)]
+    before = next((each for each in fitting if each.moved_to(now).keys() & kept.keys()), next(iter(fitting), None))
     if before is not None:
-        text = before.text
-        moved = {name: before.moved(name) for name in before.entries if name not in now.entries}
+        text, moved = before.text, before.moved_to(now)
     else:
-        if twice := ", ".join(kept.keys() & now.entries.keys()):
-            raise Failure(f"{now.path} has {twice} again, which {ours} has too; rename one; nothing was changed")
-        text, moved = now.replaced({NAME}, now.as_members(kept)), dict(kept)
+        moved = _moved_back(now, ours, old is not None, kept, copies)
+        text = now.replaced({NAME}, now.as_members(moved))
         now.check(text, {name: each for name, each in now.entries.items() if name != NAME} | moved)
         output.note(f"no copy of {now.path} fits any more; its servers are as in {ours}, and all else is as it was")
+    used = _used_by_others(now, ours, kept)
     for name in [name for name in moved if name in kept]:
-        if kept[name] == moved[name]:
-            del kept[name]
-        else:
+        if kept[name] != moved[name]:
             output.warning(f"server {name!r} was changed in {ours} and stays there; {now.path} has it as it was")
+        elif name in used:
+            output.note(f"server {name!r} also stays in {ours}, because {used[name]} uses it")
+        else:
+            del kept[name]
     new = json_of(document).encode() if kept or document.keys() - {now.section} else None
     _write_all((now.path, now.data, text.encode()), (ours, old, new))
     output.line(f"moved back to {now.path}: {', '.join(moved)}")
     return 0
+
+
+def _moved_back(
+    now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
+) -> dict[str, Any]:
+    """Return the servers of a host in a file of ours, which may have those of other hosts, too.
+
+    Raises:
+        Failure: there are none, or one is in the file of the host again.
+    """
+    known = {name for each in copies for name in each.entries} if copies else kept.keys()
+    moved = {name: each for name, each in kept.items() if name in known}
+    if not moved:
+        problem = f"has none of the servers of {now.path}" if exists else "is missing"
+        raise Failure(
+            f"{ours} {problem}, and no copy of {now.path} fits any more; copy the servers that you want from one of "
+            f"{now.path}{_COPY}*, and remove the entry {NAME!r}; nothing was changed"
+        )
+    if twice := ", ".join(moved.keys() & (now.entries.keys() - {NAME})):
+        raise Failure(f"{now.path} has {twice} again, which {ours} has too; rename one; nothing was changed")
+    return moved
+
+
+def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str, str]:
+    """Return the servers of ours that other hosts have moved there, each with the file of such a host.
+
+    Only the usual files of hosts are looked at, because others are not known.
+    """
+    used = dict[str, str]()
+    for host, (section, _, _) in HOSTS.items():
+        with suppress(ConfigError, Failure):
+            other = HostFile(host, None)
+            if section == now.section and other.path != now.path and other.attached_to == ours:
+                copies = _copies_of(other)
+                names = {name for each in copies for name in each.entries} if copies else kept
+                used.update(dict.fromkeys(names, other.path))
+    return used
 
 
 # --- The file of a host -----------------------------------------------------------------------------------------------
@@ -155,6 +200,7 @@ class HostFile:
     """
 
     def __init__(self, host: str, file: str | None, project: str | None = None) -> None:
+        self.host = host
         self.section, on_linux, on_macos = HOSTS[host]
         path = os.path.expanduser(file or (on_macos if sys.platform == "darwin" else on_linux))
         self.path = os.path.realpath(path)
@@ -227,9 +273,27 @@ class HostFile:
 
     def became(self, now: HostFile) -> bool:
         """Return whether a file is what `attach_host` has made of this one."""
-        gone = (self.entries.keys() - now.entries.keys()) | {NAME}
-        [ours] = [now.text[span.start : span.end] for span in now.spans if span.name == NAME]
-        return len(gone) > 1 and self.replaced(gone, ours) == now.text
+        gone = self.moved_to(now).keys()
+        return bool(gone) and self.replaced({*gone, NAME}, now.text_of_ours()) == now.text
+
+    def moved_to(self, now: HostFile) -> dict[str, Any]:
+        """Return the entries that are not in a later file, as they are in the file of ours."""
+        gone = self.entries.keys() - now.entries.keys()
+        if self.attached_to is None:
+            gone |= self.entries.keys() & {NAME}  # another server that had this name
+        return {name: self.moved(name) for name in self.entries if name in gone}
+
+    def text_of_ours(self) -> str:
+        """Return the text of our entry.
+
+        Raises:
+            Failure: it is in several places.
+        """
+        spans = [span for span in self.spans if span.name == NAME]
+        if len(spans) != 1:
+            problem = f"the entry {NAME!r} is not in one place of the text"
+            raise Failure(f"{self.path}: {problem}; write it as one object, or one [table]; nothing was changed")
+        return self.text[spans[0].start : spans[0].end]
 
     def check(self, text: str, entries: Mapping[str, Any]) -> None:
         """Check that a text has these servers, and all else as it was.
@@ -328,6 +392,15 @@ def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
 def _copies(path: str) -> Iterator[str]:
     """Yield the names of the copies of a file, the oldest first, without end."""
     return (f"{path}{_COPY}{number or ''}" for number in itertools.count())
+
+
+def _copies_of(now: HostFile) -> list[HostFile]:
+    """Return the copies of a file of a host that can be read, the oldest first."""
+    found = list[HostFile]()
+    for path in itertools.takewhile(os.path.lexists, _copies(now.path)):
+        with suppress(ConfigError, Failure):
+            found.append(HostFile(now.host, path, now.project))
+    return found
 
 
 def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
