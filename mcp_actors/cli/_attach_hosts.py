@@ -249,7 +249,7 @@ class HostFile:
         """Return an entry as it is in the file of ours."""
         entry = dict(self.entries[name])
         cwd = entry.get("cwd") or ""
-        if self.project is not None and "command" in entry and not str(cwd).startswith("${"):
+        if self.project is not None and "command" in entry and not str(cwd).startswith(("${", "~")):
             entry["cwd"] = os.path.join(literal(self.project), cwd).rstrip("/")
         return entry
 

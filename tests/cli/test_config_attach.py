@@ -217,7 +217,8 @@ class TestAttach:
         file = home / "project" / ".mcp.json"
         file.parent.mkdir()
         servers = {"a": {"command": "./a"}, "b": {"command": "b", "cwd": "sub"}, "c": {"command": "c", "cwd": "/abs"}}
-        file.write_text(json.dumps({"mcpServers": {**servers, "d": {"command": "d", "cwd": "${HOME}"}}}))
+        servers |= {"d": {"command": "d", "cwd": "${HOME}"}, "e": {"command": "e", "cwd": "~/sub"}}
+        file.write_text(json.dumps({"mcpServers": servers}))
         before = load_config(file).servers
         done = run("config", "attach", "claude", "--file", "project/.mcp.json", "--to", "project.json")
         assert done.returncode == 0, done
