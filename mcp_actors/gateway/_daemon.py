@@ -131,7 +131,8 @@ def _read(file: str) -> bytes:
 
 def _variables(data: bytes) -> set[bytes]:
     """Return the names of the variables that a file uses. A word too many means a daemon too many at worst."""
-    pieces = data.replace(b"\0", b"").split(b"${")  # UTF-16 has zeros
+    data = data.replace(b"\0", b"").replace(b"'", b'"')  # UTF-16 has zeros
+    pieces = data.split(b"${")
     names = {
         piece.partition(b"}")[0].partition(b":-")[0].removeprefix(b"env:")
         for index, piece in enumerate(pieces)
@@ -140,7 +141,12 @@ def _variables(data: bytes) -> set[bytes]:
     for key in (b"env_from", b"env_vars"):
         for piece in data.split(key)[1:]:
             listed = piece.partition(b"[")[2].partition(b"]")[0]
-            names.update(listed.replace(b"'", b'"').split(b'"')[1::2])
+            names.update(listed.split(b'"')[1::2])
+    for piece in data.split(b"bearer_token_env_var")[1:]:
+        names.update(piece.split(b'"', 5)[:5])  # the key may end with a quote, and TOML has texts in three of them
+    for piece in data.split(b"env_http_headers")[1:]:
+        end = b"\n[" if piece.lstrip(b'" \t').startswith(b"]") else b"}"  # a table of TOML, or an object
+        names.update(piece.partition(end)[0].split(b'"'))
     return names
 
 

@@ -273,6 +273,12 @@ def test_a_server_is_separated_from_the_path_unless_the_path_contains_the_mark(p
         ('{"env": {"A": "${OTHER:-${ONE:-x}}"}}', True),
         ('{"env_from": ["OTHER", "ONE"]}', True),
         ("env_vars = ['OTHER', 'ONE']", True),
+        ('bearer_token_env_var = "ONE"', True),
+        ("bearer_token_env_var='ONE'", True),
+        ('{"bearer_token_env_var": "ONE"}', True),
+        ('env_http_headers = {X-A = "OTHER", "X-B" = "ONE"}', True),
+        ('[mcp_servers.a.env_http_headers]\nX-A = "OTHER"\nX-B = "ONE"\n[other]\nx = "y"', True),
+        ('{"env_http_headers": {"X-A": "OTHER", "X-B": "ONE"}}', True),
         ('{"env": {"A": "$${ONE}"}}', False),
         ('{"env": {"A": "${ONE_MORE} $ONE"}}', False),
         ("{}", False),
@@ -288,8 +294,8 @@ def test_the_values_of_the_variables_in_the_file_decide_about_the_daemon(
 
 
 def test_variables_are_found_in_utf_16_too(place: Place, names: Callable[..., str]) -> None:
-    place.config.write_text('{"env": {"A": "${ONE}"}}', encoding="utf-16")
-    assert names(ONE="1") != names(ONE="2")
+    place.config.write_text('{"env": {"A": "${ONE}"}, "env_from": ["TWO"]}', encoding="utf-16")
+    assert len({names(ONE="1"), names(ONE="2"), names(TWO="1")}) == 3
 
 
 def test_the_folder_is_made_for_this_user_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
