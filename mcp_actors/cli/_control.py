@@ -54,7 +54,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
     """Send a request to each daemon, and return the lines of those that serve the file.
 
     Raises:
-        Failure: one is hung, has ended, or belongs to another user.
+        Failure: one has ended or belongs to another user, or one is hung and no other serves the file.
     """
     lines, hung = list[Line](), list[str]()
     for socket in _sockets():
@@ -70,7 +70,10 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         lines += answer
     if hung:
         problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
-        raise Failure(f"{problem}; end its process with kill -9, and a host starts it")
+        problem += "; end its process with kill -9, and a host starts it"
+        if not lines:
+            raise Failure(problem)
+        output.warning(problem)  # it may be one of another file
     return lines
 
 

@@ -72,7 +72,7 @@ async def serve_file(
             "say where the clients are: --stdio for one over stdin and stdout, --socket PATH for many of this user, or "
             "--http HOST:PORT or --socket HOST:PORT --secret-file FILE for many on other machines"
         )
-    network = _network(socket, secret_file)
+    config, network = expanded(config), _network(socket, secret_file)
     log_to_stderr()
     gateway, stop = Gateway(), trio.Event()
     async with until_signalled(stop):
@@ -326,6 +326,11 @@ def _divided(
     own = [server for server in servers if server.isolation == "per-session"]
     per_identity = [server for server in servers if server.isolation == "per-identity" and several]
     return [server for server in servers if server not in own + per_identity], own, per_identity
+
+
+def expanded(config: str) -> str:
+    """Return a configuration without a ``~``, as commands name it when they look for its daemon."""
+    return os.path.expanduser(config)
 
 
 def load(config: str) -> tuple[Sequence[ServerConfig], str]:

@@ -38,7 +38,7 @@ from ..gateway.http import (
 from ..observe import Metrics
 from ._configuration import find_file
 from ._control import pages_of_daemons
-from ._gateway import load, log_to_stderr, opened
+from ._gateway import expanded, load, log_to_stderr, opened
 from ._output import Failure, Misuse, Output, Unusable, until_signalled
 
 if TYPE_CHECKING:
@@ -71,6 +71,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
     """
     if options.no_token and options.token_file is not None:
         raise Misuse("--token-file and --no-token contradict each other; give one of them")
+    config = expanded(config)
     log_to_stderr()
     stop = trio.Event()
     async with until_signalled(stop), AsyncExitStack() as stack:
@@ -120,7 +121,7 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
     for page in pages:
         await show(page)
     if not pages and config is not None:
-        await _show_file(config, show)
+        await _show_file(expanded(config), show)
     return 0
 
 

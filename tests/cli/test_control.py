@@ -114,18 +114,23 @@ class TestDaemon:
         assert found[0]["servers"]["time"]["state"] == "ready"
         assert found[0].keys() == {"file", "pid", "ready", "missing", "servers", "sources"}
 
+    @pytest.mark.parametrize("named", ["{folder}/.mcp.json", "~/.mcp.json"])
     def test_a_service_is_found_if_its_control_socket_is_in_the_folder(
-        self, tmp_path: Path, run: Run, runtime: Path
+        self, tmp_path: Path, run: Run, runtime: Path, named: str
     ) -> None:
         """As in the unit on the page about the gateway; its exit code is about the daemon, not about its servers."""
         write(tmp_path, {"time": scripted(), "gone": {"command": "/nowhere/at-all"}})
-        file = str(tmp_path / ".mcp.json")
+        file = named.format(folder=tmp_path)
         words = ("--socket", str(runtime.parent / "g.sock"), "--control", str(runtime / "mine.ctl"))
         said, say = os.pipe()
         with open(said) as printed, (tmp_path / "log").open("w") as log:
             try:
                 service = start_python(
-                    "-m", "mcp_actors", "serve", "--config", file, *words, cwd=ROOT, stdout=say, stderr=log
+                    *("-m", "mcp_actors", "serve", "--config", file, *words),
+                    cwd=ROOT,
+                    stdout=say,
+                    stderr=log,
+                    env={**os.environ, "HOME": str(tmp_path)},
                 )
             finally:
                 os.close(say)
@@ -136,7 +141,7 @@ class TestDaemon:
                     states = dict[str, str]()
                     while states != {"time": "ready", "gone": "failed"}:
                         assert time.monotonic() < deadline, states
-                        done = run("status", "--config", file, "--json")
+                        done = run("status", "--config", str(tmp_path / ".mcp.json"), "--json")
                         assert done.returncode == 0
                         servers = json.loads(done.stdout)[0]["servers"]
                         states = {name: server["state"] for name, server in servers.items()}
@@ -145,7 +150,7 @@ class TestDaemon:
                 finally:
                     service.kill()
         assert code == 0
-        assert run("status", "--config", file).returncode == 1
+        assert run("status", "--config", str(tmp_path / ".mcp.json")).returncode == 1
 
     def test_a_restart_gives_a_server_a_new_process(self, tmp_path: Path, run: Run, start: Start) -> None:
         pids = tmp_path / "pids"
@@ -272,6 +277,18 @@ class TestNoDaemon:
         assert time.monotonic() - began < PATIENCE / 2
         assert done.returncode == 1
         said("a daemon that hangs", done.stderr, folder=runtime)
+
+    def test_a_daemon_of_this_file_answers_while_another_one_hangs(
+        self, tmp_path: Path, run: Run, start: Start, runtime: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write(tmp_path, {"time": scripted()})
+        monkeypatch.setattr("mcp_actors.cli._control.PATIENCE", 2.0)
+        start("b")
+        with silent(runtime / "a.ctl"):
+            done = run("status")
+        assert done.returncode == 0
+        assert "time  ready" in done.stdout
+        said("another daemon hangs", done.stderr, folder=runtime)
 
     def test_a_daemon_that_dies_in_the_midst_is_an_error(
         self, tmp_path: Path, run: Run, runtime: Path, said: Said
