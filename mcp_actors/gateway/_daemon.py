@@ -274,8 +274,9 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
         if (connection := connect(names.socket)) is not None:
             return connection  # started since the last look, where a lock is not inherited (NFS) or not taken
         noted = os.pread(lock, 8192, 0)
-        if noted and not noted.isdigit() and os.fstat(lock).st_mtime >= began:
-            raise Refused(noted.decode())  # what another client has found meanwhile; two hundred would take their turns
+        if noted and not noted.isdigit() and began <= os.fstat(lock).st_mtime <= time.time() + 1:
+            # Another client has found this meanwhile; two hundred would take their turns.
+            raise Refused(noted.decode(errors="replace"))
         for path in (names.socket, names.control):
             if check_socket(path):
                 os.unlink(path)  # its daemon was killed
