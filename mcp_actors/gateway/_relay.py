@@ -237,6 +237,8 @@ class Session:
             self._requests.pop(line.id, line)
             if line.id and not line.cancelled:
                 self._answer(line.id, f"{problem}; the request was not sent", "not_sent")
+            elif line.state and not line.id and "initialize" in self._state:
+                self._state[line.state] = line  # the client sends its "initialized" once, and the next daemon needs it
         self._requeue([])
 
     def _connect(self) -> None:
