@@ -169,7 +169,7 @@ def _access(config: str, options: Options) -> tuple[Access, str, str]:
     if options.no_token:
         return Access({}, names, frozenset(options.origins)), "", ""
     if options.token_file is None:
-        name = sha256(real_name(config).encode()).hexdigest()[:16]
+        name = sha256(os.fsencode(real_name(config))).hexdigest()[:16]
         file = str(user_directory("state") / f"{name}.token")
     else:
         file = options.token_file

@@ -64,6 +64,8 @@ def folder() -> str:
     parent = os.environ.get("XDG_RUNTIME_DIR", "")
     if not (os.path.isabs(parent) and os.path.isdir(parent) and os.stat(parent).st_uid == os.geteuid()):
         parent = os.path.expanduser("~/.cache")
+    if not os.path.isabs(parent):
+        raise Refused("there is no folder for the files of daemons; set XDG_RUNTIME_DIR or HOME")
     path = f"{parent}/mcp-actors"
     try:
         if not os.path.lexists(path):
@@ -71,7 +73,7 @@ def folder() -> str:
         found = os.lstat(path)
     except OSError as error:
         raise Refused(f"{path} cannot be made ({error.strerror}); set XDG_RUNTIME_DIR to a folder of yours") from None
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
         problem = f"is not a folder of this user alone ({stat.filemode(found.st_mode)}, uid {found.st_uid})"
         raise Refused(f"{path} {problem}; run: chmod 700 {path}; or remove it")
     return path
@@ -289,7 +291,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
             raise Refused(f"{problem}: {end_of(names.log, size)}; end it: kill -9 {holder(names.lock).decode()}")
         problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
         os.ftruncate(lock, 0)
-        os.pwrite(lock, problem.encode(), 0)
+        os.pwrite(lock, problem.encode(errors="replace"), 0)
         raise Refused(problem)
     finally:
         os.close(log)
@@ -315,7 +317,7 @@ def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Calla
             child = os.fork()
             if not child:
                 _become(names, command, (writes, log, lock, reads))
-        os.waitpid(child, 0)
+        _wait_for(child)
         said, deadline = b"", time.monotonic() + START_SECONDS
         while not said.endswith(b"\n"):
             look()
@@ -326,6 +328,13 @@ def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Calla
                     break
                 said += piece
     return said == b"ready\n"
+
+
+def _wait_for(child: int) -> None:
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        return  # the editor ignores SIGCHLD, which is inherited, so the system has removed the child itself
 
 
 def _become(names: Names, command: list[str], descriptors: tuple[int, int, int, int]) -> None:
@@ -340,6 +349,9 @@ def _become(names: Names, command: list[str], descriptors: tuple[int, int, int, 
         os.setsid()
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d" % os.getpid(), 0)
+        import signal  # in the child only, because the memory of the client is measured
+
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, no exit code of a server would be known
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), *descriptors)):
             os.dup2(source, target)
             os.set_inheritable(target, True)  # dup2 does nothing if it was there already

@@ -310,7 +310,8 @@ class Session:
 
     def _answer(self, id: bytes, problem: str, outcome: str) -> None:
         ours = {"outcome": outcome, "error": "ConnectionLost"}
-        error = {"code": -32000, "message": f"mcp-actors: {problem}", "data": {"mcp_actors": ours}}
+        text = problem.encode(errors="replace").decode()  # a path need not be UTF-8
+        error = {"code": -32000, "message": f"mcp-actors: {text}", "data": {"mcp_actors": ours}}
         self._to_host += START + id + b',"error":' + _dump(error) + b"}\n"
 
     # --- from the client to the daemon ------------------------------------------------------------------------------

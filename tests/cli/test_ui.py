@@ -139,3 +139,11 @@ def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
         given = {**environment(place), "BROWSER": str(browser)}
         done = subprocess.run(command, cwd=place, env=given, stdout=pipe, text=True, timeout=BOUND, check=True)
     assert opened.read_text() == done.stdout
+
+
+def test_a_file_whose_path_is_not_utf_8_has_a_token_too() -> None:
+    from mcp_actors.cli import _http
+
+    options = _http.Options("127.0.0.1:0", None, False, (), ())
+    _, file, made = _http._access("/x/\udcff.json", options)
+    assert Path(file).read_text().strip() == made

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import pwd
+import signal
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -46,3 +50,42 @@ def test_what_ends_the_handshake_is_given_to_the_next_daemon_although_none_could
     assert [message.get("id", message.get("method")) for message in messages] == [*LIST_CHANGED, 2]
     again = [message.get("id", message["method"]) for message in place.read_by(1)]
     assert again == [0, "notifications/initialized", 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the signals of a process are in /proc")
+def test_a_host_that_ignores_the_end_of_its_children_gets_a_daemon_that_does_not(place: Place) -> None:
+    client = place.attach(preexec_fn=partial(signal.signal, signal.SIGCHLD, signal.SIG_IGN))
+    daemon = client.call(1)["result"]["pid"]
+    status = dict(line.split(":\t", 1) for line in Path(f"/proc/{daemon}/status").read_text().splitlines())
+    assert not int(status["SigIgn"], 16) & 1 << (signal.SIGCHLD - 1)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_path_of_a_file_that_is_not_utf_8_is_in_the_answer_all_the_same(exists: bool, place: Place) -> None:
+    folder = os.fsencode(place.folder) + b"/\xff"
+    os.mkdir(folder)
+    file = os.fsdecode(folder + b"/mcp.json")
+    if exists:
+        Path(file).write_text("{}")
+    answer = place.attach("fail", config=file).call(1)
+    problem = "did not start: first line" if exists else "cannot be read"
+    assert f"{place.folder}/?/mcp.json {problem}" in answer["error"]["message"]
+
+
+def test_the_folder_of_a_parent_that_passes_on_its_group_is_used(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(place.runtime))
+    place.runtime.chmod(0o2700)
+    assert attach.folder() == f"{place.runtime}/mcp-actors"
+
+
+def test_a_user_without_a_home_is_told_what_to_set(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(uid: int) -> pwd.struct_passwd:
+        raise KeyError(uid)
+
+    monkeypatch.chdir(place.folder)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    with pytest.raises(attach.Refused, match="set XDG_RUNTIME_DIR or HOME"):
+        attach.folder()
+    assert not (place.folder / "~").exists()
