@@ -407,11 +407,14 @@ def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
     """Write files: each a path, its old content and its new one; None for a file that does not exist.
 
     Raises:
-        Failure: one cannot be written; those before it have their old content again.
+        Failure: one cannot be written, or has another content by now; those before it have their old content again.
     """
     done: list[tuple[str, bytes | None]] = []
     try:
         for path, old, new in changes:
+            # A host writes its file when it likes, and nothing locks it, so this is as late as it can be.
+            if (read_bytes(path)[0] if os.path.lexists(path) else None) != old:
+                raise Failure(f"{path} was changed meanwhile; nothing was changed; run it again")
             done.append((path, old))
             _put(path, new)
     except BaseException as error:

@@ -1,4 +1,4 @@
-"""Undo of ``config attach`` after changes of the host, and with a file of ours that several hosts share."""
+"""``config attach`` and its undo among changes of the host, and with a file of ours that several hosts share."""
 
 from __future__ import annotations
 
@@ -186,3 +186,26 @@ class TestOurEntry:
         entries = parsed(file)["mcp_servers"]
         assert entries.keys() == {"mcp-actors"}
         assert entries["mcp-actors"]["tools"] == {"x": {"approval_mode": "auto"}}
+
+
+@pytest.mark.parametrize("words", [(), ("--undo",)])
+def test_what_a_host_has_written_meanwhile_is_not_overwritten(
+    home: Path, run: Run, said: Said, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    from mcp_actors.cli import _attach_hosts
+
+    file = written(home, "cursor", a=A)
+    if words:
+        attach(run, "cursor")
+    changed = json.dumps({**parsed(file), "theme": "dark"})
+    before, write_all = everything(home), _attach_hosts._write_all
+
+    def late(*changes: Any) -> None:
+        file.write_text(changed)
+        write_all(*changes)
+
+    monkeypatch.setattr(_attach_hosts, "_write_all", late)
+    done = run("config", "attach", "cursor", *words)
+    assert done.returncode == 1
+    said("a file that was changed meanwhile", done.stderr, file=file)
+    assert everything(home) == {**before, str(file.relative_to(home)): changed.encode()}
