@@ -276,7 +276,18 @@ class Session:
             busy = self._requests or found & select.POLLIN
             self._left_at = self._left_at or time.monotonic() + CLOSE_SECONDS * bool(busy)
             if time.monotonic() >= self._left_at:
+                self._refuse_all()
                 sys.exit()
+
+    def _refuse_all(self) -> None:
+        """Answer what a client has asked before it left. Nobody needs the answer to `initialize` any more."""
+        while not self._ends_at:
+            self._read_host()  # this does not block, because the other end is closed
+        for line in self._requests.values():
+            if line.state != "initialize" and not line.cancelled:
+                problem = "the client closed its side before a daemon was ready; the request was not sent"
+                self._answer(line.id, problem, "not_sent")
+        self._write_host()
 
     def _lose(self) -> None:
         """Forget a daemon that has ended. The outcome of what it may have read and has not answered is unknown."""

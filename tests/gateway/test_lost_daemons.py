@@ -19,7 +19,7 @@ import pytest
 from mcp_actors.gateway import _daemon, _listen, attach
 
 from .daemons import counting, daemon
-from .test_attach import INITIALIZE, PROGRAM, SERVER, Attached, Place, place, wait_until
+from .test_attach import INITIALIZE, PROGRAM, SERVER, Attached, Place, outcome, place, wait_until
 
 __all__ = ["place"]  # the fixture
 
@@ -36,6 +36,21 @@ def test_a_client_that_leaves_does_not_wait_for_a_daemon_that_starts(asked: list
     wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
     assert client.close() == 0
     assert place.starts == []
+
+
+def test_what_a_client_has_asked_before_it_leaves_is_refused_if_no_daemon_is_ready(place: Place) -> None:
+    client = place.attach("slow600")
+    client.send(INITIALIZE)
+    wait_until(lambda: [*place.runtime.glob("*/*.lock")] and place.file("lock").read_text())
+    client.request("withdrawn")
+    client.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "withdrawn"}})
+    client.request(1)
+    client.request(2, "tools/list")
+    assert client.close() == 0
+    for id in (1, 2):
+        answer = client.receive()
+        assert (answer["id"], outcome(answer)) == (id, "not_sent")
+    assert client.receive_line() == b""
 
 
 def test_a_client_that_leaves_does_not_wait_for_the_client_that_starts_a_daemon(place: Place) -> None:
