@@ -280,7 +280,7 @@ class Session:
                 sys.exit()
 
     def _refuse_all(self) -> None:
-        """Answer what a client has asked before it left. Nobody needs the answer to `initialize` any more."""
+        """Answer what a client has asked before it left, but for `initialize`, which is of no use without a session."""
         while not self._ends_at:
             self._read_host()  # this does not block, because the other end is closed
         for line in self._requests.values():

@@ -78,7 +78,7 @@ def test_the_folder_of_a_parent_that_passes_on_its_group_is_used(place: Place, m
     assert attach.folder() == f"{place.runtime}/mcp-actors"
 
 
-def test_a_user_without_a_home_is_told_what_to_set(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_to_set_a_folder(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(uid: int) -> pwd.struct_passwd:
         raise KeyError(uid)
 
