@@ -172,10 +172,10 @@ class Place:
 
     def kill_daemons(self) -> None:
         for lock in (self.runtime / "mcp-actors").glob("*.lock"):
-            if lock.read_text().isdigit():
+            if (held := lock.read_text()).isdigit():
                 with suppress(ProcessLookupError):
-                    os.kill(int(lock.read_text()), signal.SIGKILL)
-                wait_until(partial(is_free, lock))
+                    os.kill(int(held), signal.SIGKILL)
+                wait_until(partial(has_left, lock, held))
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -211,12 +211,12 @@ def wait_until(condition: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
-def is_free(lock: Path) -> bool:
-    """Return True if no daemon holds its lock."""
+def has_left(lock: Path, held: str) -> bool:
+    """Return True if a daemon does not hold its lock any more. A client may have started another one already."""
     with lock.open() as file, suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    return False
+    return lock.read_text() != held
 
 
 # --- The files of a daemon --------------------------------------------------------------------------------------------
