@@ -19,10 +19,10 @@ import trio
 from attrs import frozen
 from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
-from pydantic_core import from_json, to_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
-from .._foreign import Log
+from .._foreign import Log, words_of
 from ..transports import OURS, Excerpt
 from ._front import json_of
 
@@ -49,6 +49,9 @@ OF_A_HOP: Final = "io.modelcontextprotocol/"
 SERVER_ERROR: Final = -32000
 
 INVALID_ANSWER: Final = "the client's answer is not valid"
+
+MESSAGE: Final = 1024 * 1024
+"""Characters of the text of an exception that a client is sent: errors of this package are shorter."""
 
 LARGE_TEXT: Final = 256 * 1024
 """Characters of a text or blob from which a result is not written in the step that has read it, so that others get a
@@ -120,6 +123,14 @@ class Unknown(Refused):
     """The request names a prompt or resource that no server lists."""
 
 
+class Unwritable(Refused):
+    """The server has carried out the request, and its result cannot be written."""
+
+    def __init__(self, method: str, exc: Exception) -> None:
+        problem = f"{method}: the result cannot be passed on: {words_of(exc)}; the request may have taken effect"
+        super().__init__(**our_error(SERVER_ERROR, f"{problem}; fix the server", "unknown", type(exc).__name__))
+
+
 def error_of(exc: Exception) -> Json:
     """Return the error of a client's request for an exception of ours or of a server.
 
@@ -135,10 +146,13 @@ def error_of(exc: Exception) -> Json:
             if isinstance(exc.data, dict) and OURS in exc.data:
                 error["data"] = {key: value for key, value in exc.data.items() if key != OURS}
         return error
+    message, error_name = words_of(exc, limit=MESSAGE), type(exc).__name__
+    if not isinstance(exc, McpActorsError):  # of middleware, for example: its attributes mean something else
+        return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
     outcome = getattr(exc, "outcome", "not_sent" if invalid else "unknown")
     facts = {name: value for name in FACTS if (value := getattr(exc, name, None)) is not None}
-    return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, str(exc), outcome, type(exc).__name__, **facts)
+    return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, message, outcome, error_name, **facts)
 
 
 def our_error(code: int, message: str, outcome: str, error: str, **facts: Any) -> Json:
@@ -195,7 +209,21 @@ def json_id(request_id: Id) -> bytes:
 def error_line(request_id: Id | None, error: Json) -> bytes:
     """Return the answer with an error; None is the id of a message that has none."""
     shown = b"null" if request_id is None else json_id(request_id)
-    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, to_json(error, inf_nan_mode="null", fallback=str))
+    try:
+        text = written(error)
+    except Exception:  # a server in this process may give anything as its data
+        logger.exception("the error of a request cannot be written; its data is dropped")
+        text = written({"code": error["code"], "message": error["message"]})
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, text)
+
+
+def written(value: Any) -> bytes:
+    """Return a value as JSON text. Lone surrogates, which UTF-8 cannot encode, are replaced."""
+    try:
+        return to_json(value, inf_nan_mode="null", fallback=str)
+    except PydanticSerializationError:
+        text = json.dumps(value, ensure_ascii=False, default=str).encode("utf-16", "surrogatepass")
+        return to_json(from_json(text.decode("utf-16", "replace")), inf_nan_mode="null")
 
 
 def is_large(result: Json) -> bool:
@@ -280,13 +308,12 @@ class Call:
 
     def _settle(self, answer: Any) -> None:
         """Take the answer, or let a task finish the request: also to pass on the log messages that came before."""
-        if answer is not None and self.level is None and not self._is_question(answer.value):
-            result = self._pending.result_of(answer.value)
-            if not is_large(result):
-                self._succeed(result)
-                return
+        value = None if answer is None else answer.value
+        is_plain = answer is not None and self.level is None and not self._is_question(value)
+        if is_plain and self._succeed(value, even_large=False):
+            return
         self._scope = trio.CancelScope()
-        self._session.start(partial(self._finish, None if answer is None else answer.value))
+        self._session.start(partial(self._finish, value))
 
     async def _finish(self, value: Any) -> None:
         assert self._scope is not None
@@ -298,12 +325,11 @@ class Call:
                 while self._is_question(value):
                     value = await self._ask_client(value)
             except Exception as exc:
-                if self._end():
-                    self._session.fail(self.id, exc)
                 if not isinstance(exc, (McpActorsError, MCPError)):
                     logger.exception("a request of a client failed: %s", self.method)
+                self._fail(exc)
             else:
-                self._succeed(self._pending.result_of(value))
+                self._succeed(value)
 
     def _is_question(self, value: Any) -> bool:
         """Return True if the server asks something that this client does not understand as an answer."""
@@ -320,15 +346,31 @@ class Call:
         self._pending.keep_raw()
         return await self._pending.finish()
 
-    def _succeed(self, result: Json) -> None:
-        if not self._end():
-            return
-        result = dict(result)  # which is not to be changed
-        if "_meta" in result:
-            meta = result.pop("_meta") or {}
-            if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
-                result["_meta"] = kept
-        self._session.answer(self.id, self.method, result)
+    def _succeed(self, value: Any, *, even_large: bool = True) -> bool:
+        """Answer with a result, or with an error if it cannot be passed on; return False for a large one, if so asked.
+
+        The value may be anything: middleware has made it, or a server in this process.
+        """
+        try:
+            result = self._pending.result_of(value)
+            if not even_large and is_large(result):
+                return False
+            result = dict(result)  # which is not to be changed
+            if "_meta" in result:
+                meta = result.pop("_meta") or {}
+                if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
+                    result["_meta"] = kept
+        except Exception as exc:
+            logger.exception("the result of a request cannot be passed on: %s", self.method)
+            self._fail(Unwritable(self.method, exc))
+        else:
+            if self._end():
+                self._session.answer(self.id, self.method, result)
+        return True
+
+    def _fail(self, exc: Exception) -> None:
+        if self._end():
+            self._session.fail(self.id, exc)
 
     def _end(self) -> bool:
         """Return False if the request was cancelled meanwhile: then its id may be that of another."""

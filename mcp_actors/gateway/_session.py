@@ -46,6 +46,7 @@ from ._calls import (
     Question,
     Refused,
     Unknown,
+    Unwritable,
     error_line,
     error_of,
     is_answer,
@@ -56,6 +57,7 @@ from ._calls import (
     prompt_of,
     resource_of,
     text_in,
+    written,
 )
 from ._daemon import DIRECTORY
 from ._front import OneServer
@@ -490,7 +492,19 @@ class Session:
     # --- messages to the client -------------------------------------------------------------------------------------
 
     def answer(self, request_id: Id, method: str, result: Json) -> None:
-        """Answer a request with a result, as the era of the client has it. The result is changed."""
+        """Answer a request with a result, as the era of the client has it, or with an error if it cannot be written.
+
+        The result is changed.
+        """
+        try:
+            text = self._written(method, result)
+        except Exception as exc:
+            logger.exception("the result of a request cannot be written: %s", method)
+            self.fail(request_id, Unwritable(method, exc))
+            return
+        self._outlet.answer(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), text), request_id, 0)
+
+    def _written(self, method: str, result: Json) -> bytes:
         if self.modern:
             result.setdefault("resultType", "complete")
             result["_meta"] = {**(result.get("_meta") or {}), SERVER_INFO: self._gateway.info}
@@ -500,8 +514,8 @@ class Session:
         else:
             for member in OF_THE_MODERN:
                 result.pop(member, None)
-        line = b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), to_json(result, inf_nan_mode="null"))
-        self._outlet.answer(line, request_id, 0)
+        # One bad description must not hide the lists of all other servers; the text of a result is not changed.
+        return written(result) if method in LISTS else to_json(result, inf_nan_mode="null")
 
     def fail(self, request_id: Id, exc: Exception) -> None:
         """Answer a request with an error."""
@@ -524,7 +538,7 @@ class Session:
         self._tell({"method": method} if params is None else {"method": method, "params": params}, about)
 
     def _tell(self, members: Json, about: Id | None) -> None:
-        self._outlet.tell(to_json({"jsonrpc": "2.0", **members}, inf_nan_mode="null", fallback=str) + b"\n", about)
+        self._outlet.tell(written({"jsonrpc": "2.0", **members}) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""

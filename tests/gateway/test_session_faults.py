@@ -1,0 +1,132 @@
+"""Servers, middleware and clients of a gateway that do what they should not, and what others see of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from mcp import MCPError
+from mcp.server.mcpserver import MCPServer
+
+from .hosts import LEGACY, MODERN, gateway, in_process, notes, outcome_of
+from .http.doors import open_house
+
+ERAS = [LEGACY, MODERN]
+
+SURROGATE = "bad \udcff"
+
+
+def unwritable() -> MCPServer:
+    """Make a server whose texts have lone surrogates, which UTF-8 cannot encode."""
+    server = MCPServer("bad")
+
+    @server.tool(structured_output=False, description=SURROGATE)
+    def small() -> str:
+        return SURROGATE
+
+    @server.tool(structured_output=False)
+    def large() -> str:
+        return "x" * 300_000 + SURROGATE
+
+    @server.tool()
+    async def fail() -> str:
+        raise MCPError(-5, SURROGATE)
+
+    @server.tool()
+    async def fail_with_data() -> str:
+        raise MCPError(-5, "no", data={"why": SURROGATE})
+
+    return server
+
+
+@pytest.mark.parametrize("protocol", ["auto", "legacy"])
+@pytest.mark.parametrize("tool", ["small", "large"])
+async def test_a_result_that_cannot_be_written_is_answered_with_an_error(
+    tool: str, protocol: str, tmp_path: Path
+) -> None:
+    waiting, gate = notes(), trio.Event()
+
+    @waiting.tool()
+    async def wait() -> str:
+        await gate.wait()
+        return "done"
+
+    bad = in_process("bad", unwritable(), protocol=protocol)
+    async with gateway(tmp_path, bad, in_process("notes", waiting)) as door:
+        host = await door.connect()
+        other = host.request("tools/call", {"name": "notes_wait", "arguments": {}})
+        await host.send(other)
+        error = await host.error("tools/call", {"name": f"bad_{tool}", "arguments": {}})
+        assert outcome_of(error) == ("unknown", "PydanticSerializationError")
+        assert "the result cannot be passed on" in error["message"]
+        gate.set()
+        assert (await host.answer_to(other))["result"]["content"][0]["text"] == "done"
+
+
+@pytest.mark.parametrize("tool", ["fail", "fail_with_data"])
+async def test_an_error_with_a_surrogate_is_passed_on(tool: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("bad", unwritable())) as door:
+        host = await door.connect()
+        error = await host.error("tools/call", {"name": f"bad_{tool}", "arguments": {}})
+        assert (error["code"], "bad \ufffd" in str(error)) == (-5, True), error
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_description_with_a_surrogate_hides_no_tools(version: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("bad", unwritable()), in_process("notes", notes())) as door:
+        host = await door.connect(version)
+        tools = {each["name"]: each for each in (await host.result("tools/list"))["tools"]}
+        assert (tools["bad_small"]["description"], "notes_echo" in tools) == ("bad \ufffd", True)
+
+
+async def test_over_http_a_result_that_cannot_be_written_is_answered_with_an_error() -> None:
+    async with open_house(in_process("bad", unwritable())) as house:
+        peer = await house.connect()
+        reply = await peer.ask("tools/call", {"name": "bad_small", "arguments": {}})
+        assert outcome_of(reply.json["error"]) == ("unknown", "PydanticSerializationError")
+        tools = (await peer.ask("tools/list")).json["result"]["tools"]
+        assert "bad \ufffd" in {each.get("description") for each in tools}
+        session = await house.begin()
+        reply = await session.ask("tools/call", {"name": "bad_large", "arguments": {}})
+        assert outcome_of(reply.json["error"]) == ("unknown", "PydanticSerializationError")
+
+
+class Bad(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+async def dictionary(request: Any, call_next: Callable[..., Awaitable[Any]]) -> Any:
+    return {"content": [{"type": "text", "text": "cached"}]}
+
+
+async def nothing(request: Any, call_next: Callable[..., Awaitable[Any]]) -> Any:
+    return None
+
+
+async def bad_error(request: Any, call_next: Callable[..., Awaitable[Any]]) -> Any:
+    raise Bad
+
+
+async def data_of_any_kind(request: Any, call_next: Callable[..., Awaitable[Any]]) -> Any:
+    raise MCPError(-5, "no", data={"why": Bad()})
+
+
+@pytest.mark.parametrize(
+    ("middleware", "expected"),
+    [(dictionary, "AttributeError"), (nothing, "AttributeError"), (bad_error, "Bad"), (data_of_any_kind, None)],
+)
+async def test_whatever_middleware_returns_or_raises_is_answered(
+    middleware: Any, expected: str | None, tmp_path: Path
+) -> None:
+    async with gateway(tmp_path, in_process("notes", notes(), middleware=(middleware,))) as door:
+        host = await door.connect()
+        error = await host.error("tools/call", {"name": "notes_echo", "arguments": {"text": "x"}})
+        if expected is None:
+            assert error == {"code": -5, "message": "no"}
+        else:
+            assert outcome_of(error) == ("unknown", expected)
+        assert await host.result("ping") == {}
