@@ -84,7 +84,7 @@ OFFERS: Final = {
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load",
     "gateway": "_control _daemon _front _listen _network _own _serve _session",
-    "servers": "_admission _sources",
+    "servers": "_admission _failures _session _sources",
 }
 """The private files of a folder that other folders use, for things that are of no use to programs."""
 

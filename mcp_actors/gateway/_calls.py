@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeGuard
 import trio
 from attrs import frozen
 from mcp import MCPError
+from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from .._errors import InvalidArguments, McpActorsError, ToolNotFound
 from .._foreign import Log, words_of
+from ..servers._failures import too_many_rounds
+from ..servers._session import Rounds
 from ..transports import OURS, Excerpt
 from ._front import json_of
 
@@ -279,7 +282,10 @@ class Call:
         level: the least severe log messages that the client wants meanwhile; None for none.
     """
 
-    __slots__ = ("_extras", "_given", "_pending", "_prepare", "_scope", "_session", "id", "level", "method", "server")
+    __slots__ = (
+        *("_extras", "_given", "_pending", "_prepare", "_rounds", "_scope", "_session"),
+        *("id", "level", "method", "server"),
+    )
 
     def __init__(
         self,
@@ -300,6 +306,7 @@ class Call:
         self._extras = extras
         self._pending: PendingRequest[Any] = prepare(*given, input_required="return", **extras)
         self._scope: trio.CancelScope | None = None
+        self._rounds: Rounds | None = None  # most calls need none
 
     def begin(self) -> None:
         """Send the request."""
@@ -337,6 +344,11 @@ class Call:
 
     async def _ask_client(self, value: InputRequiredResult) -> Any:
         """Ask a legacy client what a modern server wants to know, and send the request again with the answers."""
+        self._rounds = self._rounds or Rounds()
+        try:
+            await self._rounds.begin(value)
+        except InputRequiredRoundsExceededError as exc:
+            raise too_many_rounds(self.server, self._pending.operation) from exc
         answers = {}
         for key, request in (value.input_requests or {}).items():
             params = {} if request.params is None else json_of(request.params)

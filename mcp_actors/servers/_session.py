@@ -411,6 +411,29 @@ LAST_DELAY: Final = 0.25
 """The maximum of these seconds."""
 
 
+class Rounds:
+    """Counts the requests for input of one request."""
+
+    def __init__(self) -> None:
+        self._delay = FIRST_DELAY
+        self.begun: int = 0
+
+    async def begin(self, value: InputRequiredResult) -> None:
+        """Count another one. If it asks nothing, wait before the request is sent again.
+
+        Raises:
+            InputRequiredRoundsExceededError: there were too many.
+        """
+        if self.begun == MAX_ROUNDS:
+            raise InputRequiredRoundsExceededError(MAX_ROUNDS)
+        self.begun += 1
+        if value.input_requests:
+            self._delay = FIRST_DELAY
+        else:
+            await trio.sleep(self._delay)
+            self._delay = min(2 * self._delay, LAST_DELAY)
+
+
 async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
     """Answer the questions of a result that requires input, round by round; return the last result.
 
@@ -426,21 +449,15 @@ async def carry_on(session: Session, tool: str | None, value: Any, resend: Calla
         mcp.MCPError: a question was refused, or the server has answered with an error.
         InputRequiredRoundsExceededError: the server requires input again and again.
     """
-    delay, rounds = FIRST_DELAY, 0
+    rounds = Rounds()
     while isinstance(value, InputRequiredResult):
-        if rounds == MAX_ROUNDS:
-            raise InputRequiredRoundsExceededError(MAX_ROUNDS)
-        rounds += 1
+        await rounds.begin(value)
         more: Json = {}
         if value.input_requests:
-            delay = FIRST_DELAY
             answers = await _answer(session, value.input_requests)
             more["inputResponses"] = {
                 key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
             }
-        else:
-            await trio.sleep(delay)
-            delay = min(2 * delay, LAST_DELAY)
         if value.request_state is not None:
             more["requestState"] = value.request_state
         value = await resend(more)

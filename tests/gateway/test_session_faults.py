@@ -11,6 +11,10 @@ import trio
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 
+from mcp_actors.servers import _session
+from mcp_actors.servers._session import MAX_ROUNDS
+
+from ..servers.test_asked_back import QUESTION, ServerRequests, modern
 from .hosts import LEGACY, MODERN, gateway, in_process, notes, outcome_of
 from .http.doors import open_house
 
@@ -130,3 +134,18 @@ async def test_whatever_middleware_returns_or_raises_is_answered(
         else:
             assert outcome_of(error) == ("unknown", expected)
         assert await host.result("ping") == {}
+
+
+@pytest.mark.parametrize("questions", [{}, {"q": QUESTION}])
+async def test_endless_requests_for_input_are_ended_for_a_legacy_client(
+    questions: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_session, "LAST_DELAY", 0.05)
+    library = ServerRequests(MAX_ROUNDS + 1, **questions)
+    async with gateway(tmp_path, modern(library)) as door:
+        host = await door.connect(elicitation={})
+        host.questions["elicitation/create"] = lambda _: {"result": {"action": "accept", "content": {}}}
+        error = await host.error("tools/call", {"name": "library_search", "arguments": {}})
+        assert outcome_of(error) == ("unknown", "LimitExceeded")
+        assert f"tools/call 'search' asked for input {MAX_ROUNDS} times" in error["message"]
+        assert len(host.asked) == (MAX_ROUNDS if questions else 0)

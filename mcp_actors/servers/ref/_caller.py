@@ -420,6 +420,11 @@ class PendingRequest(Generic[T]):
         self._deadline = deadline
         self._failure: Exception | None = None
 
+    @property
+    def operation(self) -> str:
+        """The protocol's method and its main argument, for errors."""
+        return self._request.operation
+
     def keep_raw(self) -> None:
         """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent."""
         self._request.kept = Kept()
