@@ -20,7 +20,7 @@ from attrs import define, field
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS
 
-from .._errors import McpActorsError
+from .._errors import McpActorsError, ServerUnavailable
 from .._foreign import Log
 from ._calls import Call, Refused, not_sent, resource_of
 
@@ -217,12 +217,18 @@ class News:
             raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 
     async def _pass_changes(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
-        """Pass the changes of a resource on."""
+        """Pass the changes of a resource on, also after its server was stopped and started again."""
+        params, stream = ({}, None) if meta is None else ({"_meta": meta}, meta[SUBSCRIPTION])
         async with ref.subscribe(uri) as changes:
             ready()
-            async for change in changes:
-                params, stream = ({}, None) if meta is None else ({"_meta": meta}, meta[SUBSCRIPTION])
-                self._session.notify("notifications/resources/updated", {"uri": change.uri, **params}, stream)
+            while True:
+                try:
+                    async for change in changes:
+                        self._session.notify("notifications/resources/updated", {"uri": change.uri, **params}, stream)
+                except ServerUnavailable:
+                    await _wait_possible(ref)
+                else:
+                    return
 
     # --- the streams of a modern client -----------------------------------------------------------------------------
 
@@ -264,6 +270,16 @@ class News:
     def streams(self) -> tuple[Id, ...]:
         """Return the requests for the streams that are open."""
         return tuple(self._streams)
+
+
+async def _wait_possible(ref: ServerRef) -> None:
+    """Wait until a stopped or failed server may come back.
+
+    Raises:
+        ServerUnavailable: it was removed.
+    """
+    while ref._caller.given_up() is not None:
+        await ref._record.life.wait_change()
 
 
 async def _ask_for_level(ref: ServerRef, lowest: Callable[[], str]) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
-from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver import Context, MCPServer
+from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.servers import _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
-from .hosts import LEGACY, MODERN, gateway, in_process, notes, outcome_of
+from .hosts import LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
 from .http.doors import open_house
 
 ERAS = [LEGACY, MODERN]
@@ -149,3 +150,58 @@ async def test_endless_requests_for_input_are_ended_for_a_legacy_client(
         assert outcome_of(error) == ("unknown", "LimitExceeded")
         assert f"tools/call 'search' asked for input {MAX_ROUNDS} times" in error["message"]
         assert len(host.asked) == (MAX_ROUNDS if questions else 0)
+
+
+def touching() -> MCPServer:
+    """Make a server with a tool that reports a changed resource."""
+    server = notes()
+
+    @server.tool()
+    async def touch(ctx: Context[Any, Any]) -> str:
+        await ctx.notify_resource_updated("note:///shopping")
+        return "ok"
+
+    return server
+
+
+UPDATED = "notifications/resources/updated"
+
+
+async def subscribe(host: Host) -> None:
+    """Subscribe to a resource, as the era of the client has it."""
+    if host.version == LEGACY:
+        await host.result("resources/subscribe", {"uri": "note:///shopping"})
+    else:
+        await host.result("resources/list")
+        wishes = {"resourceSubscriptions": ["note:///shopping"]}
+        await host.send(host.request("subscriptions/listen", {"notifications": wishes}))
+        await host.notice("notifications/subscriptions/acknowledged")
+
+
+@pytest.mark.parametrize("version", ERAS)
+async def test_a_subscription_outlasts_a_stop_and_a_start_of_its_server(version: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("notes", touching())) as door:
+        host, ref = await door.connect(version), door.group["notes"]
+        await subscribe(host)
+        for _ in range(2):
+            await wait_all_tasks_blocked()
+            await ref.stop()
+            await wait_all_tasks_blocked()
+            await ref.start()
+            assert (await host.notice(UPDATED))["uri"] == "note:///shopping"  # it may have changed meanwhile
+            await wait_all_tasks_blocked()
+            host.notices.clear()
+            await host.call("notes_touch")
+            assert (await host.notice(UPDATED))["uri"] == "note:///shopping"
+
+
+async def test_a_subscription_ends_when_its_server_is_removed(tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("notes", touching())) as door:
+        host = await door.connect()
+        await subscribe(host)
+        await door.group.remove("notes")
+        await door.group.add(in_process("notes", touching()))
+        await wait_all_tasks_blocked()
+        await subscribe(host)
+        await host.call("notes_touch")
+        assert (await host.notice(UPDATED))["uri"] == "note:///shopping"
