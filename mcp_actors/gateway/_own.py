@@ -10,6 +10,7 @@ ones, and opens the group itself.
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +20,7 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
 from pydantic_core import ValidationError
 
-from .._errors import McpActorsError
+from .._errors import McpActorsError, ServerUnavailable
 from ..config import Callbacks, Stdio
 from ..servers import open_servers
 from ._calls import INVALID_ANSWER
@@ -101,7 +102,12 @@ async def serve_own(
         use: called with the lists, once the group is open.
     """
     callbacks = _callbacks_for(owner, capabilities)
-    opening = open_servers(*map(in_background, configs), naming=shared.naming, callbacks=callbacks)
+    opening = open_servers(
+        *map(in_background, configs),
+        naming=shared.naming,
+        callbacks=callbacks,
+        max_servers=sys.maxsize,  # the configuration decides how many there are
+    )
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
         start_eager(nursery, front, configs)
@@ -136,6 +142,9 @@ def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
 
 async def tell_roots_changed(front: Front) -> None:
     """Tell the client's own servers that its roots have changed."""
-    for ref in front.own_servers():
+    refs: tuple[ServerRef, ...] = ()
+    with suppress(ServerUnavailable):  # the server that the client has named was removed
+        refs = front.own_servers()
+    for ref in refs:
         with suppress(McpActorsError, MCPError):
             await ref.send_roots_list_changed()

@@ -37,7 +37,7 @@ from mcp.types import (
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_HANDSHAKE_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic_core import to_json
 
-from .._errors import McpActorsError, ToolNotFound
+from .._errors import McpActorsError, ServerUnavailable, ToolNotFound
 from .._foreign import Log
 from ..transports.socket import OK, unknown
 from ._calls import (
@@ -603,7 +603,7 @@ class Session:
         timeout: float | None = PATIENCE
         front, params = self._front or self._gateway.front, message.get("params")
         if message["method"] == "tools/call" and front is not None and type(params) is dict:
-            with suppress(ToolNotFound):
+            with suppress(ToolNotFound, ServerUnavailable):
                 timeout = front.find_tool(str(params.get("name")))[0].config.request_timeout
         return timeout is not None and seconds >= timeout
 

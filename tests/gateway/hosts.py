@@ -149,9 +149,13 @@ class Gateway:
         self.hosts: list[Host] = []
         self._nursery = nursery
 
-    async def connect(self, version: str = LEGACY, *, begin: bool = True, **capabilities: Any) -> Host:
-        """Connect a client."""
-        host = Host(await trio.open_unix_socket(self.path), version, capabilities)
+    async def connect(self, version: str = LEGACY, *, begin: bool = True, only: str = "", **capabilities: Any) -> Host:
+        """Connect a client, which may name one server."""
+        stream = await trio.open_unix_socket(self.path)
+        if only:
+            await stream.send_all(f"mcp-actors/1 {only}\n".encode())
+            assert (await stream.receive_some()).endswith(b" ok\n")
+        host = Host(stream, version, capabilities)
         self.hosts.append(host)
         self._nursery.start_soon(host.read)
         if begin:

@@ -12,12 +12,26 @@ from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from trio.testing import wait_all_tasks_blocked
 
+from mcp_actors import open_servers
+from mcp_actors.gateway._front import Front
+from mcp_actors.gateway._session import Gateway as Shared, Session
 from mcp_actors.servers import _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
 from .hosts import LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
 from .http.doors import open_house
+
+
+class Lines(list[bytes]):
+    """The lines for a client."""
+
+    def answer(self, line: bytes, request_id: object, code: int) -> None:
+        self.append(line)
+
+    def tell(self, line: bytes, about: object) -> None:
+        self.append(line)
+
 
 ERAS = [LEGACY, MODERN]
 
@@ -205,3 +219,33 @@ async def test_a_subscription_ends_when_its_server_is_removed(tmp_path: Path) ->
         await subscribe(host)
         await host.call("notes_touch")
         assert (await host.notice(UPDATED))["uri"] == "note:///shopping"
+
+
+async def test_changed_roots_of_a_client_whose_server_was_removed_are_ignored(tmp_path: Path) -> None:
+    shared = [in_process(name, notes()) for name in ("a", "b")]
+    async with gateway(tmp_path, *shared, per_session=[in_process("own", notes())]) as door:
+        host = await door.connect(only="b")
+        await host.result("tools/list")
+        await door.group.remove("b")
+        await host.send({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})
+        await wait_all_tasks_blocked()
+        assert await host.result("ping") == {}
+
+
+async def test_the_age_of_a_request_to_a_removed_server_can_be_judged(tmp_path: Path) -> None:
+    async with open_servers(in_process("a", notes())) as group:
+        session = Session(Shared(Front(group, "{tool}")), Lines(), lambda _: None)
+        session.only = "a"
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}}
+        session.take(call)
+        await group.remove("a")
+        assert [session.is_too_late(call, seconds) for seconds in (59.0, 61.0)] == [False, True]
+
+
+@pytest.mark.parametrize("kind", ["per_session", "per_identity"])
+async def test_a_client_may_have_many_servers_for_itself(kind: Any) -> None:
+    given: Any = {kind: [in_process(f"s{number}", notes(), connect="lazy") for number in range(51)]}
+    async with open_house(in_process("notes", notes()), tokens={"a": "x" * 20, "b": "y" * 20}, **given) as house:
+        session = await house.begin("x" * 20)
+        reply = await session.ask("tools/call", {"name": "notes_echo", "arguments": {"text": "x"}})
+        assert reply.json["result"]["content"][0]["text"] == "x"

@@ -16,6 +16,7 @@ import os
 import resource
 import selectors
 import socket
+import sys
 import time
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
@@ -232,6 +233,7 @@ class Door:
             naming=self.front.naming,
             callbacks=Callbacks(logging=gateway.log),
             observers=() if self._metrics is None else (self._metrics,),
+            max_servers=sys.maxsize,
         )
         with trio.CancelScope() as scope:
             async with opening as group, trio.open_nursery() as nursery:
