@@ -262,8 +262,8 @@ class Front:
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
 
     def has_changed(self, kind: Changed) -> bool:
-        """Return True if a list that has changed in the group may have changed here."""
-        return True
+        """Return True if a list that has changed in the group may have changed here, and clients have seen one."""
+        return self.listed
 
     @property
     def listed(self) -> bool:
@@ -309,7 +309,7 @@ class Front:
                     await self._news.wait()
                     tools = self.tools()
                     if tools is not before and tools != before:
-                        self._note_change("tools")
+                        self._on_change("tools")
                     before = tools
         finally:
             self.group._hub.remove(self)
@@ -325,8 +325,8 @@ class Front:
                 self._look_again(event.server, "resources")
             case ServerRemoved():
                 if self._kept.pop(event.server, None) is not None:
-                    self._note_change("prompts")
-                    self._note_change("resources")
+                    self._on_change("prompts")
+                    self._on_change("resources")
             case StateChanged() | ToolsChanged() | ServerAdded():
                 pass
             case _:
@@ -339,10 +339,6 @@ class Front:
         """Let lists be answered once every server is connected and listed, or has failed, or the time is over."""
         await self.wait_complete()
         self._settled.set()
-
-    def _note_change(self, kind: Changed) -> None:
-        if self.listed:  # before that, no client has seen a list
-            self._on_change(kind)
 
     def _note_news(self) -> None:
         self._news.set()
@@ -385,7 +381,7 @@ class Front:
             kept.resources = resources
             changed = kept.resources + kept.templates != before
         if changed:
-            self._note_change("prompts" if kind == "prompts" else "resources")
+            self._on_change("prompts" if kind == "prompts" else "resources")
 
 
 class OneServer(Front):
@@ -459,7 +455,7 @@ class OneServer(Front):
         """See `Front.has_changed`."""
         now = self.resources() + self.templates() if kind == "resources" else getattr(self, kind)()
         before, self._seen[kind] = self._seen.get(kind), now
-        return bool(now != before)
+        return now != before and self._asked  # a client waits for that, and has seen no list before
 
     @property
     def complete(self) -> bool:

@@ -542,7 +542,8 @@ class Session:
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
-        if self._front is None or self._front.has_changed(kind):
+        front = self._front or self._gateway.front
+        if front is not None and front.has_changed(kind):
             self.news.note_changed(kind)
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from mcp import MCPError
 from mcp.server.mcpserver import Context, MCPServer
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import open_servers
+from mcp_actors import ServerConfig, Stdio, open_servers
+from mcp_actors.gateway import _front, serve
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._session import Gateway as Shared, Session
 from mcp_actors.servers import _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
+from ..servers.processes import eventually
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
-from .hosts import LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
+from .hosts import BOUND, LEGACY, MODERN, Gateway, Host, gateway, in_process, notes, outcome_of
 from .http.doors import open_house
 
 
@@ -249,3 +252,35 @@ async def test_a_client_may_have_many_servers_for_itself(kind: Any) -> None:
         session = await house.begin("x" * 20)
         reply = await session.ask("tools/call", {"name": "notes_echo", "arguments": {"text": "x"}})
         assert reply.json["result"]["content"][0]["text"] == "x"
+
+
+async def test_a_client_that_has_named_a_server_hears_of_changes_while_another_one_connects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_front, "FIRST_LIST", BOUND)
+    growing = notes()
+
+    @growing.tool()
+    async def grow(ctx: Context[Any, Any]) -> str:
+        growing.add_tool(lambda: "2", name="second", description="The second.")
+        await ctx.session.send_tool_list_changed()
+        return "grown"
+
+    never = ServerConfig("never", Stdio("sleep", ("100",)), connect="lazy", connect_timeout=BOUND)
+    given = in_process("a", growing, protocol="legacy"), never
+    async with open_servers(*given, naming="{server}_{tool}") as group, trio.open_nursery() as nursery:
+        nursery.start_soon(group["never"].start)
+        await eventually(lambda: group["never"].state == "connecting")
+        await nursery.start(partial(serve, group, path=str(tmp_path / "g.sock")))
+        door = Gateway(group, str(tmp_path / "g.sock"), nursery)
+        host, other = await door.connect(only="a"), await door.connect()
+        assert [each["name"] for each in (await host.result("tools/list"))["tools"]] == ["echo", "grow"]
+        await wait_all_tasks_blocked()
+        assert host.notices == []
+        assert await host.call("grow") == "grown"
+        await host.notice("notifications/tools/list_changed")
+        assert len((await host.result("tools/list"))["tools"]) == 3
+        assert other.notices == []
+        for each in door.hosts:
+            await each.stream.aclose()
+        nursery.cancel_scope.cancel()
