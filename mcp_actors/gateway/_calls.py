@@ -22,7 +22,7 @@ from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from .._errors import InvalidArguments, McpActorsError, ToolNotFound
+from .._errors import InvalidArguments, McpActorsError, NotSupported, ToolNotFound
 from .._foreign import Log, words_of
 from ..servers._failures import too_many_rounds
 from ..servers._session import Rounds
@@ -48,6 +48,9 @@ FACTS: Final = ("state", "retry_at", "seconds", "limit")
 
 OF_A_HOP: Final = "io.modelcontextprotocol/"
 """How the keys of a ``_meta`` begin that belong to one hop."""
+
+ASKED: Final = frozenset({"elicitation", "sampling", "roots"})
+"""What `NotSupported` names if a server has asked for it during the request. Other features are refused before."""
 
 SERVER_ERROR: Final = -32000
 
@@ -134,11 +137,15 @@ class Unwritable(Refused):
         super().__init__(**our_error(SERVER_ERROR, f"{problem}; fix the server", "unknown", type(exc).__name__))
 
 
-def error_of(exc: Exception) -> Json:
+def error_of(exc: Exception, *, begun: bool = False) -> Json:
     """Return the error of a client's request for an exception of ours or of a server.
 
     An error of ours says in its ``data`` what has become of the request. One of a server passes as it is; without that
     member of its ``data``, which would make the client send a request again that was carried out.
+
+    Args:
+        exc: the exception.
+        begun: whether an earlier round of the request was carried out.
     """
     if isinstance(exc, Refused):
         return exc.error
@@ -153,7 +160,10 @@ def error_of(exc: Exception) -> Json:
     if not isinstance(exc, McpActorsError):  # of middleware, for example: its attributes mean something else
         return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
-    outcome = getattr(exc, "outcome", "not_sent" if invalid else "unknown")
+    refused = invalid or (isinstance(exc, NotSupported) and exc.capability not in ASKED)
+    outcome = getattr(exc, "outcome", "not_sent" if refused else "unknown")
+    if begun and outcome == "not_sent":
+        outcome, message = "unknown", f"{message}; an earlier round of it was sent and may have taken effect"
     facts = {name: value for name in FACTS if (value := getattr(exc, name, None)) is not None}
     return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, message, outcome, error_name, **facts)
 
@@ -260,7 +270,7 @@ class Client(Protocol):
 
     def answer(self, request_id: Id, method: str, result: Json) -> None: ...
 
-    def fail(self, request_id: Id, exc: Exception) -> None: ...
+    def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None: ...
 
     async def ask(self, method: str, params: Json, about: Id | None = None) -> Json: ...
 
@@ -382,7 +392,7 @@ class Call:
 
     def _fail(self, exc: Exception) -> None:
         if self._end():
-            self._session.fail(self.id, exc)
+            self._session.fail(self.id, exc, begun=self._rounds is not None)
 
     def _end(self) -> bool:
         """Return False if the request was cancelled meanwhile: then its id may be that of another."""

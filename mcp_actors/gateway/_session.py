@@ -41,6 +41,7 @@ from .._errors import McpActorsError, ServerUnavailable, ToolNotFound
 from .._foreign import Log
 from ..transports.socket import OK, unknown
 from ._calls import (
+    ASKED,
     OF_A_HOP,
     Call,
     Question,
@@ -104,8 +105,6 @@ CAPABILITIES: Final[Json] = {
 
 QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
 """The questions that a server may ask a client, each with the capability of the client for it."""
-
-ANSWERABLE: Final = frozenset(QUESTIONS.values())
 
 ANSWERS: Final = (("inputResponses", "input_responses"), ("requestState", "request_state"))
 """The members of a request that answer a server's questions, each with its argument."""
@@ -413,7 +412,7 @@ class Session:
             if isinstance(token, (str, int)):
                 extras["progress"] = partial(self._report, request_id, token)
         if self._capabilities:
-            answerable = {name: each for name, each in self._capabilities.items() if name in ANSWERABLE}
+            answerable = {name: each for name, each in self._capabilities.items() if name in ASKED}
             if answerable:
                 extras["client_capabilities"] = answerable
         for member, name in ANSWERS:
@@ -517,9 +516,9 @@ class Session:
         # One bad description must not hide the lists of all other servers; the text of a result is not changed.
         return written(result) if method in LISTS else to_json(result, inf_nan_mode="null")
 
-    def fail(self, request_id: Id, exc: Exception) -> None:
-        """Answer a request with an error."""
-        self._answer_error(request_id, error_of(exc))
+    def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None:
+        """Answer a request with an error; `begun` as for `error_of`."""
+        self._answer_error(request_id, error_of(exc, begun=begun))
 
     def refuse_duplicate(self, request_id: Id) -> None:
         """Answer a request whose id is that of another one in flight, which must get its own answer."""

@@ -10,14 +10,16 @@ from typing import Any
 import pytest
 import trio
 from mcp import MCPError
+from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio, open_servers
 from mcp_actors.gateway import _front, serve
+from mcp_actors.gateway._calls import error_of
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._session import Gateway as Shared, Session
-from mcp_actors.servers import _session
+from mcp_actors.servers import NotSupported, _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
 from ..servers.processes import eventually
@@ -284,3 +286,38 @@ async def test_a_client_that_has_named_a_server_hears_of_changes_while_another_o
         for each in door.hosts:
             await each.stream.aclose()
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["stop", "remove"])
+async def test_the_outcome_of_a_call_whose_second_round_is_not_sent_is_unknown(how: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, modern(ServerRequests(1, q=QUESTION), when_down="fail")) as door:
+        host = await door.connect(elicitation={})
+        call = host.request("tools/call", {"name": "library_search", "arguments": {}})
+        await host.send(call)
+        await eventually(lambda: bool(host.asked))
+        if how == "stop":
+            await door.group["library"].stop()
+        else:
+            await door.group.remove("library")
+        accepted = {"action": "accept", "content": {}}
+        await host.send({"jsonrpc": "2.0", "id": host.asked[0]["id"], "result": accepted})
+        error = (await host.answer_to(call))["error"]
+        assert outcome_of(error) == ("unknown", "ServerUnavailable")
+        assert error["message"].endswith("an earlier round of it was sent and may have taken effect")
+        error = await host.error("tools/call", {"name": "library_search", "arguments": {}})
+        assert outcome_of(error) == ("not_sent", "ToolNotFound")
+
+
+async def test_a_feature_that_is_not_supported_was_not_sent(tmp_path: Path) -> None:
+    plain: Any = Server("plain")
+    async with gateway(tmp_path, in_process("plain", plain), in_process("notes", notes())) as door:
+        host = await door.connect(only="plain")
+        for method in ("prompts/get", "completion/complete", "resources/read", "resources/subscribe"):
+            named = {"name": "p", "uri": "a:b", "ref": {"type": "ref/prompt", "name": "p"}}
+            error = await host.error(method, {**named, "argument": {"name": "a", "value": "b"}})
+            assert outcome_of(error) == ("not_sent", "NotSupported"), method
+
+
+def test_a_question_without_a_callback_leaves_the_outcome_unknown() -> None:
+    asked = [NotSupported("x", server="s", capability=name) for name in ("sampling", "tasks")]
+    assert [outcome_of(error_of(each))[0] for each in asked] == ["unknown", "not_sent"]
