@@ -110,6 +110,19 @@ class _Watch:
     failure: Exception | None = None
 
 
+@define(eq=False)
+class _Stream:
+    """A stream of a modern client.
+
+    Attributes:
+        honored: what it tells of.
+        request: its entry in the calls of the session.
+    """
+
+    honored: Json
+    request: object
+
+
 class News:
     """The wishes of one client to hear of changes, and the notices that it gets for them.
 
@@ -125,7 +138,7 @@ class News:
         self.level: str | None = None
         self._levels: dict[str, Latest] = {}
         self._watched: dict[str, _Watch] = {}
-        self._streams: dict[Id, Json] = {}
+        self._streams: dict[Id, _Stream] = {}
 
     # --- log messages -----------------------------------------------------------------------------------------------
 
@@ -169,8 +182,8 @@ class News:
         method, wish = CHANGES[kind]
         if self._session.modern is False and self._session.initialized:
             self._session.notify(method)
-        for request_id, honored in self._streams.items():
-            if wish in honored:
+        for request_id in self.streams():
+            if wish in self._streams[request_id].honored:
                 self._session.notify(method, {"_meta": {SUBSCRIPTION: request_id}}, request_id)
 
     # --- resources, as a legacy client subscribes to them -----------------------------------------------------------
@@ -208,7 +221,7 @@ class News:
             watch.scope.cancel("the client has unsubscribed")
 
     def _check_watched(self, more: list[Any]) -> None:
-        streams = sum(len(honored.get("resourceSubscriptions", ())) for honored in self._streams.values())
+        streams = sum(len(each.honored.get("resourceSubscriptions", ())) for each in self._streams.values())
         if any(len(uri) > MAX_URI for uri in more if isinstance(uri, str)):
             raise not_sent(
                 f"the URI of a subscription has at most {MAX_URI} characters; nothing was sent", "LimitExceeded"
@@ -232,10 +245,8 @@ class News:
 
     # --- the streams of a modern client -----------------------------------------------------------------------------
 
-    async def stream(self, front: Front, request_id: Id, wishes: Json) -> None:
-        """Keep a stream of notifications. Does not return.
-
-        **Cancellation**: ends the stream.
+    def servers_of(self, front: Front, wishes: Json) -> dict[str, ServerRef]:
+        """Return the server of each resource that a client wants to hear of.
 
         Raises:
             Refused: the wishes are not valid, or the client has too many subscriptions.
@@ -243,15 +254,31 @@ class News:
         uris = wishes.get("resourceSubscriptions") or []
         if type(uris) is not list:
             raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
-        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
         self._check_watched(uris)
-        refs = {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
+        return {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
+
+    async def stream(self, refs: Mapping[str, ServerRef], request_id: Id, wishes: Json) -> None:
+        """Keep a stream of notifications. Does not return.
+
+        **Cancellation**: ends the stream.
+
+        Args:
+            refs: the servers of the resources.
+            request_id: the request for the stream.
+            wishes: what the client wants to hear of.
+
+        Raises:
+            Refused: the client has too many subscriptions.
+        """
+        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
+        self._check_watched(list(refs))
+        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
         if refs:
             honored["resourceSubscriptions"] = list(refs)
         meta = {SUBSCRIPTION: request_id}
         acknowledged = {"notifications": honored, "_meta": meta}
         self._session.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
-        self._streams[request_id] = honored
+        self._streams[request_id] = stream = _Stream(honored, self._session.calls[request_id])
         self._session.note_stream()
         try:
             async with trio.open_nursery() as nursery:
@@ -259,7 +286,8 @@ class News:
                     nursery.start_soon(self._pass_changes_if_possible, ref, uri, meta)
                 await trio.sleep_forever()
         finally:
-            del self._streams[request_id]
+            if self._streams.get(request_id) is stream:  # not of a later stream with the same id
+                del self._streams[request_id]
 
     async def _pass_changes_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
         try:
@@ -268,8 +296,9 @@ class News:
             logger.info("the changes of %.200r are not passed on: %s", uri, exc)
 
     def streams(self) -> tuple[Id, ...]:
-        """Return the requests for the streams that are open."""
-        return tuple(self._streams)
+        """Return the requests for the streams that are open. One that was cancelled is not, though its task may run."""
+        calls = self._session.calls
+        return tuple(each for each, stream in self._streams.items() if calls.get(each) is stream.request)
 
 
 async def _wait_possible(ref: ServerRef) -> None:

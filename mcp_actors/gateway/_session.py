@@ -486,7 +486,7 @@ class Session:
         wishes = params.get("notifications")
         if type(wishes) is not dict:
             raise Refused(INVALID_PARAMS, "subscriptions/listen needs notifications")
-        self._run(request_id, partial(self.news.stream, front, request_id, wishes))
+        self._run(request_id, partial(self.news.stream, self.news.servers_of(front, wishes), request_id, wishes))
 
     # --- messages to the client -------------------------------------------------------------------------------------
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,14 @@ class Lines(list[bytes]):
 
     def tell(self, line: bytes, about: object) -> None:
         self.append(line)
+
+    def methods(self) -> list[str]:
+        """Return the methods of all notifications."""
+        return [message["method"] for each in self if "method" in (message := json.loads(each))]
+
+    def answered(self) -> list[object]:
+        """Return the ids of all answers."""
+        return [message["id"] for each in self if "id" in (message := json.loads(each))]
 
 
 ERAS = [LEGACY, MODERN]
@@ -321,3 +331,84 @@ async def test_a_feature_that_is_not_supported_was_not_sent(tmp_path: Path) -> N
 def test_a_question_without_a_callback_leaves_the_outcome_unknown() -> None:
     asked = [NotSupported("x", server="s", capability=name) for name in ("sampling", "tasks")]
     assert [outcome_of(error_of(each))[0] for each in asked] == ["unknown", "not_sent"]
+
+
+META = {"io.modelcontextprotocol/protocolVersion": MODERN, "io.modelcontextprotocol/clientCapabilities": {}}
+WISHES = {"toolsListChanged": True, "resourceSubscriptions": ["note:///shopping"]}
+LISTENING = {"_meta": META, "notifications": WISHES}
+LISTEN = {"jsonrpc": "2.0", "id": 1, "method": "subscriptions/listen", "params": LISTENING}
+CANCEL = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}}
+
+
+@asynccontextmanager
+async def modern_session() -> AsyncIterator[tuple[Session, Lines]]:
+    """Make a session of a modern client with an open stream."""
+    async with open_servers(in_process("notes", notes())) as group, trio.open_nursery() as nursery:
+        shared, lines = Shared(Front(group, "{server}_{tool}")), Lines()
+        assert shared.front is not None
+        session = Session(shared, lines, nursery.start_soon)
+        shared.sessions.add(session)
+        nursery.start_soon(shared.front.follow, shared.changed)
+        await shared.front.wait_listed()
+        session.take(LISTEN)
+        await wait_all_tasks_blocked()
+        assert lines.methods() == ["notifications/subscriptions/acknowledged"]
+        lines.clear()
+        yield session, lines
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stream_is_answered_once_when_the_gateway_stops() -> None:
+    async with modern_session() as (session, lines):
+        session.take({**LISTEN, "id": 2})
+        session._gateway.stopping.set()
+        session.end_streams()
+        await wait_all_tasks_blocked()
+        session.end_streams()
+        assert set(lines.answered()) == {1, 2} and len(lines.answered()) == 2
+
+
+async def test_a_stream_that_was_cancelled_is_not_answered() -> None:
+    async with modern_session() as (session, lines):
+        session.take(CANCEL)
+        session._gateway.changed("tools")
+        session._gateway.stopping.set()
+        session.end_streams()
+        await wait_all_tasks_blocked()
+        assert lines == []
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2])
+async def test_the_id_of_a_stream_may_be_used_again_at_once(turns: int) -> None:
+    async with modern_session() as (session, lines):
+        session.take(CANCEL)
+        for _ in range(turns):
+            await trio.lowlevel.checkpoint()
+        session.take(LISTEN)
+        await wait_all_tasks_blocked()
+        session._gateway.changed("tools")
+        assert lines.methods() == ["notifications/subscriptions/acknowledged", "notifications/tools/list_changed"]
+        session._gateway.stopping.set()
+        session.end_streams()
+        await wait_all_tasks_blocked()
+        assert (lines.answered(), session.calls) == ([1], {})
+
+
+async def test_a_stream_that_is_cancelled_at_once_is_not_acknowledged() -> None:
+    async with modern_session() as (session, lines):
+        session.take({**LISTEN, "id": 2})
+        session.take({**CANCEL, "params": {"requestId": 2}})
+        await wait_all_tasks_blocked()
+        assert lines == []
+
+
+async def test_a_stream_waits_for_the_server_of_a_resource(tmp_path: Path) -> None:
+    async with gateway(tmp_path, in_process("notes", notes())) as door:
+        host = await door.connect(MODERN, begin=False)
+        listen = host.request("subscriptions/listen", {"notifications": WISHES})
+        unknown = host.request("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["a:b"]}})
+        await host.send(listen, unknown)
+        said = await host.notice("notifications/subscriptions/acknowledged")
+        assert said["notifications"] == WISHES
+        assert (await host.answer_to(unknown))["error"]["code"] == -32602
+        assert listen["id"] not in host.answers
