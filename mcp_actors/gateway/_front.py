@@ -102,6 +102,7 @@ class Front:
         self.required: frozenset[str] = frozenset()
         self._kept: dict[str, Kept] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
+        self._joined: tuple[tuple[Json, ...], tuple[Json, ...], tuple[Json, ...]] | None = None
         self._found: dict[str, tuple[ServerRef, str]] = {}
         self._mirrored: dict[str, Any] | None = None
         self._collisions: set[tuple[str, str]] = set()
@@ -130,7 +131,23 @@ class Front:
     def tools(self) -> tuple[Json, ...]:
         """Return all tools under their public names; the same object while nothing has changed."""
         own = self._own_tools()
-        return own if self._shared is None else own + self._shared.tools()
+        if self._shared is None:
+            return own
+        shared = self._shared.tools()
+        if self._joined is None or self._joined[0] is not own or self._joined[1] is not shared:
+            self._joined = own, shared, own + self._not_hidden(own, shared, self._shared.find_tool)
+        return self._joined[2]
+
+    def _not_hidden(
+        self, own: tuple[Json, ...], shared: tuple[Json, ...], find: Callable[[str], tuple[ServerRef, str] | None]
+    ) -> tuple[Json, ...]:
+        """Return the shared tools or prompts whose names are not those of own ones, which are used for these names."""
+        taken = {item["name"] for item in own}
+        hidden = {item["name"] for item in shared if item["name"] in taken}
+        for name in hidden:
+            if (found := find(name)) is not None:
+                self._note_hidden(found[0].name, name, "a server that the client has for itself")
+        return tuple(item for item in shared if item["name"] not in hidden)
 
     def _own_tools(self) -> tuple[Json, ...]:
         refs, tools_shown = self._shown()
@@ -150,17 +167,21 @@ class Front:
         """Return the schema of a tool of whose arguments clients over HTTP put some into headers; None for others."""
         if self._mirrored is None:
             self._mirrored = {
-                tool["name"]: tool["inputSchema"] for tool in self._own_tools() if x_mcp_header_map(tool["inputSchema"])
+                tool["name"]: tool["inputSchema"] if x_mcp_header_map(tool["inputSchema"]) else None
+                for tool in self._own_tools()
             }
-        found = self._mirrored.get(public_name)
-        return self._shared.find_mirrored(public_name) if found is None and self._shared is not None else found
+        if self._shared is not None and public_name not in self._mirrored:
+            return self._shared.find_mirrored(public_name)
+        return self._mirrored.get(public_name)
 
     # --- prompts and resources --------------------------------------------------------------------------------------
 
     def prompts(self) -> tuple[Json, ...]:
         """Return all prompts under their public names."""
         own = tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
-        return own if self._shared is None else own + self._shared.prompts()
+        if self._shared is None:
+            return own
+        return own + self._not_hidden(own, self._shared.prompts(), self._shared.find_prompt)
 
     def _named_prompts(self) -> Mapping[str, tuple[str, Json]]:
         named: dict[str, tuple[str, Json]] = {}
@@ -198,9 +219,13 @@ class Front:
 
     def _enter(self, owned: dict[str, tuple[str, Json]], name: str, server: str, item: Json) -> None:
         owner = owned.setdefault(name, (server, item))[0]
-        if owner != server and (name, server) not in self._collisions and len(self._collisions) < COLLISIONS:
+        if owner != server:
+            self._note_hidden(server, name, f"server {owner!r}")
+
+    def _note_hidden(self, server: str, name: str, owner: str) -> None:
+        if (name, server) not in self._collisions and len(self._collisions) < COLLISIONS:
             self._collisions.add((name, server))
-            logger.warning("server %r: %.200r is hidden, because server %r lists it, too", server, name, owner)
+            logger.warning("server %r: %.200r is hidden, because %s lists it, too", server, name, owner)
 
     def find_resource(self, uri: str) -> ServerRef | None:
         """Return the server of a resource; None if no server lists it, and no template matches."""

@@ -365,7 +365,7 @@ async def test_a_stream_is_answered_once_when_the_gateway_stops() -> None:
         session.end_streams()
         await wait_all_tasks_blocked()
         session.end_streams()
-        assert set(lines.answered()) == {1, 2} and len(lines.answered()) == 2
+        assert lines.answered() in ([1, 2], [2, 1])
 
 
 async def test_a_stream_that_was_cancelled_is_not_answered() -> None:
@@ -412,3 +412,55 @@ async def test_a_stream_waits_for_the_server_of_a_resource(tmp_path: Path) -> No
         assert said["notifications"] == WISHES
         assert (await host.answer_to(unknown))["error"]["code"] == -32602
         assert listen["id"] not in host.answers
+
+
+def searching(name: str) -> MCPServer:
+    """Make a server with a tool and a prompt of a name."""
+    server = MCPServer(name)
+
+    @server.tool(name=name)
+    def search() -> str:
+        return f"tool {name}"
+
+    @server.prompt(name=name)
+    def ask() -> str:
+        return f"prompt {name}"
+
+    return server
+
+
+async def test_an_own_tool_or_prompt_hides_a_shared_one_of_its_public_name(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = in_process("git_hub", searching("search"))
+    async with gateway(tmp_path, in_process("git", searching("hub_search")), per_session=[own]) as door:
+        host = await door.connect()
+        for _ in range(2):
+            for kind in ("tools", "prompts"):
+                listed = (await host.result(f"{kind}/list"))[kind]
+                assert [each["name"] for each in listed] == ["git_hub_search"]
+        assert await host.call("git_hub_search") == "tool search"
+        got = await host.result("prompts/get", {"name": "git_hub_search"})
+        assert got["messages"][0]["content"]["text"] == "prompt search"
+        said = [each.message for each in caplog.records if "is hidden" in each.message]
+        assert said == [
+            "server 'git': 'git_hub_search' is hidden, because a server that the client has for itself lists it, too"
+        ]
+
+
+async def test_the_list_with_own_tools_is_the_same_object_while_nothing_changes() -> None:
+    async with (
+        open_servers(in_process("a", notes())) as shared,
+        open_servers(in_process("b", notes())) as own,
+        trio.open_nursery() as nursery,
+    ):
+        first = Front(shared, "{server}_{tool}")
+        front = Front(own, "{server}_{tool}", first)
+        for each in (first, front):
+            nursery.start_soon(each.follow, lambda _: None)
+        await front.wait_listed()
+        before = front.tools()
+        assert front.tools() is before
+        await own.remove("b")
+        assert [each["name"] for each in front.tools()] == ["mcp__a__echo"]
+        nursery.cancel_scope.cancel()
