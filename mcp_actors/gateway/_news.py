@@ -85,8 +85,10 @@ class Listener(Protocol):
 
     calls: dict[Id, Any]
     modern: bool | None
-    initialized: bool
     start: Callable[..., object]
+
+    @property
+    def initialized(self) -> bool: ...
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
 
@@ -103,11 +105,13 @@ class _Watch:
         scope: ends it.
         ready: set when the server has answered.
         failure: why there is none.
+        waiting: the number of requests for it that wait for the answer.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope)
     ready: trio.Event = field(factory=trio.Event)
     failure: Exception | None = None
+    waiting: int = 0
 
 
 @define(eq=False)
@@ -191,6 +195,8 @@ class News:
     async def subscribe(self, ref: ServerRef, uri: str) -> None:
         """Subscribe to a resource, and pass its changes on in another task until the client unsubscribes or leaves.
 
+        **Cancellation**: ends the subscription, unless it is established or another request waits for it.
+
         Raises:
             Refused: the client has too many subscriptions.
             McpActorsError, mcp.MCPError: the server could not be asked, or has refused.
@@ -200,7 +206,13 @@ class News:
             self._check_watched([uri])
             watch = self._watched[uri] = _Watch()
             self._session.start(partial(self._keep, watch, ref, uri))
-        await watch.ready.wait()
+        watch.waiting += 1
+        try:
+            await watch.ready.wait()
+        finally:
+            watch.waiting -= 1
+            if not watch.waiting and not watch.ready.is_set() and self._watched.get(uri) is watch:
+                self.unsubscribe(uri)
         if watch.failure is not None:
             raise watch.failure
 

@@ -54,6 +54,8 @@ class Owner(Protocol):
 
     async def ask(self, method: str, params: dict[str, Any], *, server: str) -> dict[str, Any]: ...
 
+    async def wait_initialized(self) -> None: ...
+
 
 def in_background(server: ServerConfig) -> ServerConfig:
     """Return a server that is connected while clients are served already, and may fail; see `Front.required`."""
@@ -117,6 +119,7 @@ async def serve_own(
 
 def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
     async def ask(context: CallbackContext, method: str, params: dict[str, Any]) -> Any:
+        await owner.wait_initialized()  # before that, a client takes no questions
         try:
             answer = await owner.ask(method, params, server=context.server)
         except MCPError as exc:

@@ -176,7 +176,6 @@ class Session:
         calls: the requests of the client that have no answer yet, by id.
         only: the server that it sees alone; None if it sees all.
         modern: whether it is of the era since 2026-07-28; None before its first request.
-        initialized: whether a legacy client has said that it is.
         news: what the client hears without having asked.
     """
 
@@ -187,7 +186,7 @@ class Session:
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self._sizes: dict[Id, int] = {}
         self.modern: bool | None = None
-        self.initialized = False
+        self._initialized = trio.Event()
         self.only: str | None = None
         self.news = News(self)
         self._front: Front | None = None
@@ -198,6 +197,15 @@ class Session:
         self._roots: Latest | None = None
         self._asked: dict[str, Question] = {}
         self._questions = 0
+
+    @property
+    def initialized(self) -> bool:
+        """Whether a legacy client has said that it is initialized."""
+        return self._initialized.is_set()
+
+    async def wait_initialized(self) -> None:
+        """Wait until a legacy client has said that it is initialized."""
+        await self._initialized.wait()
 
     # --- messages of the client -------------------------------------------------------------------------------------
 
@@ -232,7 +240,7 @@ class Session:
             if is_id(request_id):
                 self.cancel(request_id)
         elif method == "notifications/initialized":
-            self.initialized = True
+            self._initialized.set()
         elif method == DIRECTORY and self.only is None:  # else the client may be on another machine
             path = params.get("path")
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):

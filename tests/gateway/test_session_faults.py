@@ -14,6 +14,7 @@ import trio
 from mcp import MCPError
 from mcp.server.lowlevel import Server
 from mcp.server.mcpserver import Context, MCPServer
+from mcp.types import EmptyResult
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio, open_servers
@@ -24,6 +25,7 @@ from mcp_actors.gateway._session import Gateway as Shared, Session
 from mcp_actors.servers import NotSupported, _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
+from ..servers.library import Library
 from ..servers.processes import eventually
 from ..servers.test_asked_back import QUESTION, ServerRequests, modern
 from .hosts import BOUND, LEGACY, MODERN, Gateway, Host, gateway, in_process, notes, outcome_of
@@ -464,3 +466,60 @@ async def test_the_list_with_own_tools_is_the_same_object_while_nothing_changes(
         await own.remove("b")
         assert [each["name"] for each in front.tools()] == ["mcp__a__echo"]
         nursery.cancel_scope.cancel()
+
+
+async def test_a_subscription_that_is_cancelled_while_it_is_made_ends(tmp_path: Path) -> None:
+    gate, unsubscribed = trio.Event(), trio.Event()
+
+    async def subscribe_late(ctx: Any, params: Any) -> EmptyResult:
+        await gate.wait()
+        return EmptyResult()
+
+    async def unsubscribe(ctx: Any, params: Any) -> EmptyResult:
+        unsubscribed.set()
+        return EmptyResult()
+
+    library = Library(on_subscribe_resource=subscribe_late, on_unsubscribe_resource=unsubscribe)
+    async with gateway(tmp_path, library.config(protocol="legacy")) as door:
+        host = await door.connect()
+        await host.result("resources/list")
+        first, second = (host.request("resources/subscribe", {"uri": "file:///a"}) for _ in range(2))
+        await host.send(first, second)
+        for each in (first, second):
+            await wait_all_tasks_blocked()
+            assert door.group["library"]._record.subscriptions.wants("file:///a")
+            await host.send({**CANCEL, "params": {"requestId": each["id"]}})
+        await host.result("ping")
+        await eventually(lambda: not door.group["library"]._record.subscriptions.wants("file:///a"))
+        gate.set()
+        with trio.fail_after(BOUND):
+            await unsubscribed.wait()
+        assert host.answers == {}
+        again = host.request("resources/subscribe", {"uri": "file:///a"})
+        await host.send(again)
+        assert "result" in await host.answer_to(again)
+
+
+@pytest.mark.filterwarnings("ignore:The roots capability:mcp.MCPDeprecationWarning")
+async def test_a_question_of_an_own_server_waits_until_the_client_is_initialized(tmp_path: Path) -> None:
+    server, asks = MCPServer("own"), trio.Event()
+
+    @server.tool()
+    async def count_roots(ctx: Context[Any, Any]) -> str:
+        asks.set()
+        return str(len((await ctx.session.list_roots()).roots))
+
+    own = in_process("own", server, protocol="legacy")
+    async with gateway(tmp_path, in_process("notes", notes()), per_session=[own]) as door:
+        host = await door.connect(begin=False, roots={})
+        host.questions["roots/list"] = lambda _: {"result": {"roots": []}}
+        params = {"protocolVersion": LEGACY, "capabilities": {"roots": {}}, "clientInfo": {"name": "h", "version": "1"}}
+        await host.result("initialize", params)
+        call = host.request("tools/call", {"name": "own_count_roots", "arguments": {}})
+        await host.send(call)
+        with trio.fail_after(BOUND):
+            await asks.wait()
+        await wait_all_tasks_blocked()
+        assert host.asked == []
+        await host.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        assert (await host.answer_to(call))["result"]["content"][0]["text"] == "0"
