@@ -480,7 +480,7 @@ async def test_a_subscription_that_is_cancelled_while_it_is_made_ends(tmp_path: 
         return EmptyResult()
 
     library = Library(on_subscribe_resource=subscribe_late, on_unsubscribe_resource=unsubscribe)
-    async with gateway(tmp_path, library.config(protocol="legacy")) as door:
+    async with gateway(tmp_path, library.config(protocol="legacy", request_timeout=None)) as door:
         host = await door.connect()
         await host.result("resources/list")
         first, second = (host.request("resources/subscribe", {"uri": "file:///a"}) for _ in range(2))
