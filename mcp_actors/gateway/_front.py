@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 Json: TypeAlias = dict[str, Any]
 
-Changed: TypeAlias = Literal["tools", "prompts", "resources"]
-"""A kind of list that has changed."""
+Changed: TypeAlias = Literal["tools", "prompts", "resources", "servers"]
+"""A kind of list that has changed; ``servers`` if one is connected now, whatever it lists."""
 
 KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 
@@ -344,6 +344,7 @@ class Front:
         match event:
             case StateChanged(new="ready" | "degraded"):
                 self._look_again(event.server, "prompts", "resources")
+                self._on_change("servers")
             case PromptsChanged():
                 self._look_again(event.server, "prompts")
             case ResourcesChanged():

@@ -11,7 +11,6 @@ end down to one task.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -20,7 +19,7 @@ from attrs import define, field
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS
 
-from .._errors import McpActorsError, ServerUnavailable
+from .._errors import ConnectionLost, McpActorsError, ServerUnavailable
 from .._foreign import Log
 from ._calls import Call, Refused, not_sent, resource_of
 
@@ -140,7 +139,7 @@ class News:
     def __init__(self, session: Listener) -> None:
         self._session = session
         self.level: str | None = None
-        self._levels: dict[str, Latest] = {}
+        self._levels: dict[ServerRef, Latest] = {}
         self._watched: dict[str, _Watch] = {}
         self._streams: dict[Id, _Stream] = {}
 
@@ -160,10 +159,34 @@ class News:
         if level not in LEVELS:
             raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
         self.level = level
-        for ref in servers:
-            if ref.name not in self._levels:
-                self._levels[ref.name] = Latest(self._session.start, partial(_ask_for_level, ref, lowest))
-            self._levels[ref.name].run_soon()
+        seen = tuple(servers)
+        self._levels = {ref: self._levels[ref] for ref in seen if ref in self._levels}  # others were removed
+        for ref in seen:
+            self._ask_for_level(ref, lowest)
+
+    def renew_level(self, servers: Iterable[ServerRef], lowest: Callable[[], str]) -> None:
+        """Ask those servers for the level that were not there, or not connected, when the client has set it."""
+        if self.level is not None:
+            for ref in servers:
+                if ref not in self._levels:
+                    self._ask_for_level(ref, lowest)
+
+    def _ask_for_level(self, ref: ServerRef, lowest: Callable[[], str]) -> None:
+        """Ask a server for the level, unless it is lazy and has not been used: then once it is connected."""
+        if ref._record.life.wanted.mode == "rest":
+            self._levels.pop(ref, None)
+            return
+        if ref not in self._levels:
+            self._levels[ref] = Latest(self._session.start, partial(self._send_level, ref, lowest))
+        self._levels[ref].run_soon()
+
+    async def _send_level(self, ref: ServerRef, lowest: Callable[[], str]) -> None:
+        try:
+            await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LEVELS`
+        except (ServerUnavailable, ConnectionLost):
+            self._levels.pop(ref, None)  # it is asked once it is connected
+        except (McpActorsError, MCPError):
+            pass  # it has no log
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""
@@ -321,8 +344,3 @@ async def _wait_possible(ref: ServerRef) -> None:
     """
     while ref._caller.given_up() is not None:
         await ref._record.life.wait_change()
-
-
-async def _ask_for_level(ref: ServerRef, lowest: Callable[[], str]) -> None:
-    with suppress(McpActorsError, MCPError):  # it has no log
-        await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LEVELS`

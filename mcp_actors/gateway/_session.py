@@ -549,6 +549,11 @@ class Session:
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
+        if kind == "servers":
+            with suppress(ServerUnavailable):  # the server that the client has named was removed
+                servers = () if self._front is None else self._front.servers()
+                self.news.renew_level(servers, self._gateway.lowest_level)
+            return
         front = self._front or self._gateway.front
         if front is not None and front.has_changed(kind):
             self.news.note_changed(kind)

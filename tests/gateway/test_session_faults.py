@@ -523,3 +523,34 @@ async def test_a_question_of_an_own_server_waits_until_the_client_is_initialized
         assert host.asked == []
         await host.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
         assert (await host.answer_to(call))["result"]["content"][0]["text"] == "0"
+
+
+def levels_of(name: str, levels: list[tuple[str, str]], **options: Any) -> ServerConfig:
+    """Configure a server that notes the log levels that it is asked for."""
+
+    async def set_level(ctx: Any, params: Any) -> EmptyResult:
+        levels.append((name, params.level))
+        return EmptyResult()
+
+    library = Library(on_set_logging_level=set_level)
+    return library.config(name, protocol="legacy", **options)
+
+
+async def test_servers_that_come_later_are_asked_for_the_log_level(tmp_path: Path) -> None:
+    levels: list[tuple[str, str]] = []
+    given = levels_of("a", levels), levels_of("lazy", levels, connect="lazy")
+    async with gateway(tmp_path, *given) as door:
+        host, group = await door.connect(), door.group
+        await host.result("logging/setLevel", {"level": "debug"})
+        await eventually(lambda: levels == [("a", "debug")])
+        await group.add(levels_of("new", levels))
+        await eventually(lambda: levels[1:] == [("new", "debug")])
+        assert group["lazy"].state == "pending"
+        await group["lazy"].list_tools()
+        await eventually(lambda: levels[2:] == [("lazy", "debug")])
+        levels.clear()
+        await group.remove("a")
+        await group.add(levels_of("a", levels))
+        await eventually(lambda: levels == [("a", "debug")])
+        await host.result("logging/setLevel", {"level": "error"})
+        await eventually(lambda: {("a", "error"), ("new", "error")} <= set(levels))
