@@ -49,8 +49,11 @@ FACTS: Final = ("state", "retry_at", "seconds", "limit")
 OF_A_HOP: Final = "io.modelcontextprotocol/"
 """How the keys of a ``_meta`` begin that belong to one hop."""
 
-ASKED: Final = frozenset({"elicitation", "sampling", "roots"})
-"""What `NotSupported` names if a server has asked for it during the request. Other features are refused before."""
+QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+"""The questions that a server may ask a client, each with the capability of the client for it."""
+
+ASKED: Final = frozenset(QUESTIONS.values())
+"""The capabilities that a server asks for during a request. `NotSupported` is raised before it is sent for others."""
 
 SERVER_ERROR: Final = -32000
 

@@ -118,7 +118,7 @@ class _Stream:
     """A stream of a modern client.
 
     Attributes:
-        honored: what it tells of.
+        honored: the notifications that the client has asked for.
         request: its entry in the calls of the session.
     """
 

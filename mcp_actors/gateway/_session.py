@@ -43,6 +43,7 @@ from ..transports.socket import OK, unknown
 from ._calls import (
     ASKED,
     OF_A_HOP,
+    QUESTIONS,
     Call,
     Question,
     Refused,
@@ -102,9 +103,6 @@ CAPABILITIES: Final[Json] = {
     "logging": {},
 }
 """What a gateway can do: whatever its servers can. ``initialize`` is answered before they are known."""
-
-QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-"""The questions that a server may ask a client, each with the capability of the client for it."""
 
 ANSWERS: Final = (("inputResponses", "input_responses"), ("requestState", "request_state"))
 """The members of a request that answer a server's questions, each with its argument."""
@@ -200,11 +198,11 @@ class Session:
 
     @property
     def initialized(self) -> bool:
-        """Whether a legacy client has said that it is initialized."""
+        """True once a legacy client has sent ``notifications/initialized``."""
         return self._initialized.is_set()
 
     async def wait_initialized(self) -> None:
-        """Wait until a legacy client has said that it is initialized."""
+        """Wait until a legacy client has sent ``notifications/initialized``."""
         await self._initialized.wait()
 
     # --- messages of the client -------------------------------------------------------------------------------------
@@ -628,6 +626,11 @@ class Session:
     def end_streams(self) -> None:
         """End the streams of notifications: the gateway stops."""
         for request_id in self.news.streams():
+            self.end_stream(request_id)
+
+    def end_stream(self, request_id: Id) -> None:
+        """End a stream of notifications, which may not have begun yet. Do nothing if the request has ended."""
+        if request_id in self.calls:
             self.cancel(request_id)
             self.answer(request_id, "subscriptions/listen", {"_meta": {SUBSCRIPTION: request_id}})
 

@@ -38,7 +38,6 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from ..._foreign import Log
 from .._calls import error_line, is_answer, is_id, malformed, parsed
-from .._news import SUBSCRIPTION
 from .._session import Gateway, Session
 from ._wire import Head, Refused, Reply
 
@@ -139,12 +138,6 @@ class Exchange:
         """Say something before the end."""
         if self._reply is not None:
             self._reply.say(line)
-
-    def end_listening(self, request_id: Id) -> None:
-        """End the stream of notifications, which may not have begun yet."""
-        if request_id in self.session.calls:
-            self.session.cancel(request_id)
-            self.session.answer(request_id, LISTEN, {"_meta": {SUBSCRIPTION: request_id}})
 
     def leave(self) -> None:
         """Cancel the request: the client has left."""
@@ -391,7 +384,7 @@ class Mcp:
             exchange.session.refuse_unsent(request_id, TOO_LATE)
             return
         if message["method"] == LISTEN:
-            reply.on_drain = partial(exchange.end_listening, request_id)
+            reply.on_drain = partial(exchange.session.end_stream, request_id)
         exchange.session.take(message)
 
     # --- before -----------------------------------------------------------------------------------------------------
