@@ -7,7 +7,7 @@ the host has written them, in the section that says whose they are; the servers 
 ``cwd``. A copy of the host's file is kept next to it. It is also all that `detach_host` needs: which servers have moved
 follows from the two files, and where to from the entry, so nothing else is stored that could be lost or wrong. If the
 host's file has changed elsewhere since, the servers are written as the file of ours has them. Several hosts may share
-that file, so an undo takes from it only what this host has moved there and no other host is known to use.
+that file, so an undo removes only the servers that this host has moved there and that no other known host uses.
 
 Files are replaced as a whole, and if one cannot be written, those before it get their old content back. The servers are
 written to their new file before they leave the old one, so a process that is killed in between loses none, and the next
@@ -146,7 +146,7 @@ def _moved_back(
     Raises:
         Failure: there are none, or one is in the file of the host again.
     """
-    known = {name for each in copies for name in each.entries} if copies else kept.keys()
+    known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
     if not moved:
         problem = f"has none of the servers of {now.path}" if exists else "is missing"
@@ -169,10 +169,13 @@ def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str
         with suppress(ConfigError, Failure):
             other = HostFile(host, None)
             if section == now.section and other.path != now.path and other.attached_to == ours:
-                copies = _copies_of(other)
-                names = {name for each in copies for name in each.entries} if copies else kept
-                used.update(dict.fromkeys(names, other.path))
+                used.update(dict.fromkeys(_names_in(_copies_of(other), kept), other.path))
     return used
+
+
+def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection[str]:
+    """Return the servers that a host has had, by the copies of its file; those in ours if there is no copy."""
+    return {name for each in copies for name in each.entries} if copies else kept
 
 
 # --- The file of a host -----------------------------------------------------------------------------------------------

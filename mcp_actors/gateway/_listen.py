@@ -155,7 +155,7 @@ class KeptSocket(Acceptor):
         """
         if self._listener.fileno() < 0:
             raise trio.ClosedResourceError
-        if identity_of(self.name) == self._identity:
+        if _identity_of(self.name) == self._identity:
             if self._failed:
                 logger.warning("%s: the socket is there again", self.name)
             self._failed = False
@@ -179,7 +179,7 @@ class KeptSocket(Acceptor):
     def close(self) -> None:
         """Accept nothing more, and remove the socket."""
         # While a listener is open, no other file has the numbers of its socket.
-        if self._listener.fileno() >= 0 and identity_of(self.name) == self._identity:
+        if self._listener.fileno() >= 0 and _identity_of(self.name) == self._identity:
             try:
                 os.unlink(self.name)
             except OSError as exc:  # the end goes on
@@ -209,7 +209,7 @@ def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
         listener.bind(made)
         os.chmod(made, 0o600)
         listener.listen(BACKLOG)
-        identity = identity_of(made)
+        identity = _identity_of(made)
         os.rename(made, path)
     except BaseException:
         listener.close()
@@ -230,7 +230,7 @@ def _answers(path: str) -> bool:
     return connection is not None
 
 
-def identity_of(path: str) -> tuple[int, int] | None:
+def _identity_of(path: str) -> tuple[int, int] | None:
     """Return the numbers of the device and the inode of a file; None if there is none."""
     try:
         found = os.lstat(path)
