@@ -32,11 +32,9 @@ from ..gateway._daemon import cut_log, file_and_server, real_name
 from ..gateway._front import Front
 from ..gateway._listen import LOOK_SECONDS, Acceptor, KeptSocket, listen
 from ..gateway._network import Network, network_of
-from ..gateway._own import in_background, start_eager
+from ..gateway._own import in_background, open_in_background, start_eager
 from ..gateway._serve import serve_front
 from ..gateway._session import Gateway
-from ..servers import open_servers
-from ._connect import MAX_SERVERS
 from ._output import UNUSABLE, Failure, Misuse, Unusable, until_signalled
 
 if TYPE_CHECKING:
@@ -106,12 +104,19 @@ async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Ac
     Raises:
         Failure: the socket cannot be made.
     """
-    try:
+    with listening_at(socket):
         if network is not None:
             return [*map(Acceptor, await listen(network.host, network.port))]
         return [] if socket is None else [KeptSocket(socket)]
+
+
+@contextmanager
+def listening_at(place: str | None) -> Iterator[None]:
+    """Raise `Failure` with the place if the block cannot listen there."""
+    try:
+        yield
     except OSError as exc:
-        raise Failure(f"cannot serve at {socket}: {exc.strerror or exc}") from None
+        raise Failure(f"cannot serve at {place}: {exc.strerror or exc}") from None
 
 
 async def _bound_log(socket: str) -> None:
@@ -231,15 +236,8 @@ async def opened(
     """
     stopping = trio.CancelScope()
     async with trio.open_nursery() as commands:
-        callbacks = Callbacks(logging=gateway.log)
         shared, gateway.per_session, per_identity = _divided(servers, several=several)
-        opening = open_servers(
-            *map(in_background, shared),
-            naming=naming,
-            callbacks=callbacks,
-            max_servers=MAX_SERVERS,
-            observers=observers,
-        )
+        opening = open_in_background(shared, naming, Callbacks(logging=gateway.log), observers)
         with _accepting(control) as acceptor:
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
@@ -311,10 +309,8 @@ def _accepting(control: str | None) -> Iterator[Acceptor | None]:
     if control is None:
         yield None
         return
-    try:
+    with listening_at(control):
         acceptor = KeptSocket(control)
-    except OSError as exc:
-        raise Failure(f"cannot serve at {control}: {exc.strerror or exc}") from None
     with closing(acceptor):
         yield acceptor
 

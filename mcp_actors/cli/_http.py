@@ -38,7 +38,7 @@ from ..gateway.http import (
 from ..observe import Metrics
 from ._configuration import find_file
 from ._control import pages_of_daemons
-from ._gateway import expanded, load, log_to_stderr, opened
+from ._gateway import expanded, listening_at, load, log_to_stderr, opened
 from ._output import Failure, Misuse, Output, Unusable, until_signalled
 
 if TYPE_CHECKING:
@@ -151,11 +151,10 @@ async def _listen(options: Options) -> list[socket.socket]:
         Failure: the address is not valid, or the port is not free.
     """
     try:
-        listeners = await listen_at(options.address)
+        with listening_at(options.address):
+            listeners = await listen_at(options.address)
     except ConfigError as exc:
         raise Misuse(str(exc)) from None
-    except OSError as exc:
-        raise Failure(f"cannot serve at {options.address}: {exc.strerror or exc}") from None
     if options.no_token and not all(is_loopback(each.getsockname()) for each in listeners):
         for each in listeners:
             each.close()

@@ -27,12 +27,14 @@ from ._calls import INVALID_ANSWER
 from ._front import Front, json_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractAsyncContextManager
 
     from mcp.types import LoggingMessageNotificationParams
 
     from ..config import CallbackContext, ServerConfig
-    from ..servers import ServerRef
+    from ..kernel import Observer
+    from ..servers import ServerGroup, ServerRef
     from ._front import Changed
 
 MODELS: dict[str, Any] = {
@@ -60,6 +62,19 @@ class Owner(Protocol):
 def in_background(server: ServerConfig) -> ServerConfig:
     """Return a server that is connected while clients are served already, and may fail; see `Front.required`."""
     return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
+
+
+def open_in_background(
+    configs: Iterable[ServerConfig], naming: str, callbacks: Callbacks, observers: Sequence[Observer] = ()
+) -> AbstractAsyncContextManager[ServerGroup]:
+    """Open servers as `in_background` has them. Their configuration decides how many there are."""
+    return open_servers(
+        *map(in_background, configs),
+        naming=naming,
+        callbacks=callbacks,
+        observers=observers,
+        max_servers=sys.maxsize,
+    )
 
 
 def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
@@ -104,12 +119,7 @@ async def serve_own(
         use: called with the lists, once the group is open.
     """
     callbacks = _callbacks_for(owner, capabilities)
-    opening = open_servers(
-        *map(in_background, configs),
-        naming=shared.naming,
-        callbacks=callbacks,
-        max_servers=sys.maxsize,  # the configuration decides how many there are
-    )
+    opening = open_in_background(configs, shared.naming, callbacks)
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
         start_eager(nursery, front, configs)

@@ -16,7 +16,6 @@ import os
 import resource
 import selectors
 import socket
-import sys
 import time
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
@@ -30,11 +29,10 @@ from ..._foreign import Log
 from ..._tasks import TimeSlice
 from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
-from ...servers import open_servers
 from .._front import Front
 from .._listen import Acceptor, drain, listen, name_of, prepare
 from .._output import Heart
-from .._own import in_background, start_eager
+from .._own import in_background, open_in_background, start_eager
 from .._serve import MAX_MESSAGE
 from .._session import STOPS
 from ._access import ANYBODY, Access
@@ -165,7 +163,7 @@ class Door:
             allowed = ", ".join(route.methods)
             raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
         if self._gateway.stopping.is_set() and route.named and (head.path, head.method) != ("/mcp", "POST"):
-            raise Refused(503, STOPS)  # a session answers a POST, as MCP has it, and the probes tell more
+            raise Refused(503, STOPS)  # a session refuses its POST itself, and the probes report the state
         route.check(connection, head)
         if head.length is None and route.most < MAX_MESSAGE:
             raise Refused(411, "a body for this path needs Content-Length")
@@ -228,13 +226,8 @@ class Door:
         self, gateway: Gateway, servers: Sequence[ServerConfig], *, task_status: trio.TaskStatus[trio.CancelScope]
     ) -> None:
         """Keep the servers of one identity. Does not return."""
-        opening = open_servers(
-            *map(in_background, servers),
-            naming=self.front.naming,
-            callbacks=Callbacks(logging=gateway.log),
-            observers=() if self._metrics is None else (self._metrics,),
-            max_servers=sys.maxsize,
-        )
+        observers = () if self._metrics is None else (self._metrics,)
+        opening = open_in_background(servers, self.front.naming, Callbacks(logging=gateway.log), observers)
         with trio.CancelScope() as scope:
             async with opening as group, trio.open_nursery() as nursery:
                 gateway.front = front = Front(group, self.front.naming, self.front)
