@@ -191,7 +191,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 def place() -> Iterator[Place]:
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="attach-"))  # tmp_path is too long for a socket
-        stack.callback(shutil.rmtree, folder)
+        stack.callback(wait_until, partial(is_removed, folder))
         place = Place(folder, stack)
         stack.callback(place.kill_daemons)
         yield place
@@ -209,6 +209,12 @@ def wait_until(condition: Callable[[], object]) -> None:
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def is_removed(folder: Path) -> bool:
+    """Remove a folder. The server of a killed daemon may still write into it, until it notices that."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return not folder.exists()
 
 
 def has_left(lock: Path, held: str) -> bool:
