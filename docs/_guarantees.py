@@ -16,7 +16,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 PLACE: Final = "<!-- guarantees -->"
 
-_ID: Final = re.compile(r"\b(?:K\d|(?:S\d|[ABC])-\d\d)\b")
+_ID: Final = re.compile(r"\b(?:K\d|(?:S\d|[A-D])-\d{2,3})\b")
 
 
 def sentences() -> dict[str, dict[str, str]]:
