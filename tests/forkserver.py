@@ -20,6 +20,7 @@ import pickle
 import runpy
 import secrets
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -215,8 +216,7 @@ def _folder(address: str) -> Path:
 
 
 SCRIPT: Final = """\
-#!{python} -SE
-import sys
+{begin}import sys
 sys.path.append({folder!r})
 from forked_python import main
 main({address!r})
@@ -351,12 +351,27 @@ def _run(words: list[str]) -> None:
         runpy.run_path(words[0], run_name="__main__")
 
 
+def begin_script(python: str | Path, *flags: str) -> str:
+    """Return the first lines of a script that an interpreter runs.
+
+    A ``#!`` line holds no blank and, on some systems, no more than 127 bytes. So a shell starts an interpreter in such
+    a path; to Python these lines are a string.
+    """
+    words = [str(python), *flags]
+    line = f"#!{' '.join(words)}\n"
+    if " " not in words[0] and len(os.fsencode(line)) <= 127:
+        return line
+    return f"#!/bin/sh\n'''exec' {shlex.join(words)} \"$0\" \"$@\"\n' '''\n"
+
+
 def write_scripts(folder: Path, address: str) -> None:
     """Write the interpreter, and the servers that pip has installed as scripts for it."""
-    python = SCRIPT.format(python=sys.executable, folder=str(Path(__file__).parent), address=address)
+    python = SCRIPT.format(
+        begin=begin_script(sys.executable, "-SE"), folder=str(Path(__file__).parent), address=address
+    )
     scripts = {"python": python}
     for path in Path(sys.executable).parent.glob("mcp-server-*"):
-        scripts[path.name] = f"#!{folder / 'python'}\n{path.read_text()}"
+        scripts[path.name] = begin_script(folder / "python") + path.read_text()
     folder.mkdir()
     for name, text in scripts.items():
         (folder / name).write_text(text)

@@ -9,10 +9,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 
 import pytest
 
-from .forkserver import COLD, interpreter, run_python, start_python
+from .forkserver import COLD, begin_script, interpreter, run_python, start_python
 
 PATIENCE = 60.0
 
@@ -91,7 +92,7 @@ def test_a_stream_that_a_shell_has_closed_is_missing(closed: str, tmp_path: Path
     (tmp_path / "program.py").write_text(code)
     found = []
     for python in (sys.executable, interpreter()):
-        subprocess.run(["sh", "-c", f"{python} program.py {closed}"], cwd=tmp_path, check=True, timeout=PATIENCE)
+        subprocess.run(["sh", "-c", f"{quote(python)} program.py {closed}"], cwd=tmp_path, check=True, timeout=PATIENCE)
         found.append((tmp_path / "out").read_text())
     assert found[0] == found[1]
 
@@ -99,7 +100,7 @@ def test_a_stream_that_a_shell_has_closed_is_missing(closed: str, tmp_path: Path
 @contextmanager
 def program_of_a_shell(code: str, before: str = "") -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Let a shell become a program; yield it and the first line of its output."""
-    shell = f"{before} exec {interpreter()} -c '{code}'"
+    shell = f"{before} exec {quote(interpreter())} -c '{code}'"
     with subprocess.Popen(["sh", "-c", shell], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as program:
         assert program.stdout is not None
         try:
@@ -157,3 +158,14 @@ def test_a_fork_starts_with_the_sdk_and_leads_the_session_that_was_asked_for(tmp
             assert program.wait(PATIENCE) == 0
     assert (tmp_path / "out").read_text() == "True True\n"
     assert program.poll() == 0
+
+
+def test_an_interpreter_in_a_path_that_no_script_line_can_hold_runs_a_script(tmp_path: Path) -> None:
+    """Neither a blank nor a path of more than 127 bytes can stand in a ``#!`` line."""
+    for name in ("plain", "with a blank", "ü" * 100):
+        (folder := tmp_path / name).mkdir()
+        (python := folder / "python").symlink_to(sys.executable)
+        script = folder / "script"
+        script.write_text(f"{begin_script(python, '-SE')}import sys\nprint(sys.argv[1:])\n")
+        script.chmod(0o700)
+        assert subprocess.run([script, "a b"], capture_output=True, text=True, check=True).stdout == "['a b']\n"

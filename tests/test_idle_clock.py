@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from time import monotonic
 
 import pytest
@@ -49,7 +50,9 @@ def not_skipped() -> Iterator[None]:
 BUSY = "sum(range(5_000_000)); print('done')"
 
 
-@pytest.mark.parametrize("program", [[sys.executable, "-c", BUSY], ["/bin/sh", "-c", f'{sys.executable} -c "{BUSY}"']])
+@pytest.mark.parametrize(
+    "program", [[sys.executable, "-c", BUSY], ["/bin/sh", "-c", f'{quote(sys.executable)} -c "{BUSY}"']]
+)
 async def test_a_wait_for_a_child_that_works_is_not_skipped(idle_clock: IdleClock, program: list[str]) -> None:
     """Nor for a child of a child, nor for a thread of this process."""
     with not_skipped():

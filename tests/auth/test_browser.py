@@ -22,14 +22,14 @@ import trio
 from mcp_actors import open_servers
 from mcp_actors.auth import NoBrowser, _receiver, open_browser
 
+from ..forkserver import begin_script
 from .authority import Authority, Browser
 from .test_sign_in import whoami
 
 PAGE = "https://issuer.example/authorize?state=the-state&code_challenge=the-challenge"
 DISPLAYS = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
 
-BROWSER = """#!{python} -SE
-import http.client, os, sys, urllib.parse
+BROWSER = """{begin}import http.client, os, sys, urllib.parse
 sys.stdout = open({heard!r}, "a")
 at, cookies = sys.argv[1], {{}}
 print("argv", open("/proc/self/cmdline").read() if os.path.exists("/proc/self/cmdline") else sys.argv)
@@ -56,7 +56,7 @@ while at:
 def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
     """Have a program be the browser, which follows redirects; return what it has noted."""
     program, heard = tmp_path / "browser", tmp_path / "heard"
-    program.write_text(BROWSER.format(python=sys.executable, heard=str(heard)))
+    program.write_text(BROWSER.format(begin=begin_script(sys.executable, "-SE"), heard=str(heard)))
     program.chmod(0o755)
     for name in DISPLAYS[1:]:
         monkeypatch.delenv(name, raising=False)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import pytest
@@ -48,8 +49,8 @@ def shell(script: str) -> dict[str, Any]:
 
 def waits_for(file: Path) -> dict[str, Any]:
     """Return the entry of a scripted server that starts only once a file exists."""
-    words = " ".join((scripted()["command"], *scripted()["args"]))
-    return {**scripted(), **shell(f"while [ ! -e {file} ]; do sleep 0.01; done; exec {words}")}
+    words = join([scripted()["command"], *scripted()["args"]])
+    return {**scripted(), **shell(f"while [ ! -e '{file}' ]; do sleep 0.01; done; exec {words}")}
 
 
 @contextmanager
@@ -131,7 +132,7 @@ class TestCheck:
         monkeypatch.setattr(Output, "progress", noted)
         monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", 0.2)
         words = " ".join((scripted()["command"], *scripted()["args"]))
-        script = f"echo unpacking >&2; while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"
+        script = f"echo unpacking >&2; while [ ! -e '{go}' ]; do sleep 0.01; done; exec {words}"
         settings = {"connect_timeout": 0.5, "startup_timeout": PATIENCE}
         write(tmp_path, {"slow": {"command": "sh", "args": ["-c", script], "mcp_actors": settings}})
         done = run("check")
@@ -221,7 +222,7 @@ class TestCheck:
 
     def test_its_json_is_one_array_in_the_order_of_the_file(self, tmp_path: Path) -> None:
         go = tmp_path / "go"
-        script = f"touch {go}; exec no-such-program"  # so `late` is settled last
+        script = f"touch '{go}'; exec no-such-program"  # so `late` is settled last
         write(tmp_path, {"late": waits_for(go), "off": {"command": "x", "disabled": True}, "bad": shell(script)})
         done = piped(tmp_path, "check", "--json")
         assert done.returncode == 1
@@ -657,7 +658,7 @@ class TestMisuse:
     @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
     def test_a_stream_may_be_closed(self, tmp_path: Path, closed: str) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(program())} check {' '.join(FILE)} {closed}"
+        shell = f"exec {join(program())} check {join(FILE)} {closed}"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert (done.returncode, done.stderr) == (0, "")
         assert ("a  ready" in done.stdout) is (">&-" not in closed or closed == "2>&-")
@@ -665,7 +666,7 @@ class TestMisuse:
     @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is full")
     def test_output_that_cannot_be_written_is_an_error(self, tmp_path: Path, said: Said) -> None:
         write(tmp_path, {"a": scripted()})
-        shell = f"exec {' '.join(program())} tools {' '.join(FILE)} > /dev/full"
+        shell = f"exec {join(program())} tools {join(FILE)} > /dev/full"
         done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
         assert done.returncode == 1
         said("output cannot be written", done.stderr)
@@ -673,7 +674,7 @@ class TestMisuse:
     def test_a_reader_that_ends_early_causes_no_error(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted("--tools", "900")})
         for reader, begin in (("head -n 1", "a "), ("true", "")):  # the second has ended before anything is written
-            shell = f"{' '.join((*program(), 'tools', *FILE))} | {reader}"
+            shell = f"{join((*program(), 'tools', *FILE))} | {reader}"
             done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
             assert done.stdout.startswith(begin)
             assert done.stderr == ""

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import join
 from typing import Final
 
 import pytest
@@ -50,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": servers}))
     (tmp_path / "other.toml").write_text('[mcp_servers.water]\ncommand = "x"\n')
     (tmp_path / "bin").mkdir()
-    script = f'case $1 in __complete|completion) exec {" ".join(program())} "$@";; *) echo "ran <$*>";; esac'
+    script = f'case $1 in __complete|completion) exec {join(program())} "$@";; *) echo "ran <$*>";; esac'
     (tmp_path / "bin" / "mcp-actors").write_text(f"#!/bin/sh\n{script}\n")
     (tmp_path / "bin" / "mcp-actors").chmod(0o755)
     return tmp_path

@@ -196,7 +196,7 @@ def test_over_ssh_the_url_is_pasted_and_no_text_browser_takes_the_terminal(
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
         monkeypatch.delenv(name, raising=False)
     browser, started = tmp_path / "w3m", tmp_path / "started"
-    browser.write_text(f"#!/bin/sh\ntouch {started}\n")
+    browser.write_text(f"#!/bin/sh\ntouch '{started}'\n")
     browser.chmod(0o755)
     over_ssh: dict[str, Any] = {
         "SSH_CONNECTION": "192.0.2.1 50000 192.0.2.2 22",

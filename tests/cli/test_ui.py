@@ -131,7 +131,7 @@ def test_a_file_is_served_until_ctrl_c(place: Path) -> None:
 def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
     opened = place / "opened"
     browser = place / "browser"
-    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.write_text(f"#!/bin/sh\necho \"$1\" > '{opened}.part' && mv '{opened}.part' '{opened}'\n")
     browser.chmod(0o755)
     with daemon(place):
         pipe = subprocess.PIPE

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, suppress
 from functools import partial
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import pytest
@@ -115,7 +116,7 @@ class TestRequests:
     async def test_a_required_server_that_fails_is_an_error_of_its_line_only(self, place: Path) -> None:
         program, args = command()
         script = place / "server"
-        script.write_text(f"#!/bin/sh\nexec {program} {' '.join(args)}\n")
+        script.write_text(f"#!/bin/sh\nexec {join([program, *args])}\n")
         script.chmod(0o700)
         a = ServerConfig("a", Stdio(str(script)), protocol="legacy", required=True)
         async with serving(place, a, House("b").config()) as (_, daemon):

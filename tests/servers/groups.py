@@ -60,12 +60,12 @@ def shell(name: str, script: str, **options: Any) -> ServerConfig:
 
 def until(*paths: Path) -> str:
     """Return a line of shell that waits until there is something in these files."""
-    return "; ".join(f"while [ ! -s {path} ]; do sleep 0.01; done" for path in paths)
+    return "; ".join(f"while [ ! -s '{path}' ]; do sleep 0.01; done" for path in paths)
 
 
 def unless(path: Path, script: str) -> str:
     """Return a line of shell that runs another unless a file is there."""
-    return f"[ -e {path} ] || {{ {script}; }}"
+    return f"[ -e '{path}' ] || {{ {script}; }}"
 
 
 def pids_in(path: Path) -> list[int]:

@@ -49,13 +49,13 @@ class Server:
         """From its next start on, run with these flags, but not before what this returns is called."""
         go = self.folder / f"{self.name}.go"
         go.unlink(missing_ok=True)
-        self.behave(*flags, first=f"while [ ! -e {go} ]; do sleep 0.01; done")
+        self.behave(*flags, first=f"while [ ! -e '{go}' ]; do sleep 0.01; done")
         return lambda: go.write_text("")
 
     def config(self, **options: Any) -> ServerConfig:
         """Its configuration; `options` are those of `ServerConfig`. One that is held has to be killed at the end."""
         options.setdefault("stop_timeout", 0.5)
-        return shell(self.name, f". {self.folder / self.name}.sh", **options)
+        return shell(self.name, f". '{self.folder / self.name}.sh'", **options)
 
     async def run_once(self, *flags: str, **options: Any) -> None:
         """An earlier run of a program."""

@@ -30,8 +30,8 @@ def late(log: Path, how: str, *flags: str, when: str, **options: Any) -> ServerC
     """Configure a scripted server that begins to read, or is there at all, only after some line of shell."""
     server = command_with("--log-file", str(log), *flags)
     script = {
-        "reads late": f"echo start >> {log}.starts; echo unpacking >&2; {when}; exec {server}",
-        "is behind a relay": f"echo start >> {log}.starts; cat | (echo pulling the image >&2; {when}; exec {server})",
+        "reads late": f"echo start >> '{log}.starts'; echo unpacking >&2; {when}; exec {server}",
+        "is behind a relay": f"echo start >> '{log}.starts'; cat | (echo pulling the image >&2; {when}; exec {server})",
     }[how]
     return ServerConfig("a", Stdio("/bin/sh", ("-c", script)), **{"stop_timeout": 1.0, **TIMES, **options})
 
@@ -179,7 +179,7 @@ async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered(
     log, mute = tmp_path / "log", tmp_path / "mute"
     mute.touch()
     server = command_with("--log-file", str(log), "--era", "both")
-    script = f"if [ -e {mute} ]; then exec {server} --on-discover ignore; fi; exec {server}"
+    script = f"if [ -e '{mute}' ]; then exec {server} --on-discover ignore; fi; exec {server}"
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, required=True, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         assert servers["a"].info.protocol_version == LATEST_LEGACY
@@ -209,7 +209,7 @@ async def test_another_version_of_such_a_server_is_asked_again(tmp_path: Path) -
     log, store = tmp_path / "log", tmp_path / "store"
     versions = tmp_path / "flags"
     server = command_with("--log-file", str(log))
-    script = f"exec {server} $(cat {versions})"
+    script = f"exec {server} $(cat '{versions}')"
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, required=True)
     spoken = []
     for flags in ("--name old --on-discover die", "--name new --era both", "--name new --era both"):
@@ -236,7 +236,7 @@ async def test_a_server_that_was_killed_did_not_end_at_the_question(tmp_path: Pa
     """B-01: a machine that is short of memory makes no legacy server of a modern one."""
     log, killed = tmp_path / "log", tmp_path / "killed"
     server = command_with("--log-file", str(log), "--era", "both")
-    script = f"[ -e {killed} ] && exec {server}; touch {killed}; read question; kill -KILL $$"
+    script = f"[ -e '{killed}' ] && exec {server}; touch '{killed}'; read question; kill -KILL $$"
     config = ServerConfig("a", Stdio("/bin/sh", ("-c", script)), connect_timeout=BOUND, restarts=AT_ONCE)
     async with open_servers(config) as servers:
         with trio.fail_after(BOUND):

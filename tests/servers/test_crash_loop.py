@@ -34,7 +34,7 @@ async def test_a_crash_loop_does_not_slow_a_healthy_sibling_and_spends_its_budge
         alone = statistics.median([await cost(servers) for _ in range(CALLS)])
     starts, answers = tmp_path / "starts", tmp_path / "answers"
     answers.write_text("\n")  # for the first start, which is awaited
-    wait = f"echo >> {starts}; while [ $(wc -l < {answers}) -lt $(wc -l < {starts}) ]; do sleep 0.01; done"
+    wait = f"echo >> '{starts}'; while [ $(wc -l < '{answers}') -lt $(wc -l < '{starts}') ]; do sleep 0.01; done"
     broken = after("broken", wait, "--die-after-list", restarts=at_once)
     async with open_servers(server("healthy", required=True), broken) as servers:
         beside: list[float] = []

@@ -97,7 +97,7 @@ class Loopback(trio.abc.HostnameResolver):
 async def test_a_server_that_exits_at_its_start_comes_back_when_it_does_not(tmp_path: Path) -> None:
     """B-08: what it needs is missing for a while."""
     fine, events = tmp_path / "fine", Events()
-    config = shell("a", f"[ -e {fine} ] || exit 3; exec {command_with()}", restarts=QUICK)
+    config = shell("a", f"[ -e '{fine}' ] || exit 3; exec {command_with()}", restarts=QUICK)
     async with open_servers(config, observers=[events]) as group:
         await outlast(group, "a")
         fine.write_text("x")

@@ -187,7 +187,7 @@ async def test_the_exit_code_of_a_server_that_dies_while_it_serves_is_in_the_err
     once = tmp_path / "once"
     config = shell(
         "a",
-        f"[ -e {once} ] || {{ echo x > {once}; exec {command_with()}; }}; echo no space left >&2; exit 5",
+        f"[ -e '{once}' ] || {{ echo x > '{once}'; exec {command_with()}; }}; echo no space left >&2; exit 5",
         restarts=RestartPolicy(max_restarts=1, backoff=Backoff()),
     )
     async with open_servers(config) as group:

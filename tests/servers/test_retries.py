@@ -222,7 +222,7 @@ async def test_the_time_to_connect_anew_counts_for_an_isolated_retry(tmp_path: P
     first = tmp_path / "first"
     config = after(
         "a",
-        f"if [ -e {first} ]; then exec sleep 600; fi; touch {first}",
+        f"if [ -e '{first}' ]; then exec sleep 600; fi; touch '{first}'",
         "--error-on-call",
         str(INTERNAL_ERROR),
         "busy",
@@ -357,7 +357,7 @@ async def test_an_isolated_attempt_that_still_connects_ends_with_its_server(how:
     first, second = tmp_path / "first", tmp_path / "second"
     config = after(
         "a",
-        f"if [ -e {first} ]; then touch {second}; exec sleep 600; fi; touch {first}",
+        f"if [ -e '{first}' ]; then touch '{second}'; exec sleep 600; fi; touch '{first}'",
         "--error-on-call",
         str(INTERNAL_ERROR),
         "busy",

@@ -289,7 +289,7 @@ async def test_an_isolated_retry_whose_process_was_killed_fails_before_its_timeo
     refusing = command_with("--error-on-call", str(INTERNAL_ERROR), "busy")
     config = shell(
         "a",
-        f"if [ -e {first} ]; then {second}; fi; touch {first}; exec {refusing}",
+        f"if [ -e '{first}' ]; then {second}; fi; touch '{first}'; exec {refusing}",
         health=PATIENT,
         retry=RetryPolicy(attempts=2, backoff=Backoff(), isolated=True),
         stop_timeout=STOP,

@@ -24,7 +24,7 @@ def late(folder: Path, era: str, seconds: int, *, relayed: bool) -> ServerConfig
     name = f"{era}-{'relayed' if relayed else 'reads-late'}-{seconds}"
     server = command_with("--log-file", str(folder / name), "--era", era, "--handshake")
     script = f"sleep {seconds}; exec {server}"
-    script = f"echo start >> {folder / name}.starts; {f'cat | ({script})' if relayed else script}"
+    script = f"echo start >> '{folder / name}.starts'; {f'cat | ({script})' if relayed else script}"
     return ServerConfig(name, Stdio("/bin/sh", ("-c", script)))
 
 

@@ -27,7 +27,7 @@ async def test_servers_that_were_away_are_back_within_a_minute(
     """B-08: one that refuses connections, and one that exits at its start, at the same time; each is logged once."""
     caplog.set_level(logging.INFO, "mcp_actors.servers")
     fine, events = tmp_path / "fine", Events()
-    exits = shell("exits", f"[ -e {fine} ] || exit 3; exec {command_with()}")
+    exits = shell("exits", f"[ -e '{fine}' ] || exit 3; exec {command_with()}")
     with http_server() as (port, process):
         async with open_servers(http_config(port), exits, observers=[events]) as servers:
             process.kill()

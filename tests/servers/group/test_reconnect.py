@@ -49,8 +49,8 @@ def numbers(group: ServerGroup) -> list[int]:
 async def test_reconnecting_failed_servers_does_not_affect_healthy_ones(tmp_path: Path) -> None:
     """S1-13: they see no new handshake; each failed one gets one new connection."""
     log, fixed = tmp_path / "log", tmp_path / "fixed"
-    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restarts=LATER)
-    parked = shell("c", f"[ -e {fixed} ] || exit 4; exec {command_with()}", restarts=NEVER)
+    mended = shell("b", f"[ -e '{fixed}' ] || exit 3; exec {command_with()}", restarts=LATER)
+    parked = shell("c", f"[ -e '{fixed}' ] || exit 4; exec {command_with()}", restarts=NEVER)
     async with open_servers(server("a", "--log-file", str(log)), mended, parked) as group:
         assert [ref.name for ref in group.failed] == ["b", "c"]
         fixed.write_text("x")
@@ -70,7 +70,7 @@ async def test_two_tasks_that_reconnect_failed_servers_do_it_once(tmp_path: Path
     S1-14: concurrent changes wait for each other.
     """
     fixed = tmp_path / "fixed"
-    mended = shell("b", f"[ -e {fixed} ] || exit 3; exec {command_with()}", restarts=LATER)
+    mended = shell("b", f"[ -e '{fixed}' ] || exit 3; exec {command_with()}", restarts=LATER)
     async with open_servers(mended) as group:
         fixed.write_text("x")
         async with trio.open_nursery() as nursery:
@@ -231,7 +231,7 @@ async def test_a_reconnect_of_a_required_server_that_fails_leaves_the_others_as_
     pids = tmp_path / "pids"
     async with open_servers(
         server("a"),
-        shell("b", f"[ -e {fine} ] || exit 3; exec {command_with()}"),
+        shell("b", f"[ -e '{fine}' ] || exit 3; exec {command_with()}"),
         server("c", "--pid-file", str(pids)),
         server("d"),
         server("e", connect="lazy"),
@@ -258,7 +258,7 @@ async def test_a_required_server_that_could_not_be_reconnected_counts_as_failed(
     """S1-12: the views say so, and waiting for it is in vain."""
     fine = tmp_path / "fine"
     fine.write_text("x")
-    config = shell("b", f"[ -e {fine} ] || exit 3; exec {command_with()}", required=True)
+    config = shell("b", f"[ -e '{fine}' ] || exit 3; exec {command_with()}", required=True)
     async with open_servers(config) as group:
         for change in (group["b"].restart, group["b"].start):
             with absent(fine), pytest.raises(ConnectFailed):
@@ -277,8 +277,8 @@ async def test_of_several_required_servers_that_cannot_be_reconnected_the_first_
     fine, gone = tmp_path / "fine", tmp_path / "gone"
     fine.write_text("x")
     async with open_servers(
-        shell("b", f"[ -e {fine} ] || {{ {until(gone)}; exit 3; }}; exec {command_with()}"),
-        shell("c", f"[ -e {fine} ] || {{ echo x > {gone}; exit 4; }}; exec {command_with()}"),
+        shell("b", f"[ -e '{fine}' ] || {{ {until(gone)}; exit 3; }}; exec {command_with()}"),
+        shell("c", f"[ -e '{fine}' ] || {{ echo x > '{gone}'; exit 4; }}; exec {command_with()}"),
         strict=True,
     ) as group:
         with absent(fine), pytest.raises(ConnectFailed, match="server 'b'") as caught:
@@ -290,7 +290,7 @@ async def test_of_several_required_servers_that_cannot_be_reconnected_the_first_
 async def test_a_server_that_is_not_required_and_cannot_be_reconnected_is_recorded(tmp_path: Path) -> None:
     fine = tmp_path / "fine"
     fine.write_text("x")
-    async with open_servers(shell("b", f"[ -e {fine} ] || exit 3; exec {command_with()}", restarts=LATER)) as group:
+    async with open_servers(shell("b", f"[ -e '{fine}' ] || exit 3; exec {command_with()}", restarts=LATER)) as group:
         with absent(fine):
             await group["b"].restart()
         assert state(group, "b") == "backoff"

@@ -209,8 +209,8 @@ async def test_servers_start_side_by_side(tmp_path: Path) -> None:
     """
     a, b = tmp_path / "a", tmp_path / "b"
     async with open_servers(
-        after("a", f"echo x > {a}; {until(b)}"),
-        after("b", f"echo x > {b}; {until(a)}"),
+        after("a", f"echo x > '{a}'; {until(b)}"),
+        after("b", f"echo x > '{b}'; {until(a)}"),
         strict=True,
     ) as group:
         for ref in group.configured:

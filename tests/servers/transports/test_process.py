@@ -122,8 +122,8 @@ async def test_sigterm_goes_to_the_whole_process_group(
     heard, gone = tmp_path / "heard", tmp_path / "gone"
     os.mkfifo(gone)
     stay = "echo '{}'; sleep 1000 & wait"
-    child = f"trap 'echo child >> {heard}; echo > {gone}; exit' TERM; {stay}"
-    leader = f"trap 'read line < {gone}; echo leader >> {heard}; exit' TERM; {stay}"
+    child = f'trap \'echo child >> "{heard}"; echo > "{gone}"; exit\' TERM; {stay}'
+    leader = f'trap \'read line < "{gone}"; echo leader >> "{heard}"; exit\' TERM; {stay}'
     config = shell(f"({child}) & {leader}", stop_timeout=60.0)
     async with open_link(config, on_lost=never_lost) as link:
         reader, _ = streams_of(link)

@@ -22,6 +22,7 @@ from mcp_actors.config import Sandbox, dump_config
 from mcp_actors.servers import ServerRef
 from mcp_actors.transports.stdio import _command, _landlock
 
+from ...forkserver import begin_script
 from ...messages import Said
 from ...node.packages import node, program
 from .. import probing_server
@@ -57,7 +58,7 @@ def interpreter() -> list[str]:
 def copy_to(program: Path, interpreter: str = sys.executable) -> Path:
     """Write the server that finds out what it may do as a program of its own."""
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f"#!{interpreter} -ISB\n{Path(probing_server.__file__).read_text()}")
+    program.write_text(begin_script(interpreter, "-ISB") + Path(probing_server.__file__).read_text())
     program.chmod(0o755)
     return program
 
@@ -339,7 +340,7 @@ async def test_a_refusal_at_the_start_is_explained(said: Said, tmp_path: Path) -
     """C-20."""
     script = tmp_path / "server.py"
     script.write_text("print(1)")
-    transport = Stdio("/bin/sh", ["-c", f"cat {script}"], sandbox=Sandbox(tcp=[443]))
+    transport = Stdio("/bin/sh", ["-c", f"cat '{script}'"], sandbox=Sandbox(tcp=[443]))
     with pytest.raises(ConnectFailed) as caught:
         async with open_servers(ServerConfig("files", transport, restarts=NEVER), strict=True):
             pytest.fail("it started")
