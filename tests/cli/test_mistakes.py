@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ..forkserver import interpreter
 from ..messages import Said
 from ..servers.scripted_server import command
 from ..source import EXAMPLES
@@ -16,13 +17,18 @@ from .conftest import Run
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
 KITCHEN = str(EXAMPLES / "servers" / "kitchen.py")
-NOTES = ("--", sys.executable, str(EXAMPLES / "servers" / "notes.py"))
+NOTES = str(EXAMPLES / "servers" / "notes.py")
+
+
+def notes() -> tuple[str, ...]:
+    """Return the words of a command line for a server with notes."""
+    return ("--", interpreter(), NOTES)
 
 
 @pytest.fixture
 def kitchen(tmp_path: Path) -> None:
     """Configure one server, with a tool that has two arguments."""
-    entry = {"command": sys.executable, "args": [KITCHEN]}
+    entry = {"command": interpreter(), "args": [KITCHEN]}
     (tmp_path / ".mcp.json").write_text(json.dumps({"mcpServers": {"kitchen": entry}}))
 
 
@@ -125,9 +131,9 @@ class TestNamesThatAServerDoesNotKnow:
         ],
     )
     def test_the_error_says_where_they_are_listed(self, run: Run, words: list[str], row: str, said: Said) -> None:
-        done = run(*words, *NOTES)
+        done = run(*words, *notes())
         assert (done.returncode, done.stdout) == (1, "")
-        said(row, done.stderr, server=Path(sys.executable).name)
+        said(row, done.stderr, server=Path(interpreter()).name)
 
     @pytest.mark.usefixtures("kitchen")
     def test_a_server_of_a_file_is_named_there(self, run: Run) -> None:
@@ -140,8 +146,8 @@ class TestNamesThatAServerDoesNotKnow:
         assert done.stderr.startswith("error: Unknown option: --timeout; the options are: ")
 
     def test_what_lists_them_does_list_them(self, run: Run) -> None:
-        assert "note:///shopping" in run("resources", *NOTES).stdout
-        assert " plan " in run("prompts", *NOTES).stdout
+        assert "note:///shopping" in run("resources", *notes()).stdout
+        assert " plan " in run("prompts", *notes()).stdout
 
 
 def test_the_commands_that_errors_show_work(tmp_path: Path, run: Run) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
+from ..forkserver import interpreter
 from ..servers.faults.http_faults import faulty_server
 from ..servers.scripted_server import command
 from ..source import EXAMPLES
@@ -16,7 +16,12 @@ from .terminal import next_changes, started
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
-NOTES = ("--", sys.executable, str(EXAMPLES / "servers" / "notes.py"))
+NOTES = str(EXAMPLES / "servers" / "notes.py")
+
+
+def notes() -> tuple[str, ...]:
+    """Return the words of a command line for a server with notes."""
+    return ("--", interpreter(), NOTES)
 
 
 def test_a_command_is_typed_after_two_dashes(run: Run) -> None:
@@ -52,29 +57,29 @@ def test_names_of_a_file_are_not_watched_together_with_what_was_typed(run: Run) 
 
 
 def test_resources_and_templates_are_listed(run: Run) -> None:
-    done = run("resources", *NOTES)
+    done = run("resources", *notes())
     assert (done.returncode, done.stderr) == (0, "")
     assert " shopping note:///shopping\n    Read the shopping list.\n" in done.stdout
     assert " read note:///{page}\n    Read any page.\n" in done.stdout
 
 
 def test_a_resource_is_read(run: Run) -> None:
-    done = run("read", "note:///shopping", *NOTES)
+    done = run("read", "note:///shopping", *notes())
     assert (done.returncode, done.stdout, done.stderr) == (0, "eggs\n", "")
-    [content] = json.loads(run("read", "note:///shopping", "--json", *NOTES).stdout)["contents"]
+    [content] = json.loads(run("read", "note:///shopping", "--json", *notes()).stdout)["contents"]
     assert content["text"] == "eggs"
 
 
 def test_a_resource_that_is_not_there_is_an_error(run: Run) -> None:
-    done = run("read", "note:///nothing", *NOTES)
+    done = run("read", "note:///nothing", *notes())
     assert done.returncode == 1
     assert "answered with an error: " in done.stderr
 
 
 def test_prompts_are_listed_and_filled_in(run: Run) -> None:
-    listed = json.loads(run("prompts", "--json", *NOTES).stdout)
+    listed = json.loads(run("prompts", "--json", *notes()).stdout)
     assert [(each["name"], each["arguments"]) for each in listed] == [("plan", ["meal"])]
-    done = run("prompt", "plan", "meal=lunch", *NOTES)
+    done = run("prompt", "plan", "meal=lunch", *notes())
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "user: Plan lunch with what is on note:///shopping.\n"
 

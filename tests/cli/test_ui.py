@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from ..forkserver import interpreter
 from ..gateway.http import tools_server
 from ..source import ROOT
 
@@ -41,7 +42,7 @@ def environment(place: Path) -> Mapping[str, str]:
 
 def mcp_actors(place: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     """Start a command in the folder."""
-    command = [sys.executable, "-m", "mcp_actors", *words]
+    command = [interpreter(), "-m", "mcp_actors", *words]
     return subprocess.Popen(command, cwd=place, env=environment(place), text=True, **options)
 
 
@@ -135,7 +136,7 @@ def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
     browser.chmod(0o755)
     with daemon(place):
         pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "mcp_actors", "ui", "--config", "mcp.json"]
+        command = [interpreter(), "-m", "mcp_actors", "ui", "--config", "mcp.json"]
         given = {**environment(place), "BROWSER": str(browser)}
         done = subprocess.run(command, cwd=place, env=given, stdout=pipe, text=True, timeout=BOUND, check=True)
     assert opened.read_text() == done.stdout

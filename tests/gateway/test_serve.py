@@ -9,7 +9,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -25,6 +24,7 @@ from mcp_actors.gateway import _output, _serve, _session, serve
 from mcp_actors.gateway._front import Front
 from mcp_actors.transports import LineSplitter
 
+from ..forkserver import interpreter
 from ..servers.processes import eventually
 from ..servers.scripted_server import command
 from .hosts import BOUND, Host, gateway, in_process, notes, outcome_of
@@ -310,7 +310,7 @@ class Command:
 
     def __init__(self, *words: str, **options: Any) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "mcp_actors", "serve", *words],
+            [interpreter(), "-m", "mcp_actors", "serve", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
