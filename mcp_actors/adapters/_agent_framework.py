@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import base64
 import copy
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence, Set as AbstractSet
+from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
 import pydantic_core
 from agent_framework import ChatContext, ChatMiddleware, Content, ContextProvider, FunctionTool
 from agent_framework.exceptions import ToolExecutionException
 
 from ..config import ToolContext
-from ._offer import Offer, failure_text
+from ._offer import Approvals, Offer, check_options, failure_text
 
 if TYPE_CHECKING:
     from agent_framework import AgentSession, SessionContext, SupportsAgentRun
@@ -26,6 +26,21 @@ if TYPE_CHECKING:
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
+
+# All options of `agent_framework.MCPTool` and its subclasses.
+OPTIONS: Final = {
+    "set approval": "approval_mode",
+    "set source_id": "name",
+    "set ServerConfig(tool_filter=…)": "allowed_tools",
+    "set ServerConfig(request_timeout=…, limits=…)": "request_timeout max_host_payload_size_bytes",
+    "set ServerConfig(middleware=…)": "parse_tool_results tool_result_content additional_tool_argument_names",
+    "give its command or URL to open_servers()": "command args env encoding url mcp_client session",
+    "give it to Http(…)": "http_client static_headers header_provider terminate_on_close",
+    "set Callbacks(sampling=…)": "client sampling_approval_callback sampling_max_tokens sampling_max_requests",
+    "get prompts by servers[…].get_prompt(…)": "load_prompts parse_prompt_results",
+    "leave it out": "tool_name_prefix load_tools use_progressive_disclosure always_load "
+    "description additional_properties task_options",
+}
 
 
 class AgentFrameworkProvider(ContextProvider):
@@ -49,13 +64,15 @@ class AgentFrameworkProvider(ContextProvider):
             Default True: the tools that they listed last.
         include_instructions: True adds the instructions of the servers to those of the agent, at each run (see
             `server_instructions`). Trust the servers. Default False.
-        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or the public
-            names of some.
+        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or the names
+            of some: public names, or own names of servers, which mean all tools with that name. While a name means no
+            listed tool, all tools need approval.
         source_id: the framework's name for it, unique among the providers of an agent. Default: the names of the
             servers.
 
     Raises:
-        TypeError: `group` is not a group of the bridge.
+        TypeError: `group` is not a group of the bridge, `approval` is not a collection of names, or an option of
+            ``agent_framework.MCPTool`` is not supported here.
         ValueError: `approval` is another text.
         KeyError: the group has no such server.
     """
@@ -69,15 +86,21 @@ class AgentFrameworkProvider(ContextProvider):
         include_instructions: bool = False,
         approval: Literal["always", "never"] | Collection[str] = "never",
         source_id: str | None = None,
+        **others: Never,
     ) -> None:
+        check_options(AgentFrameworkProvider, OPTIONS, others)
         if isinstance(approval, str) and approval not in ("always", "never"):
             raise ValueError(
                 f"AgentFrameworkProvider: approval={approval!r} is not valid; give 'always', 'never', "
-                f"or a collection of public names, like approval=[{approval!r}]"
+                f"or a collection of names of tools, like approval=[{approval!r}]"
             )
+        if not isinstance(approval, Sequence | AbstractSet) or not all(isinstance(name, str) for name in approval):
+            raise TypeError(f"AgentFrameworkProvider: approval={approval!r:.60} is not valid; list names of tools")
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
-        self._approval = approval
+        self._always = approval == "always"
+        names = {} if isinstance(approval, str) else dict.fromkeys(approval, True)
+        self._approvals = Approvals(self._offer, "AgentFrameworkProvider: approval", names)
         super().__init__(source_id or self._offer.label)
 
     def __repr__(self) -> str:
@@ -108,11 +131,8 @@ class AgentFrameworkProvider(ContextProvider):
 
     def _functions(self, tools: Iterable[CatalogTool], others: Iterable[Any]) -> list[FunctionTool]:
         taken = {getattr(other, "name", None) for other in others}
-        return [_Function(self, self._offer, tool, self._mode(tool)) for tool in tools if tool.public_name not in taken]
-
-    def _mode(self, tool: CatalogTool) -> Literal["always_require", "never_require"]:
-        asked = self._approval == "always" or (self._approval != "never" and tool.public_name in self._approval)
-        return "always_require" if asked else "never_require"
+        asks = (lambda _: True) if self._always else self._approvals.judge()
+        return [_Function(self, self._offer, tool, asks(tool)) for tool in tools if tool.public_name not in taken]
 
 
 class _EachTurn(ChatMiddleware):
@@ -131,7 +151,7 @@ class _EachTurn(ChatMiddleware):
 class _Function(FunctionTool):
     """One tool of a provider."""
 
-    def __init__(self, provider: AgentFrameworkProvider, offer: Offer, tool: CatalogTool, approval_mode: Any) -> None:
+    def __init__(self, provider: AgentFrameworkProvider, offer: Offer, tool: CatalogTool, needs_approval: bool) -> None:
         async def call(**arguments: Any) -> list[Content]:
             result = await offer.call(tool.public_name, arguments)
             if result.is_error:
@@ -141,7 +161,7 @@ class _Function(FunctionTool):
         super().__init__(
             name=tool.public_name,
             description=tool.description or tool.title or tool.name,
-            approval_mode=approval_mode,
+            approval_mode="always_require" if needs_approval else "never_require",
             func=call,
             input_model={"type": "object", "properties": {}, **copy.deepcopy(dict(tool.input_schema))},
             additional_properties={"mcp_server": tool.server, "mcp_tool": tool.name},

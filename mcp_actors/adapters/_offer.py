@@ -2,8 +2,9 @@
 
 An `Offer` lists the tools of a group, or of some of its servers, except those that only a user interface may call; it
 calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`,
-`failure_text` and `PromptsAndResources`, the methods of an adapter of one server. Programs use `server_instructions`,
-and `McpClient`, an adapter that needs no framework but the SDK.
+`failure_text` and `PromptsAndResources`, the methods of an adapter of one server; `check_options`, with a table of all
+options of a framework's own class; and `Approvals` and `first_answer`, for options that name tools. Programs use
+`server_instructions`, and `McpClient`, an adapter that needs no framework but the SDK.
 
 It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_views``. It owns no
 connection, keeps no tools, and imports no framework.
@@ -12,9 +13,10 @@ connection, keeps no tools, and imports no framework.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pydantic_core
 from attrs import frozen
@@ -33,6 +35,9 @@ from mcp.types import (
 )
 
 from .._errors import ServerUnavailable, ToolNotFound
+from .._foreign import Log
+from .._misuse import nearest, unknown_argument
+from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
 from ..bridge._views import list_tools_again
 from ..config import ProgressCallback, ToolContext
@@ -41,6 +46,8 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import ProgressFnT
 
     from ..catalog import CatalogTool
+
+logger: Final = Log("mcp_actors.adapters")
 
 
 @frozen(repr=False)
@@ -107,8 +114,17 @@ class Offer:
             ServerUnavailable: the block of the group has exited.
             RuntimeError: this is not the event loop of the group.
         """
-        tools = await self.group.list_tools(context)
-        return tuple(tool for tool in tools if (self.names is None or tool.server in self.names) and _for_models(tool))
+        return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
+
+    def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
+        """Return those tools that belong to the servers of this offer."""
+        return [tool for tool in tools if self.names is None or tool.server in self.names]
+
+    def find(self, public_name: str) -> CatalogTool | None:
+        """Return the tool with this public name; None if there is none now."""
+        with suppress(KeyError):
+            return self.group.tools.find(public_name)
+        return None
 
     def instructions(self, tools: Iterable[CatalogTool]) -> str:
         """Return the instructions of the servers of these tools, each under the server's name; "" if there are none.
@@ -189,6 +205,93 @@ def failure_text(result: CallToolResult) -> str:
     if words or result.structured_content is None:
         return words or "the tool failed and gave no reason"
     return pydantic_core.to_json(result.structured_content).decode()
+
+
+# --- Options of a framework, and the names of tools in them -----------------------------------------------------------
+
+
+CARRIED_OUT: Final = ""
+
+
+def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
+    """Check the options that an adapter is given besides its own arguments. None is accepted and ignored.
+
+    Args:
+        adapter: the class; the last parameter takes the options.
+        table: a remedy, or `CARRIED_OUT` → names of options of the framework's own class.
+        given: the names.
+
+    Raises:
+        TypeError: an option is not carried out.
+    """
+    for option in given:
+        remedy = next((each for each, names in table.items() if option in names.split()), None)
+        if remedy is None:
+            *known, _ = inspect.signature(adapter).parameters
+            known += table.get(CARRIED_OUT, "").split()
+            raise unknown_argument(adapter.__name__, option, dict.fromkeys(known))
+        if remedy != CARRIED_OUT:
+            raise TypeError(f"{adapter.__name__}: option {option!r} is not supported here; {remedy}")
+
+
+class Approvals:
+    """The approvals that an option gives by the names of tools.
+
+    A name means the tool with that public name and all tools with that name on their own servers. They all need
+    approval, if the name says so. A name that exempts from approval exempts the tool with that public name; else the
+    only tool with that own name. While a name means no listed tool, every tool needs approval: it may be misspelled.
+
+    Args:
+        offer: the tools.
+        option: the adapter and the option, for warnings.
+        names: name → True if its tools need approval, False if they are exempt.
+    """
+
+    def __init__(self, offer: Offer, option: str, names: Mapping[str, bool]) -> None:
+        self._offer = offer
+        self._option = option
+        self._names = dict(names)
+        self._warned: set[tuple[str, bool]] = set()
+
+    def judge(self) -> Callable[[CatalogTool], bool]:
+        """Return a function that decides whether a tool needs approval, according to what is listed now."""
+        listed = self._offer.mine(self._offer.group.tools)
+        meant = {name: [tool for tool in listed if name in (tool.public_name, tool.name)] for name in self._names}
+        for name, tools in meant.items():
+            if listed and len(tools) != 1 and (name, not tools) not in self._warned:
+                self._warned.add((name, not tools))
+                self._warn(name, tools, listed)
+
+        def needs_approval(tool: CatalogTool) -> bool:
+            by_public_name, by_own_name = self._names.get(tool.public_name), self._names.get(tool.name)
+            if by_public_name or by_own_name or not all(meant.values()):
+                return True
+            return by_public_name is None and by_own_name is False and len(meant[tool.name]) > 1
+
+        return needs_approval
+
+    def _warn(self, name: str, tools: Sequence[CatalogTool], listed: Iterable[CatalogTool]) -> None:
+        """Log a name that means several tools, or none."""
+        if tools:
+            effect = "all of them need approval" if self._names[name] else "none is exempt by its own name"
+            public_names = ", ".join(tool.public_name for tool in tools)
+            problem = f"several tools have the name {name!r}, so {effect}; give public names: {public_names}"
+        else:
+            known = {each.casefold(): each for tool in listed for each in (tool.public_name, tool.name)}
+            near = "".join(f" (did you mean {known[each]!r}?)" for each in nearest(name.casefold(), known))
+            problem = f"no listed tool has the name {name!r}{near}, so every tool needs approval; correct or remove it"
+        logger.warning("%s: %s", self._option, plain_text(problem))
+
+
+async def first_answer(ask: Callable[[Any], Any], questions: Iterable[Any], decides: Callable[[Any], bool]) -> Any:
+    """Ask a function of the program, async or not, until an answer decides; return the last answer."""
+    answer: Any = None
+    for question in questions:
+        answer = ask(question)
+        answer = await answer if inspect.isawaitable(answer) else answer
+        if decides(answer):
+            break
+    return answer
 
 
 # --- Read the instructions of servers, for a system prompt ------------------------------------------------------------

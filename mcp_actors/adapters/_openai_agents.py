@@ -2,23 +2,51 @@
 
 `OpenAIAgentsServer` answers from the offer: it lists and calls tools, makes instructions for an agent, and has prompts
 and resources if it has one server. It keeps no tools between turns. Connecting and cleaning up do nothing, and failures
-are left to that SDK.
+are left to that SDK. Options that name tools, and functions that judge or resolve by name, are given both names of a
+tool.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from agents import ToolGuardrailFunctionOutput
 from agents.mcp import MCPServer
 from mcp.types import CallToolResult, Tool
 
-from ._offer import Offer, PromptsAndResources, as_listed, context_of
+from .._errors import ConfigError
+from ._offer import (
+    CARRIED_OUT,
+    Approvals,
+    Offer,
+    PromptsAndResources,
+    as_listed,
+    check_options,
+    context_of,
+    first_answer,
+)
 
 if TYPE_CHECKING:
     from agents import Agent, AgentBase, RunContextWrapper
+    from agents.tool_context import ToolContext
 
     from ..bridge import AsyncioServerGroup
+
+# All options of `agents.mcp.MCPServer` and its subclasses.
+OPTIONS: Final = {
+    CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
+    "custom_data_extractor tool_input_guardrails tool_output_guardrails",
+    "give its command or URL to open_servers()": "params",
+    "set tool_cache": "cache_tools_list",
+    "set ServerConfig(tool_filter=…)": "tool_filter",
+    "set ServerConfig(request_timeout=…, limits=…)": "client_session_timeout_seconds max_list_pages",
+    "set ServerConfig(retry=…)": "max_retry_attempts retry_backoff_seconds_base retry_backoff_seconds_max",
+    "set Callbacks(message=…)": "message_handler",
+}
 
 
 class OpenAIAgentsServer(PromptsAndResources, MCPServer):
@@ -42,10 +70,14 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
             Default True: the tools that they listed last.
         name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
-            ``use_structured_content`` and so on.
+            ``use_structured_content`` and so on. The others of its subclasses are refused. A name in
+            ``require_approval`` is the public name of a tool, or the server's own; while it means no listed tool, all
+            tools need approval. A function there, and guardrails, are called with the own name of a tool and then with
+            its public one, and both must permit. ``tool_meta_resolver`` and ``custom_data_extractor`` are called with
+            the names of the server and its tool; if they return None, with the name of this and the public name.
 
     Raises:
-        TypeError: `group` is not a group of the bridge, or an option does not exist.
+        TypeError: `group` is not a group of the bridge, or an option is refused or does not exist.
         KeyError: the group has no such server.
     """
 
@@ -58,9 +90,18 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
+        check_options(OpenAIAgentsServer, OPTIONS, options)
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._name = name or self._offer.label
+        self._asks: Any = self._normalize_needs_approval(require_approval=options.pop("require_approval", None))
+        if isinstance(self._asks, dict):
+            self._asks = Approvals(self._offer, "OpenAIAgentsServer: require_approval", self._asks)
+        for option in ("tool_meta_resolver", "custom_data_extractor"):
+            if resolver := options.get(option):
+                options[option] = partial(self._resolve, resolver)
+        for option in ("tool_input_guardrails", "tool_output_guardrails"):
+            options[option] = [self._judging_both(each) for each in options.get(option) or ()]
+        super().__init__(require_approval=self._asks if isinstance(self._asks, bool) else self._must_ask, **options)
 
     def __repr__(self) -> str:
         return f"<OpenAIAgentsServer {self._name!r}: {self._offer!r}>"
@@ -100,9 +141,13 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         """Return the tools to offer to an agent now.
 
         Raises:
-            ConfigError: a server's ToolFilter has a predicate, and there is neither agent nor context.
+            ConfigError: a server's ToolFilter has a predicate, and there is neither agent nor context; or the agent
+                changes names that the guardrails here need.
             ServerUnavailable: the block of the group has exited.
         """
+        guarded = self.tool_input_guardrails or self.tool_output_guardrails
+        if guarded and agent is not None and agent.mcp_config.get("include_server_in_tool_names"):
+            raise ConfigError("OpenAIAgentsServer: guardrails need public names; omit include_server_in_tool_names")
         return [as_listed(tool) for tool in await self._offer.tools(context_of(agent, run_context))]
 
     async def call_tool(
@@ -110,3 +155,38 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     ) -> CallToolResult:
         """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`."""
         return await self._offer.call(tool_name, arguments, meta=meta)
+
+    async def _must_ask(self, run: Any, agent: Any, tool: Tool) -> bool:
+        """Apply ``require_approval`` to a tool by both of its names."""
+        if (known := self._offer.find(tool.name)) is None:
+            return True  # it was renamed or removed since this turn began
+        if isinstance(self._asks, Approvals):
+            return self._asks.judge()(known)
+        named = (tool.model_copy(update={"name": name}) for name in dict.fromkeys((known.name, tool.name)))
+        return bool(await first_answer(lambda each: self._asks(run, agent, each), named, bool))
+
+    async def _resolve(self, resolver: Callable[[Any], Any], context: Any) -> Any:
+        """Call a function of the program that resolves something for a tool."""
+        known = self._offer.find(context.tool_name)
+        own = [] if known is None else [replace(context, server_name=known.server, tool_name=known.name)]
+        return await first_answer(resolver, [*own, context], lambda answer: answer is not None)
+
+    def _judging_both(self, guardrail: Any) -> Any:
+        """Return a guardrail of the program that judges a tool by both of its names."""
+
+        async def judge(data: Any) -> Any:
+            name = data.context.tool_name
+            if (known := self._offer.find(name)) is None:  # so its own name is not known
+                return ToolGuardrailFunctionOutput.reject_content(f"tool {name!r} is no longer listed")
+            both = (replace(data, context=_named(data.context, each)) for each in dict.fromkeys((known.name, name)))
+            return await first_answer(guardrail.run, both, lambda output: output.behavior["type"] != "allow")
+
+        return replace(guardrail, guardrail_function=judge, name=guardrail.get_name())
+
+
+def _named(context: ToolContext[Any], name: str) -> ToolContext[Any]:
+    """Return the context of a call under another name of its tool."""
+    named = copy.copy(context)
+    named.tool_name = name
+    named.tool_call = named.tool_call and named.tool_call.model_copy(update={"name": name})
+    return named

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import copy
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Never, NoReturn, Protocol, TypeAlias
 
 import pydantic_core
 from mcp import MCPError
@@ -22,7 +22,7 @@ from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
-from ._offer import Offer, context_of
+from ._offer import CARRIED_OUT, Offer, check_options, context_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -35,6 +35,18 @@ _BEHAVIORS: Final = ("retry", "failed", "error")
 
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Arguments are checked against the tool's own schema when it is called."""
+
+# All options of `pydantic_ai.mcp.MCPToolset`.
+OPTIONS: Final = {
+    CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
+    "give it to open_servers()": "client client_info",
+    "give it to Http(…)": "headers auth verify http_client",
+    "set ServerConfig(connect_timeout=…, request_timeout=…)": "init_timeout read_timeout",
+    "set tool_cache, or ServerConfig(keep_resources=True)": "cache_tools cache_resources",
+    "set Callbacks": "sampling_model sampling_handler elicitation_handler log_handler log_level message_handler roots",
+    "set call_tool(progress=…)": "progress_handler",
+    "leave it out": "cache_prompts prefer_tasks",
+}
 
 
 class CallToolFn(Protocol):
@@ -71,10 +83,11 @@ class PydanticAIToolset(AbstractToolset[Any]):
             provider has cached. Default False.
         include_return_schema: True shows the model what a tool returns, as far as the server says (``outputSchema``);
             False never does. Default None: as Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
-        process_tool_call: ``async (context, call_tool, name, arguments)``, called instead of a tool, with the
-            ``RunContext`` of the run; its result is the tool's. To call the tool, perhaps with other arguments, it
-            awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is the request's ``_meta``. To refuse,
-            it raises ``ModelRetry`` or ``pydantic_ai.ToolFailed``. Default None: the tool is called.
+        process_tool_call: ``async (context, call_tool, name, arguments)``, called once instead of a tool, with the
+            ``RunContext`` of the run and the public name of the tool; its result is the tool's. To call the tool,
+            perhaps with other arguments, it awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is
+            the request's ``_meta``. To refuse, it raises ``ModelRetry`` or ``pydantic_ai.ToolFailed``. Default None:
+            the tool is called.
         id: the toolset's id, unique among those of an agent; durable execution needs one. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
         tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
@@ -85,7 +98,7 @@ class PydanticAIToolset(AbstractToolset[Any]):
             `ServerUnavailable` and any other `ServerError`. Default ``"error"``: it is raised.
 
     Raises:
-        TypeError: `group` is not a group of the bridge.
+        TypeError: `group` is not a group of the bridge, or an option of ``MCPToolset`` is not supported here.
         ValueError: a behavior does not exist.
         KeyError: the group has no such server.
     """
@@ -103,7 +116,9 @@ class PydanticAIToolset(AbstractToolset[Any]):
         max_retries: int | None = None,
         tool_error_behavior: _Behavior = "retry",
         server_error_behavior: _Behavior = "error",
+        **others: Never,
     ) -> None:
+        check_options(PydanticAIToolset, OPTIONS, others)
         for name, value in (
             ("tool_error_behavior", tool_error_behavior),
             ("server_error_behavior", server_error_behavior),

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from .._errors import ConfigError
 from .._user_files import replace_file
 from ..config._values import literal
-from ..config.formats import NOT_DONE, decode, load_config, read_bytes
+from ..config.formats import decode, is_not_done, load_config, read_bytes
 from ..config.formats._file import parse, without_comments
 from ..config.formats._load import find_sections, project_of, runs_us
 from ._config import json_of, toml_of
@@ -60,8 +60,8 @@ HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
 _OF_HOST: Final = re.compile(r"\$\{(?:input:|workspaceFolder|CLAUDE_)[^}]*\}?")
 """Variables whose values only the host knows."""
 
-_NEEDED: Final = NOT_DONE.keys() - {"timeout"}
-"""Keys that the host acts on and we do not. A server would not be the same without them."""
+_NOT_NEEDED: Final = frozenset({"timeout", "alwaysAllow", "autoApprove", "trust"})
+"""Keys that the host acts on and we do not, without which a server is the same. (The host asks for more approvals.)"""
 
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:
@@ -243,7 +243,7 @@ class HostFile:
             return "it has a date, which JSON does not have"
         if variable is not None:
             return f"only the host knows {variable[0]}"
-        if unknown := sorted(entry.keys() & _NEEDED):
+        if unknown := sorted(key for key in entry.keys() - _NOT_NEEDED if is_not_done(key, entry[key])):
             return f"only the host knows what {unknown[0]!r} does"
         errors = load_config({self.section: {name: entry}}, source=self.path).errors
         return str(errors[0]) if errors else None

@@ -41,7 +41,9 @@ from agent_framework import (
 
 from mcp_actors.adapters import AgentFrameworkProvider
 
+from ..messages import Said
 from .agent_framework_client import PlayedClient
+from .test_tool_names import DELETE, PUBLIC, Shop
 
 PIXEL = base64.b64encode(b"a picture").decode()
 ECHO = "mcp__a__echo"
@@ -60,9 +62,9 @@ def played(*thoughts: Any, heard: list[str] | None = None, offered: list[list[st
     return think
 
 
-def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: ServerConfig) -> Any:
+def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: ServerConfig, **options: Any) -> Any:
     async def main() -> Any:
-        async with open_servers(*(configs or (server("a"),))) as servers:
+        async with open_servers(*(configs or (server("a"),)), **options) as servers:
             return await use(servers)
 
     return asyncio.run(main())
@@ -166,12 +168,80 @@ def test_other_tools_than_those_named_need_no_approval() -> None:
     assert in_group(use) == "done"
 
 
-def test_another_approval_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("approval", "kind"),
+    [
+        (ECHO, ValueError),
+        ("Always", ValueError),
+        ({"always_require_approval": ["echo"]}, TypeError),
+        ({"echo": "always"}, TypeError),
+        ([ECHO, 3], TypeError),
+        (b"always", TypeError),
+        (None, TypeError),
+        (True, TypeError),
+    ],
+)
+def test_another_approval_is_refused(approval: Any, kind: type[Exception], said: Said) -> None:
+    """D-02. A mapping was a collection of its keys, once."""
+
     async def use(servers: AsyncioServerGroup) -> None:
-        with pytest.raises(ValueError, match=r"approval='mcp__a__echo' is not valid; .* approval=\['mcp__a__echo'\]"):
-            AgentFrameworkProvider(servers, approval=ECHO)
+        with pytest.raises(kind) as caught:
+            AgentFrameworkProvider(servers, approval=approval)
+        said(f"approval={approval!r}", str(caught.value))
 
     in_group(use)
+
+
+@pytest.mark.parametrize(
+    ("approval", "asked"),
+    [
+        ([DELETE], [False, True]),
+        ([PUBLIC], [False, True]),
+        ((DELETE, PUBLIC), [False, True]),
+        ({DELETE}, [False, True]),
+        ([DELETE.upper()], [True, True]),
+        (["delete_everythin", "add"], [True, True]),
+        ([], [False, False]),
+        ("always", [True, True]),
+    ],
+    ids=["own", "public", "both", "set", "another case", "misspelled", "no name", "all"],
+)
+def test_an_approval_names_tools_by_either_name_and_until_each_matches_all_are_asked_about(
+    approval: Any, asked: list[bool], caplog: pytest.LogCaptureFixture, said: Said
+) -> None:
+    """D-02. The tool is in no ledger while a person is asked."""
+    shop = Shop()
+
+    async def use(servers: AsyncioServerGroup) -> list[bool]:
+        found = []
+        for name in "mcp__mine__add", PUBLIC:
+            run = await agent(servers, PlayedClient(played((name, {}), "done")), approval=approval).run("hello")
+            found.append(bool(run.user_input_requests))
+        return found
+
+    assert in_group(use, shop.config) == asked
+    called = [name for name, needs in zip(("add", DELETE), asked, strict=True) if not needs]
+    assert [tool for tool, _ in shop.ledger] == [f"mine.{name}" for name in called]
+    lines = {each.getMessage() for each in caplog.records if each.name == "mcp_actors.adapters"}
+    misspelled = [name for name in approval if name not in (DELETE, PUBLIC, "add")] if asked[0] else []
+    assert len(lines) == (len(misspelled) if approval != "always" else 0)
+    for line in lines:
+        said(f"an approval names no tool: {misspelled[0]} of Agent Framework", line)
+
+
+def test_with_own_names_an_approval_does_not_lapse_when_a_second_server_has_the_tool() -> None:
+    """D-02."""
+    ledger: list[Any] = []
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        [tool] = [tool for tool in servers.tools if tool.name == DELETE and tool.server == "yours"]
+        assert tool.public_name != DELETE
+        run = await agent(servers, PlayedClient(played((tool.public_name, {}))), approval=[DELETE]).run("hello")
+        assert len(run.user_input_requests) == 1
+
+    shops = [Shop(ledger=ledger).config, Shop("yours", DELETE, ledger=ledger).config]
+    in_group(use, *shops, naming="{tool}")
+    assert ledger == []
 
 
 def test_of_two_tools_of_one_name_the_agents_own_is_offered() -> None:

@@ -28,6 +28,7 @@ from tests.servers.groups import BOUND, lines_of, server
 
 from .frameworks import Call, LangChainModel, Think
 from .test_failures import CRASH, ERROR, FAIL, MISSING, TIME_OUT, heard_of
+from .test_tool_names import DELETE, Shop
 
 pytest.importorskip("langchain", reason="LangChain's agents are not installed")
 
@@ -55,9 +56,9 @@ def once(name: str, **arguments: Any) -> Think:
     return think
 
 
-def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: Any) -> Any:
+def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: Any, **options: Any) -> Any:
     async def main() -> Any:
-        async with open_servers(*configs) as servers:
+        async with open_servers(*configs, **options) as servers:
             return await use(servers)
 
     return asyncio.run(main())
@@ -259,6 +260,20 @@ def test_a_call_that_a_person_has_to_approve_is_made_when_he_has() -> None:
         assert (await agent().ainvoke(answer, thread))["messages"][-1].content == "approved"
 
     in_group(use, server("a"))
+
+
+def test_human_in_the_loop_means_own_names_with_the_naming_that_keeps_them() -> None:
+    """D-02. It is LangChain's, so nothing else could make it do so; the pages say it."""
+    shop = Shop()
+
+    async def use(servers: AsyncioServerGroup) -> None:
+        ask = HumanInTheLoopMiddleware(interrupt_on={DELETE: True})
+        model = LangChainModel(think=once(DELETE))
+        agent = create_agent(model, middleware=[ask, LangChainMiddleware(servers)], checkpointer=InMemorySaver())
+        assert "__interrupt__" in await agent.ainvoke(HELLO, {"configurable": {"thread_id": "1"}})
+
+    in_group(use, shop.config, naming="{tool}")
+    assert shop.ledger == []
 
 
 def test_calls_of_one_turn_are_made_side_by_side_and_a_run_can_be_streamed() -> None:

@@ -185,11 +185,13 @@ class TestAttach:
 
     def test_what_cannot_move_stays_and_is_named_with_its_reason(self, home: Path, run: Run) -> None:
         servers = {
-            "time": {"command": "time-server"},
+            "time": {"command": "time-server", "alwaysAllow": ["a"]},
             "keyed": {"command": "x", "env": {"KEY": "${input:key}"}},
             "here": {"command": "x", "args": ["${workspaceFolderBasename}"]},
             "plugin": {"command": "${CLAUDE_PLUGIN_ROOT}/x"},
             "file": {"command": "x", "envFile": ".env"},
+            "asks": {"command": "x", "default_tools_approval_mode": "prompt"},
+            "asks_once": {"command": "x", "tools": {"a": {"approval_mode": "prompt"}}},
             "typo": {"comand": "x"},
             "short": "https://example.com/mcp",
             "us": {"command": "uvx", "args": ["mcp-actors", "serve", "--config", "/x.json"]},
@@ -202,6 +204,8 @@ class TestAttach:
             "here  stays: only the host knows ${workspaceFolderBasename}",
             "plugin  stays: only the host knows ${CLAUDE_PLUGIN_ROOT}",
             "file  stays: only the host knows what 'envFile' does",
+            "asks  stays: only the host knows what 'default_tools_approval_mode' does",
+            "asks_once  stays: only the host knows what 'tools' does",
             f"typo  stays: {file}: mcpServers.typo: neither 'command' nor 'url' is given; write the program to start, "
             "or the URL to connect to (did you mean 'command'?)",
             "short  stays: it is not an object (or a table) of its own",

@@ -25,7 +25,7 @@ from ._file import (
     read_bytes as read_bytes,
 )
 from ._inputs import Ask as Ask, Input as Input
-from ._keys import NOT_DONE as NOT_DONE, WITH_EFFECT as WITH_EFFECT
+from ._keys import WITH_EFFECT as WITH_EFFECT, is_not_done as is_not_done
 from ._load import (
     Entry as Entry,
     check_overrides as check_overrides,

@@ -325,7 +325,7 @@ def _remedy(key: object) -> str:
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Store the value of one key in the field that it sets, or warn that the key has no effect."""
-    if key in _keys.NOT_DONE:
+    if _keys.is_not_done(key, value):
         around.warn(child(server.path, key), f"this is not supported and has no effect; {_keys.NOT_DONE[key]}")
     elif is_oauth(key, value):
         auth = read_oauth(value, child(transport.path, key), around)

@@ -91,10 +91,7 @@ SPECIAL: Final = frozenset(
 
 IGNORED: Final = frozenset(
     {
-        "alwaysAllow",
-        "autoApprove",
         "autoStart",
-        "default_tools_approval_mode",
         "description",
         "dev",
         "experimental_environment",
@@ -110,13 +107,16 @@ IGNORED: Final = frozenset(
         "source",
         "supports_parallel_tool_calls",
         "tags",
-        "trust",
         "version",
     }
 )
 """Keys that do not concern the connection, but what other programs ask, show or remember."""
 
 NOT_DONE: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        ("alwaysAllow", "autoApprove", "default_tools_approval_mode", "tools", "trust"),
+        "no call waits for approval, so hide tools with disabled_tools, or set the approval of an agent's adapter",
+    ),
     "authProviderType": "give headers or a bearer token",
     "envFile": "set the variables before the start, and list those to pass on in mcp_actors.env_from",
     "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
@@ -128,11 +128,10 @@ NOT_DONE: Final[Mapping[str, str]] = {
         "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
-"""Keys of other programs that are not supported here, each with a remedy."""
+"""Keys of other programs that are not supported here, each with a remedy; ``tools`` if it is an object."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
-
-WITH_EFFECT: Final = KNOWN - IGNORED - NOT_DONE.keys()
+WITH_EFFECT: Final = (KNOWN - IGNORED - NOT_DONE.keys()) | {"tools"}
 """Keys that this package uses."""
 
 ONLY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -141,6 +140,11 @@ ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "a socket": ("server", "secret", "secret_file"),
 }
 """How a server is reached → the fields that only such servers have."""
+
+
+def is_not_done(key: str, value: object) -> bool:
+    """Return True for a key that is not supported here with this value. An empty list says nothing."""
+    return key in NOT_DONE and value != [] and (key != "tools" or isinstance(value, Mapping))
 
 
 # --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
@@ -410,7 +414,7 @@ def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
 
 
 def _listed(entry: Mapping[str, Any], keys: tuple[str, ...], server: Fields) -> list[str] | None:
-    given = [key for key in keys if entry.get(key) is not None and not isinstance(entry[key], Mapping)]
+    given = [key for key in keys if entry.get(key) is not None and not is_not_done(key, entry[key])]
     if len(given) > 1:
         raise bad(server.source, server.path, f"{given[0]!r} and {given[1]!r} set the same option; remove one of them")
     if not given:

@@ -176,9 +176,9 @@ def test_the_settings_of_zed(tmp_path: Path) -> None:
 def test_the_keys_of_gemini_windsurf_cline_and_others(tmp_path: Path) -> None:
     content = {
         "mcpServers": {
-            "gemini": {"httpUrl": "https://example.com/sse", "trust": True, "description": "…"},
+            "gemini": {"httpUrl": "https://example.com/sse", "description": "…"},
             "windsurf": {"serverUrl": "https://example.com/mcp", "disabled": False},
-            "cline": {"type": "streamableHttp", "url": "https://example.com/mcp", "alwaysAllow": ["x"]},
+            "cline": {"type": "streamableHttp", "url": "https://example.com/mcp", "alwaysAllow": []},
             "copilot": {"type": "local", "command": "x", "args": []},
             "fastmcp": {"transport": "sse", "url": "https://example.com/mcp", "auth": "${TOKEN}"},
         }

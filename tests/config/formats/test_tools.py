@@ -10,7 +10,7 @@ import pytest
 from mcp_actors import ToolFilter
 
 from ...messages import Said
-from .writing import load, one, wrong
+from .writing import load, one, warned, wrong
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,6 @@ from .writing import load, one, wrong
         ({"includeTools": ["a"], "excludeTools": ["b"]}, ToolFilter(allow=["a"], deny=["b"])),
         ({"disabledTools": ["a"]}, ToolFilter(deny=["a"])),
         ({"tools": ["a"]}, ToolFilter(allow=["a"])),
-        ({"tools": {"a": {"approval_mode": "approve"}}}, ToolFilter()),
         (
             {"mcp_actors": {"tool_filter": {"allow": ["a"], "patterns": ["b*"]}}},
             ToolFilter(allow=["a"], patterns=["b*"]),
@@ -51,6 +50,28 @@ def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("default_tools_approval_mode", "prompt"),
+        ("tools", {"a": {"approval_mode": "prompt"}}),
+        ("trust", True),
+        ("trust", False),
+        ("alwaysAllow", ["a"]),
+        ("autoApprove", ["a"]),
+    ],
+)
+def test_an_approval_is_a_warning(tmp_path: Path, key: str, value: object, said: Said) -> None:
+    """D-02. All tools are shown, and none waits for approval."""
+    server, text = warned(tmp_path, {"command": "x", key: value})
+    assert server.tool_filter == ToolFilter()
+    said("an approval of another program", text.removeprefix(f"mcpServers.docs.{key}: "))
+
+
+def test_an_empty_list_of_approvals_says_nothing(tmp_path: Path) -> None:
+    assert one(tmp_path, {"command": "x", "alwaysAllow": [], "autoApprove": []}).tool_filter == ToolFilter()
+
+
+@pytest.mark.parametrize(
     ("entry", "row"),
     [
         (
@@ -58,6 +79,7 @@ def test_the_lists_of_codex_in_toml(tmp_path: Path) -> None:
             "mcpServers.docs.enabled_tools: found a str of 1 character",
         ),
         ({"disabledTools": [3]}, "mcpServers.docs.disabledTools: found a list"),
+        ({"disabled_tools": {"a": True}}, "mcpServers.docs.disabled_tools: found an object"),
         (
             {"enabled_tools": ["a"], "includeTools": ["b"]},
             "mcpServers.docs: 'enabled_tools' and 'includeTools' set the same option",
