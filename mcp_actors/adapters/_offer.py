@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-logger: Final = Log("mcp_actors.adapters")
+logger = Log("mcp_actors.adapters")
 
 
 @frozen(repr=False)
