@@ -187,7 +187,8 @@ def test_another_approval_is_refused(approval: Any, kind: type[Exception], said:
     async def use(servers: AsyncioServerGroup) -> None:
         with pytest.raises(kind) as caught:
             AgentFrameworkProvider(servers, approval=approval)
-        said(f"approval={approval!r}", str(caught.value))
+        row = "approval is another text" if kind is ValueError else "approval is no collection of names"
+        said(row, str(caught.value), approval=repr(approval))
 
     in_group(use)
 
@@ -226,7 +227,8 @@ def test_an_approval_names_tools_by_either_name_and_until_each_matches_all_are_a
     misspelled = [name for name in approval if name not in (DELETE, PUBLIC, "add")] if asked[0] else []
     assert len(lines) == (len(misspelled) if approval != "always" else 0)
     for line in lines:
-        said(f"an approval names no tool: {misspelled[0]} of Agent Framework", line)
+        facts = {"option": "AgentFrameworkProvider: approval", "name": repr(misspelled[0]), "near": DELETE}
+        said("an approval names no tool", line, **facts)
 
 
 def test_with_own_names_an_approval_does_not_lapse_when_a_second_server_has_the_tool() -> None:

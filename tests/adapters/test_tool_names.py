@@ -278,19 +278,27 @@ async def asked_by(server: OpenAIAgentsServer, *names: str) -> list[bool]:
     return verdicts
 
 
-@pytest.mark.parametrize("policy", [{"delete_everythin": "always"}, {"Delete_Everything": True}, {"ad": "never"}])
+@pytest.mark.parametrize(
+    ("name", "verdict", "near"),
+    [("delete_everythin", "always", DELETE), ("Delete_Everything", True, DELETE), ("ad", "never", "add")],
+)
 def test_until_each_name_matches_a_tool_every_tool_is_asked_about(
-    policy: Any, caplog: pytest.LogCaptureFixture, said: Said
+    name: str, verdict: Any, near: str, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """D-02. The warning, which is logged once, has the nearest name."""
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval={**policy, "add": "never"})
+        server = OpenAIAgentsServer(servers, require_approval={name: verdict, "add": "never"})
         assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
         assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
         [line] = lines_of(caplog)
-        [name] = policy
-        said(f"an approval names no tool: {name}", line)
+        said(
+            "an approval names no tool",
+            line,
+            option="OpenAIAgentsServer: require_approval",
+            name=f"{name!r}",
+            near=near,
+        )
 
     in_group(use, Shop())
 
@@ -321,8 +329,9 @@ def test_an_own_name_of_several_servers_restricts_all_and_permits_none(
         assert await asked_by(server, *erase, "mcp__yours__add") == [True, True, False]
         server = OpenAIAgentsServer(servers, require_approval={"erase": "never"})
         assert await asked_by(server, *erase, "mcp__yours__add") == [True, True, False]
-        for row, line in zip(("always", "never"), lines_of(caplog), strict=True):
-            said(f"an approval names the tools of several servers: {row}", line)
+        [required, waived] = lines_of(caplog)
+        said("an approval is required for the tools of several servers", required)
+        said("an approval is waived for the tools of several servers", waived)
         server = OpenAIAgentsServer(servers, require_approval={"erase": "never", "mcp__mine__erase": "never"})
         assert await asked_by(server, *erase) == [False, True]
         server = OpenAIAgentsServer(servers, servers=["mine"], require_approval={"erase": "never"})
