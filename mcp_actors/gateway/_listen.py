@@ -42,6 +42,9 @@ LOOK_SECONDS: Final = 2.0
 BACKLOG: Final = 1024
 """Connections that may wait to be accepted at a path: two hundred programs may start at once."""
 
+WARN: Final = 60.0
+"""Seconds between two log lines about connections that were refused: strangers can connect as often as they like."""
+
 DRAIN_SECONDS: Final = 30.0
 """Seconds for what was begun when the gateway is to stop."""
 

@@ -3,7 +3,8 @@
 `network_of` checks where to listen, and what clients must know. `admit` runs the handshake of one connection
 (`Challenge`): both sides prove the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and
 `MAX_LINE` bytes. A client without the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a
-time have one; clients that were admitted do not notice them.
+time have one. At that limit the oldest goes. So strangers take places from each other: a client with the secret needs
+its place for one round trip. Clients that were admitted do not notice strangers.
 
 ``_serve`` serves those that were admitted.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections at a time that have not proven the secret. One more is closed at once."""
+"""Connections at a time that have not proven the secret. One more takes the place of the oldest."""
 
 
 @frozen
@@ -58,16 +59,18 @@ def network_of(address: str, secret: str | None) -> Network:
 
 
 async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str], str], name: str) -> str | None:
-    """Return the server that a client has named, once it has proven the secret; None if it is refused.
+    """Return the server that a client has named, once it has proven the secret; None if that is not here.
 
     Args:
         client: the connection.
         secret: the secret.
         answer_to: returns the answer to a client that names a server: `OK` if it is there.
         name: what log lines call the client.
+
+    Raises:
+        NotProven: the client has not proven the secret.
     """
     connection = trio.socket.from_stdlib_socket(client)
-    why = f"it has not proven the secret within {HANDSHAKE_SECONDS:g} s"
     with trio.move_on_after(HANDSHAKE_SECONDS):
         try:
             prepare(client)
@@ -75,15 +78,15 @@ async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str],
             await connection.send(challenge.line)  # a new connection takes this much
             proven = challenge.check(await read_line(connection, MAX_LINE))
             said = answer_to(proven.server)
-            await connection.send(proven.answer(said))
+            client.send(proven.answer(said))  # likewise; nothing is awaited, so no stranger takes its place from now on
             if said == OK:
                 return proven.server
-            why = f"it wants server {proven.server!r}, which is not here"
-        except NotProven as exc:
-            why = str(exc)
+            logger.warning("%s is refused: it wants server %r, which is not here", name, proven.server)
+            return None
+        except NotProven:
             with suppress(OSError):  # it may have left
                 client.send(answer_line(REFUSED))  # never blocks: nothing else waits
+            raise
         except OSError as exc:
-            why = f"its connection ended ({exc.strerror or exc})"
-    logger.warning("%s is refused: %s", name, why)
-    return None
+            raise NotProven(f"its connection ended ({exc.strerror or exc})") from None
+    raise NotProven(f"it has not proven the secret within {HANDSHAKE_SECONDS:g} s")

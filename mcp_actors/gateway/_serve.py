@@ -37,11 +37,11 @@ from .._foreign import Log
 from .._tasks import TimeSlice
 from ..config import Secret
 from ..transports import LineSplitter, LongLine
-from ..transports.socket import OK, REFUSED, answer_line, is_ours, server_in
+from ..transports.socket import OK, REFUSED, NotProven, answer_line, is_ours, server_in
 from ._calls import is_id, parsed
 from ._daemon import peer_uid
 from ._front import Front
-from ._listen import Acceptor, KeptSocket, drain, listen
+from ._listen import WARN, Acceptor, KeptSocket, drain, listen
 from ._network import MAX_UNPROVEN, admit, network_of
 from ._output import GAP, Heart, Output
 from ._session import Gateway, Session
@@ -509,20 +509,24 @@ class Reception:
         gateway, heart: what the connections share.
         secret: what clients over TCP must prove; None for a unix socket.
         clients: the number of those that are connected, and have proven it.
-        unproven: the number of those that have not yet.
+        unproven: ends each of those that have not yet; the oldest comes first.
     """
 
     gateway: Gateway
     heart: Heart
     secret: bytes | None
     clients: int = field(default=0, init=False)
-    unproven: int = field(default=0, init=False)
+    unproven: dict[trio.CancelScope, None] = field(factory=dict, init=False)
     _number: int = field(default=0, init=False)
     _changed: trio.Event = field(factory=trio.Event, init=False)
+    _refused: int = field(default=0, init=False)
+    _refusal: str = field(default="", init=False)
+    _has_refused: trio.Event = field(factory=trio.Event, init=False)
 
     async def run(self, acceptors: Collection[Acceptor], idle_timeout: float) -> None:
         """Serve clients until there has been none for so many seconds."""
         async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._report)
             for acceptor in acceptors:
                 nursery.start_soon(acceptor.run, partial(self._take, nursery))
             idle = False
@@ -535,12 +539,11 @@ class Reception:
 
     @property
     def _present(self) -> int:
-        return self.clients + self.unproven
+        return self.clients + len(self.unproven)
 
-    def _count(self, clients: int = 0, unproven: int = 0) -> None:
+    def _count(self, clients: int = 0) -> None:
         """Count a client that comes or leaves."""
         self.clients += clients
-        self.unproven += unproven
         self._changed.set()
         self._changed = trio.Event()
 
@@ -549,38 +552,67 @@ class Reception:
         self.heart.look()
         self._number += 1
         name = f"client {self._number}"
-        if (why := self._refusal(client)) is not None:
-            logger.warning("%s is refused: %s", name, why)
-            client.close()
-        elif self.secret is None:
-            nursery.start_soon(self._serve, client, self._connection(client, name, None))
-        else:
-            self._count(unproven=+1)
-            nursery.start_soon(self._admit, client, name, self.secret)
+        if self.secret is not None:
+            if len(self.unproven) >= MAX_UNPROVEN:  # so strangers take places from each other only
+                oldest = next(iter(self.unproven))
+                del self.unproven[oldest]
+                oldest.cancel("a newer connection takes its place")
+            scope = trio.CancelScope()
+            self.unproven[scope] = None
+            self._count()
+            nursery.start_soon(self._admit, client, name, self.secret, scope)
+        elif peer_uid(client) != os.geteuid():
+            self._refuse(client, name, "it is a process of another user")
+        elif (connection := self._connection(client, name, None)) is not None:
+            nursery.start_soon(self._serve, client, connection)
 
-    def _refusal(self, client: socket.socket) -> str | None:
-        if self._present >= MAX_SESSIONS:
-            return f"there are {MAX_SESSIONS} clients"
-        if self.secret is None:
-            return None if peer_uid(client) == os.geteuid() else "it is a process of another user"
-        return None if self.unproven < MAX_UNPROVEN else f"{MAX_UNPROVEN} others have not proven the secret yet"
-
-    async def _admit(self, client: socket.socket, name: str, secret: bytes) -> None:
+    async def _admit(self, client: socket.socket, name: str, secret: bytes, scope: trio.CancelScope) -> None:
         """Serve a client over TCP, if it proves the secret and names a server."""
         only: str | None = None
         try:
-            only = await admit(client, secret, self.gateway.answer_to, name)
+            with scope:
+                only = await admit(client, secret, self.gateway.answer_to, name)
+            if scope.cancelled_caught:
+                raise NotProven(f"{MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers away")
+        except NotProven as exc:
+            self._refuse(client, name, str(exc))
         finally:
-            self._count(unproven=-1)
+            self.unproven.pop(scope, None)
+            self._count()
             if only is None:
                 client.close()
-        if only is not None:
-            await self._serve(client, self._connection(client, name, only))
+        if only is not None and (connection := self._connection(client, name, only)) is not None:
+            await self._serve(client, connection)
 
-    def _connection(self, client: socket.socket, name: str, only: str | None) -> Connection:
-        """Return the connection of one more client."""
+    def _connection(self, client: socket.socket, name: str, only: str | None) -> Connection | None:
+        """Return the connection of one more client; None if there are too many."""
+        if self.clients >= MAX_SESSIONS:
+            self._refuse(client, name, f"there are {MAX_SESSIONS} clients")
+            return None
         self._count(+1)
         return Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only)
+
+    def _refuse(self, client: socket.socket, name: str, why: str) -> None:
+        client.close()
+        self._refused += 1
+        self._refusal = f"{name} is refused: {why}"
+        self._has_refused.set()
+
+    async def _report(self) -> None:
+        """Log the last refusal, once a minute at most: strangers can connect as often as they like."""
+        while True:
+            await self._has_refused.wait()
+            self._log_refusals()
+            try:
+                await trio.sleep(WARN)
+            finally:
+                self._log_refusals()
+
+    def _log_refusals(self) -> None:
+        if self._refused:
+            others = f" ({self._refused - 1} others were refused since the last such line)" if self._refused > 1 else ""
+            logger.warning("%s%s", self._refusal, others)
+        self._refused, self._has_refused = 0, trio.Event()
 
     async def _serve(self, client: socket.socket, connection: Connection) -> None:
         try:

@@ -11,7 +11,7 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
 from mcp_actors.gateway import _network, serve
 from mcp_actors.gateway._daemon import DIRECTORY
+from mcp_actors.gateway._network import MAX_UNPROVEN
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.gateway._session import Gateway, Session
 from mcp_actors.observe._metrics import _common
@@ -753,6 +754,51 @@ async def test_a_client_that_breaks_its_connection_when_it_is_refused_harms_no_o
             await trio.testing.wait_all_tasks_blocked()
         async with open_servers(ServerConfig("notes", served.at("tcp"), required=True)) as group:
             assert await group["notes"].call("echo", text="hi") == "hi"
+
+
+# --- strangers --------------------------------------------------------------------------------------------------------
+
+
+def has_ended(stream: trio.SocketStream) -> bool:
+    """Return True if the gateway has closed a connection of which everything was read."""
+    connection = socket.socket(fileno=stream.socket.fileno())
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    finally:
+        connection.detach()
+
+
+async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_minute(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-51: they held all places, and clients with the secret were refused."""
+    monkeypatch.setattr(_network, "HANDSHAKE_SECONDS", 2 * BOUND)  # no place is freed by the time
+    strangers: list[trio.SocketStream] = []
+
+    def lines() -> list[str]:
+        return [each.message for each in caplog.records if "is refused" in each.message]
+
+    async with door(tmp_path, in_process("notes", notes())) as served, AsyncExitStack() as stack:
+        host, port = served.address.rsplit(":", 1)
+        config = ServerConfig("notes", served.at("tcp"), required=True, restarts=ONCE)
+        for count in (MAX_UNPROVEN, 20, 20):
+            for _ in range(count):
+                stranger = await stack.enter_async_context(await trio.open_tcp_stream(host, int(port)))
+                strangers.append(stranger)
+                assert (await stranger.receive_some()).startswith(b"mcp-actors/1 ")
+            with trio.fail_after(BOUND):
+                async with open_servers(config) as group:
+                    assert await group["notes"].call("echo", text="hi") == "hi"
+        gone = len(strangers) - (MAX_UNPROVEN - 1)  # the last client took a place, and has proven the secret
+        await eventually(lambda: [*map(has_ended, strangers)] == [True] * gone + [False] * (MAX_UNPROVEN - 1))
+        [first] = lines()
+    assert (
+        first == f"client 1 is refused: {MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers away"
+    )
+    [_, last] = lines()
+    assert last.endswith(f" ({len(strangers) - 2} others were refused since the last such line)")
 
 
 # --- programs in the place of a gateway -------------------------------------------------------------------------------

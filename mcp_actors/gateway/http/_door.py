@@ -30,7 +30,7 @@ from ..._tasks import TimeSlice
 from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from .._front import Front
-from .._listen import Acceptor, drain, listen, name_of, prepare
+from .._listen import WARN, Acceptor, drain, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, open_in_background, start_eager
 from .._serve import MAX_MESSAGE
@@ -53,9 +53,6 @@ MAX_CONNECTIONS: Final = 4000
 
 RESERVED: Final = 256
 """Files that this process may open for other things than connections, half of them at most."""
-
-WARN: Final = 60.0
-"""Seconds between two log lines that say how many connections were over the limit."""
 
 FIRST_PASSED: Final = 3
 """The descriptor of the first socket that systemd passes."""
