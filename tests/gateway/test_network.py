@@ -46,7 +46,7 @@ from mcp_actors import (
 )
 from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
-from mcp_actors.gateway import _network, serve
+from mcp_actors.gateway import _network, _serve, serve
 from mcp_actors.gateway._daemon import DIRECTORY
 from mcp_actors.gateway._network import MAX_UNPROVEN
 from mcp_actors.gateway._serve import LINGER
@@ -799,6 +799,24 @@ async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_m
     )
     [_, last] = lines()
     assert last.endswith(f" ({len(strangers) - 2} others were refused since the last such line)")
+
+
+async def test_strangers_take_no_place_of_a_client_that_has_proven_the_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-51."""
+    monkeypatch.setattr(_serve, "MAX_SESSIONS", 2)
+    async with door(tmp_path, in_process("notes", notes())) as served, AsyncExitStack() as stack:
+        host, port = served.address.rsplit(":", 1)
+        for _ in range(3):
+            stranger = await stack.enter_async_context(await trio.open_tcp_stream(host, int(port)))
+            assert await stranger.receive_some()
+        clients = [await stack.enter_async_context(await named(served, "tcp", "notes")) for _ in range(2)]
+        third = await stack.enter_async_context(await named(served, "tcp", "notes"))
+        with trio.fail_after(BOUND):
+            assert await third.receive_some() == b""
+        assert not any(map(has_ended, [stranger, *clients]))
+    assert "client 6 is refused: there are 2 clients" in caplog.text
 
 
 # --- programs in the place of a gateway -------------------------------------------------------------------------------
