@@ -1,7 +1,8 @@
 """Show foreign text, and describe errors.
 
 - `plain_text` makes the text of a server safe for logs and terminals. `one_line` drops what `HIDDEN` finds, for a
-  search in the text, and `indented` indents further lines, so that none looks like a message of its own.
+  search in the text, `escaped` shows it, and `indented` indents further lines, so that none looks like a message of its
+  own.
 - `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
   `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
   `shortage_of` names one that a retry may not meet.
@@ -95,6 +96,11 @@ def one_line(text: str) -> str:
     A text that is not `plain_text` yet is searched in this form, in which people would read it.
     """
     return _WHITESPACE.sub(" ", HIDDEN.sub("", text))
+
+
+def escaped(text: str) -> str:
+    """Return a text for review, with what `HIDDEN` finds as escapes."""
+    return HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
 
 
 def indented(text: str) -> str:

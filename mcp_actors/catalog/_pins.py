@@ -30,6 +30,7 @@ import attrs
 
 from .._errors import ConfigError
 from .._foreign import Log
+from .._text import escaped
 from .._user_files import UNFINISHED, replace_file, user_directory
 from ._schemas import listed
 from ._tools import FrozenDict, ListedTool, digest, wire_annotations
@@ -58,6 +59,20 @@ def pin(tool: ListedTool) -> str:
         "_meta": tool.meta,
     }
     return digest({key: value for key, value in definition.items() if value is not None})
+
+
+def definition_lines(tool: Mapping[str, Any]) -> list[str]:
+    """Return what a `pin` covers besides the name, for a person who reviews it: whole, with hidden characters escaped.
+
+    Args:
+        tool: the tool as JSON.
+    """
+    lines = []
+    for part in ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta"):
+        if (value := tool.get(part)) is not None:
+            text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
+            lines += f"{part}: {text}".replace("\r", "\\r").split("\n")
+    return [*map(escaped, lines)]
 
 
 def identity_pin(identity: Mapping[str, Any]) -> str:

@@ -43,11 +43,14 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
     return 1 if any(line.get("error") or line.get("reload", {}).get("failed") for line in lines) else 0
 
 
-async def pages_of_daemons(config: str | None, output: Output) -> list[str]:
-    """Have the daemons of a file serve the page for people, and return their addresses; none if no daemon runs."""
+async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
+    """Have the daemons of a file serve the page for people; return the addresses, and files that lead a browser there.
+
+    There are none if no daemon runs.
+    """
     file = _file_of(config or str(find_file()))
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
-    return [line["page"] for line in lines if "page" in line]
+    return [(line["page"], line["file"]) for line in lines if "page" in line]
 
 
 async def _answers(request: Line, output: Output) -> list[Line]:

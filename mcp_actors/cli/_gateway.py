@@ -148,7 +148,7 @@ class Opened:
         per_identity: the servers of which each identity gets one for itself; none if there are not several.
         on_reload: called when the file was read again, with the servers that each session and each identity has for
             itself, before anything is changed; its `ConfigError` says why nothing is.
-        page: the address of the page for people, with its token; None if it is not served.
+        page: the address of the page for people, with its token, and a file that leads there; None if it is not served.
         page_lock: is held while the page is opened.
     """
 
@@ -158,7 +158,7 @@ class Opened:
     several: bool
     per_identity: Sequence[ServerConfig]
     on_reload: Callable[[Sequence[ServerConfig], Sequence[ServerConfig]], Awaitable[None]] | None = None
-    page: str | None = None
+    page: dict[str, str] | None = None
     page_lock: trio.Lock = field(factory=trio.Lock)
     _reloading: trio.Lock = field(factory=trio.Lock)
 
@@ -254,8 +254,8 @@ async def opened(
             commands.cancel_scope.cancel("the servers are stopped")
 
 
-async def _open_page(found: Opened) -> str:
-    """Serve the page for people, if it is not served yet, and return its address.
+async def _open_page(found: Opened) -> dict[str, str]:
+    """Serve the page for people, if it is not served yet, and return its address and file.
 
     Raises:
         Failure: it cannot be served.
@@ -267,9 +267,10 @@ async def _open_page(found: Opened) -> str:
         if found.page is None:
             source = real_name(found.config)
             try:
-                found.page, _ = await serve_page(found.nursery, found.gateway, source, found.reload)
+                page, file, _ = await serve_page(found.nursery, found.gateway, source, found.reload)
             except OSError as exc:
                 raise Failure(f"the page cannot be served: {exc.strerror or exc}") from None
+            found.page = {"page": page, "file": file}
         return found.page
 
 

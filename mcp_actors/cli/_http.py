@@ -15,6 +15,7 @@ import webbrowser
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
@@ -113,19 +114,19 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
         file = find_file()
         raise Failure(f"no daemon runs for {file}; to start its servers here, name it: mcp-actors ui --config {file}")
 
-    async def show(page: str) -> None:
+    async def show(page: str, file: str) -> None:
         output.line(page)
-        if browser:
-            await trio.to_thread.run_sync(webbrowser.open, page, abandon_on_cancel=True)
+        if browser:  # by the file, because all users see its command line
+            await trio.to_thread.run_sync(webbrowser.open, Path(file).as_uri(), abandon_on_cancel=True)
 
-    for page in pages:
-        await show(page)
+    for each in pages:
+        await show(*each)
     if not pages and config is not None:
         await _show_file(expanded(config), show)
     return 0
 
 
-async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> None:
+async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -> None:
     """Serve the page of a file until a signal.
 
     Raises:
@@ -137,8 +138,8 @@ async def _show_file(config: str, show: Callable[[str], Awaitable[None]]) -> Non
     async with until_signalled(stop):
         servers, naming = load(config)
         async with opened(Gateway(), config, servers, naming, None) as found:
-            address, door = await serve_page(found.nursery, found.gateway, real_name(config), found.reload)
-            await show(address)
+            page, file, door = await serve_page(found.nursery, found.gateway, real_name(config), found.reload)
+            await show(page, file)
             await stop.wait()
             await door.drain()
 

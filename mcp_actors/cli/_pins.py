@@ -11,7 +11,6 @@ this file when one of the three runs.
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -20,15 +19,13 @@ import attrs
 from mcp.types import Tool
 from pydantic import ValidationError
 
-from .._text import HIDDEN
 from ..catalog import Pins, PinVerdict, judge, pins_of
-from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory
+from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory, definition_lines
 from ..config import LoadedConfig, ServerConfig
 from ..servers._admission import fingerprint
 from ._configuration import name_here, split_tool, survey
 from ._output import Failure, Output, unknown
 
-_PARTS: Final = ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta")
 _STYLES: Final = {"+": "green", "-": "red"}
 
 
@@ -57,13 +54,7 @@ class _Review:
 
 
 def _definition(tools: Iterable[Mapping[str, Any]], name: str) -> list[str]:
-    lines = []
-    for part in _PARTS:
-        value = next((each.get(part) for each in tools if each["name"] == name), None)
-        if value is not None:
-            text = value if isinstance(value, str) else json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False)
-            lines += f"{part}: {text}".replace("\r", "\\r").split("\n")
-    return [HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], line) for line in lines]
+    return next((definition_lines(each) for each in tools if each["name"] == name), [])
 
 
 async def show_pins(names: Sequence[str], config: str | None, directory: str | None, output: Output) -> int:

@@ -7,7 +7,7 @@ that is given theirs cannot stop or reload anything. A connection is one request
 
 - ``{"other": true}`` alone: this daemon serves another file.
 - ``{"server": "docs", "state": "ready", "error": null}`` for each server, as soon as its change is complete;
-  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}`` and ``{"page": "http://…"}`` for the others.
+  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}``, ``{"page": …, "file": …}`` for the others.
 - ``{"waiting": ["time"]}`` in each second without another line, so that a caller can tell slow from hung.
 - ``{"error": "…"}`` if the request is refused or fails as a whole.
 - ``{"done": true}`` as the last one. After a ``stop`` of the daemon it does not come: the connection ends with
@@ -67,7 +67,7 @@ async def serve_control(
     file: str,
     stop: Callable[[], None],
     reload: Callable[[], Awaitable[ReloadSummary]] | None = None,
-    page: Callable[[], Awaitable[str]] | None = None,
+    page: Callable[[], Awaitable[Line]] | None = None,
 ) -> None:
     """Answer requests about a group. Does not return. A peer of another user is disconnected.
 
@@ -82,8 +82,8 @@ async def serve_control(
         file: the file that this daemon serves, as requests name it.
         stop: called to end the daemon. It must not wait.
         reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
-        page: called to serve the page for people, if it is not served yet; returns its address. The text of its error
-            is for the user. None if this daemon has no page.
+        page: called to serve the page for people, if it is not served yet; returns its address, and a file that leads a
+            browser there. The text of its error is for the user. None if this daemon has no page.
     """
     control = _Control(front, file, stop, reload or front.group.reload, page)
     async with trio.open_nursery() as nursery:
@@ -130,7 +130,7 @@ class _Control:
     file: str
     stop: Callable[[], None]
     reload: Callable[[], Awaitable[ReloadSummary]]
-    page: Callable[[], Awaitable[str]] | None
+    page: Callable[[], Awaitable[Line]] | None
     connections: int = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
@@ -201,7 +201,7 @@ class _Control:
 
     async def _open_page(self) -> Line:
         try:
-            return {"error": "this daemon has no page"} if self.page is None else {"page": await self.page()}
+            return {"error": "this daemon has no page"} if self.page is None else await self.page()
         except Exception as failed:
             return {"error": str(failed)}
 

@@ -230,6 +230,12 @@ class Admission:
         return frozenset() if self._verdict is None else self._verdict.hidden
 
     @property
+    def pending(self) -> dict[str, KnownTool]:
+        """The tools that wait for approval, by name."""
+        hidden = self._hidden
+        return {each.name: each for each in self.filtered(self._listed) if each.name in hidden} if hidden else {}
+
+    @property
     def waiting(self) -> int:
         """The number of tools that wait for approval."""
         return len(self._hidden)
@@ -261,12 +267,12 @@ class Admission:
 
     def changes(self) -> ToolChanges:
         """Return the tools that wait for approval."""
-        verdict, hidden = self._verdict, self._hidden
+        verdict = self._verdict
         if verdict is None or self._policy != "block":
             return ToolChanges(server=self._config.name)
         return ToolChanges(
             server=self._config.name,
-            tools=tuple(each.tool.model_copy(deep=True) for each in self.filtered(self._listed) if each.name in hidden),
+            tools=tuple(each.tool.model_copy(deep=True) for each in self.pending.values()),
             added=verdict.added,
             changed=verdict.changed,
             removed=verdict.removed,

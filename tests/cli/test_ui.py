@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -122,24 +124,32 @@ def test_a_file_is_served_until_ctrl_c(place: Path) -> None:
     with mcp_actors(place, *words, stdout=pipe, stderr=pipe) as program:
         assert program.stdout is not None
         address = program.stdout.readline().partition("#")[0]
+        assert len([*(place / "run" / "mcp-actors").glob("*.html")]) == 1
         status, text = fetch(f"{address}ui/")
         assert (status, 'data-view="sign-in"' in text) == (200, True)
         program.send_signal(signal.SIGINT)
         program.communicate(timeout=BOUND)
     assert program.returncode == 0
+    assert [*(place / "run" / "mcp-actors").glob("*.html")] == []
 
 
 def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
+    """D-50: all users see the command line of a browser, so a file leads it to the page."""
     opened = place / "opened"
     browser = place / "browser"
-    browser.write_text(f"#!/bin/sh\necho \"$1\" > '{opened}.part' && mv '{opened}.part' '{opened}'\n")
+    browser.write_text(f"#!/bin/sh\necho \"$@\" > '{opened}.part' && mv '{opened}.part' '{opened}'\n")
     browser.chmod(0o755)
     with daemon(place):
         pipe = subprocess.PIPE
         command = [interpreter(), "-m", "mcp_actors", "ui", "--config", "mcp.json"]
         given = {**environment(place), "BROWSER": str(browser)}
         done = subprocess.run(command, cwd=place, env=given, stdout=pipe, text=True, timeout=BOUND, check=True)
-    assert opened.read_text() == done.stdout
+        address, words = done.stdout.strip(), opened.read_text()
+        assert address.partition("#token=")[2] not in words
+        file = Path(urlsplit(words.strip()).path)
+        assert f'content="0; url={address}"' in file.read_text()
+        assert (file.parent, stat.filemode(file.stat().st_mode)) == (place / "run" / "mcp-actors", "-rw-------")
+    assert [each.name for each in file.parent.glob("*.html")] == []
 
 
 def test_a_file_whose_path_is_not_utf_8_has_a_token_too() -> None:

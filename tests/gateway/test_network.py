@@ -808,14 +808,14 @@ async def test_strangers_take_no_place_of_a_client_that_has_proven_the_secret(
     monkeypatch.setattr(_serve, "MAX_SESSIONS", 2)
     async with door(tmp_path, in_process("notes", notes())) as served, AsyncExitStack() as stack:
         host, port = served.address.rsplit(":", 1)
-        for _ in range(3):
-            stranger = await stack.enter_async_context(await trio.open_tcp_stream(host, int(port)))
-            assert await stranger.receive_some()
+        strangers = [await stack.enter_async_context(await trio.open_tcp_stream(host, int(port))) for _ in range(3)]
+        for each in strangers:
+            assert await each.receive_some()
         clients = [await stack.enter_async_context(await named(served, "tcp", "notes")) for _ in range(2)]
         third = await stack.enter_async_context(await named(served, "tcp", "notes"))
         with trio.fail_after(BOUND):
             assert await third.receive_some() == b""
-        assert not any(map(has_ended, [stranger, *clients]))
+        assert not any(map(has_ended, [*strangers, *clients]))
     assert "client 6 is refused: there are 2 clients" in caplog.text
 
 

@@ -98,6 +98,7 @@ class Door:
         access: decides who may send requests.
         front: the shared servers.
         routes: path → what answers it. Further ones may be added.
+        find: finds what answers a path that is not in `routes`.
         mcp: the endpoint of clients.
         several: whether each identity has a gateway of its own: there were several of them at the start.
         draining: whether the gateway is about to end.
@@ -119,6 +120,7 @@ class Door:
         self.mcp: Mcp = Mcp(nursery, self.heart)
         self.several: bool = len(access.identities) > 1
         self.draining: bool = False
+        self.find: Callable[[str], Route | None] = lambda path: None
         self.on_tokens: Callable[[], object] = lambda: None
         self._gateway = gateway
         self._nursery = nursery
@@ -149,7 +151,7 @@ class Door:
         Raises:
             Refused: it is not allowed, or not possible.
         """
-        route, identity = self.routes.get(head.path), ANYBODY
+        route, identity = self.routes.get(head.path) or self.find(head.path), ANYBODY
         if route is None or route.named:
             self.access.check_host(head, connection.local)
         if route is None or route.secret:

@@ -5,8 +5,12 @@ facts that the page shows live (`Page.facts`); it carries out what a person pres
 part from elsewhere, and its Content-Security-Policy (`POLICY`) allows its own script and style by their hashes, so no
 text of a server can become one. Texts of servers are escaped here, and set as text there.
 
-`Pages` are the paths below ``/ui/``. A person signs in by a form: the token is exchanged for a cookie, which is good
-for these paths alone, and for what comes from the page itself. Whatever changes something needs it.
+Changed tools are reviewed one at a time: their names and hashes are facts, a definition is sent whole when it is opened
+(``review``), and an approval names its tool and its hash.
+
+`Pages` are the paths below ``/ui/``. A person signs in by a form: the token is exchanged for a cookie and a path that
+cannot be guessed (``/ui/PATH/``). Whatever the page shows or does needs both, because browsers send a cookie to all
+ports of a host. A program at another port does not know the path, so it neither gets the cookie nor could use it.
 
 ``_door`` asks it for its paths. A page is an observer of its groups; each open one has a task of its connection.
 """
@@ -22,7 +26,8 @@ from collections import deque
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from tempfile import NamedTemporaryFile
+from typing import IO, TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from urllib.parse import parse_qs
 
 import attrs
@@ -32,10 +37,12 @@ from pydantic_core import to_json
 
 from ..._errors import McpActorsError
 from ..._foreign import Log
-from ..._text import plain_text
+from ..._text import escaped, plain_text
+from ...catalog._pins import definition_lines
 from ...kernel import Event
 from ...observe import missing
 from ...servers import StateChanged
+from .._daemon import folder
 from .._front import Front, json_of
 from ._access import ANYBODY, CHALLENGE, Access
 from ._door import Door, Route, listen_at, serve_http, url_of
@@ -48,7 +55,8 @@ if TYPE_CHECKING:
 
     from ...catalog import CatalogTool
     from ...kernel import TreeNode
-    from ...servers import ServerRef, ServerStatus, ToolChanges
+    from ...servers import ServerRef, ServerStatus
+    from ...servers._admission import KnownTool
     from .._session import Gateway
     from ._wire import Connection, Head, Reply
 
@@ -66,7 +74,7 @@ NOTE: Final = 80
 """Characters of what is said about an actor in the tree."""
 
 DESCRIPTION: Final = 4000
-"""Characters of the description of a tool that are shown."""
+"""Characters of the description of a tool above its form."""
 
 SHOWN: Final = 100_000
 """Characters of a result of a tool, or of a server's stderr, that are shown."""
@@ -80,8 +88,13 @@ PAUSE: Final = 0.1
 MAX_ACTION: Final = 1024 * 1024
 """Bytes of what a person wants, such as the arguments of a tool."""
 
+COOKIE: Final = "mcp-actors"
+
 MAX_SIGNED_IN: Final = 100
-"""Browsers that are signed in. One more signs the first one out."""
+"""Browsers of an identity that are signed in. One more signs the first one out."""
+
+SIGN_IN_SECONDS: Final = 12 * 3600
+"""Seconds after which a person has to sign in again."""
 
 REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
 
@@ -93,7 +106,9 @@ _CAPITAL: Final = re.compile(r"[A-Z]")
 
 _COMMON: Final = {each.name for each in attrs.fields(Event)}
 
-_SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_main|problem|source|rows|tree)\}")
+_SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_sign_out|hide_main|problem|source|rows|tree)\}")
+
+_PATH: Final = re.compile(r"/ui/([A-Za-z0-9_-]{32})/")
 
 
 def _hash(name: str) -> str:
@@ -119,13 +134,14 @@ class Problem(Exception):
     """An action is refused or has failed; the text is for the person who wanted it."""
 
 
-@attrs.define(eq=False)
-class _Reviewed:
-    """Changed tools that a person sees, under a number: only what was seen is approved."""
+@attrs.frozen(eq=False)
+class _SignIn:
+    """A browser that is signed in, until its token is not valid any more or its time is over."""
 
-    number: int = 0
-    changes: ToolChanges | None = None
-    definitions: str = ""
+    identity: str
+    token: str
+    cookie: str = attrs.field(factory=partial(secrets.token_urlsafe, 32))
+    until: float = attrs.field(factory=lambda: trio.current_time() + SIGN_IN_SECONDS)
 
 
 class Page:
@@ -158,7 +174,6 @@ class Page:
         self._reload = reload if alone else None
         self._events: dict[str, deque[Json]] = {}
         self._news = trio.Event()
-        self._reviewed: dict[str, _Reviewed] = {}
         for group in self._groups:
             group._hub.add(self)
 
@@ -186,7 +201,8 @@ class Page:
         """Return the page, with the servers as they are now."""
         rows = "".join(map(_row, self._front.status().values()))
         trees = "\n".join(str(group.tree()) for group in self._groups)
-        return _filled(view="page", hide_sign_in="hidden", source=self._source, rows=rows, tree=trees)
+        hidden = {"hide_sign_in": "hidden", "hide_sign_out": "" if self._actions else "hidden"}
+        return _filled(view="page", **hidden, source=self._source, rows=rows, tree=trees)
 
     def facts(self, server: str = "", known: Sequence[CatalogTool] | None = None) -> Json:
         """Return what the page shows: all servers, the tree, and one server in detail.
@@ -227,19 +243,10 @@ class Page:
                 }
                 for each in ([] if are_known else tools)
             ],
-            "changes": self._changes(ref),
+            "changes": [
+                {"tool": tool, "shown": escaped(tool), "hash": each.pin} for tool, each in _pending(ref).items()
+            ],
         }
-
-    def _changes(self, ref: ServerRef) -> Json | None:
-        """Return the tools that wait for approval, under a number that is new for each other set of them."""
-        reviewed, changes = self._reviewed.setdefault(ref.name, _Reviewed()), ref.tool_changes
-        if reviewed.changes is None or reviewed.changes.tools != changes.tools:
-            reviewed.number, reviewed.changes = reviewed.number + 1, changes
-            reviewed.definitions = _indented([json_of(each) for each in changes.tools])[:SHOWN]
-        if not changes:
-            return None
-        names = [each.name for each in changes.tools]
-        return {"number": reviewed.number, "names": names, "definitions": reviewed.definitions}
 
     async def live(self, server: str, is_ready: Callable[[], bool], send: Callable[[bytes], object]) -> None:
         """Send the facts at each news and each second. Does not return.
@@ -270,8 +277,8 @@ class Page:
         **Cancellation**: withdraws a call; another action that has begun is completed by the group.
 
         Args:
-            wish: ``{"do": "restart", "server": "docs"}``, or ``stop``, ``start``, ``reload``, ``approve`` with the
-                ``number`` of the changes, or ``call`` with ``tool`` and ``arguments``.
+            wish: ``{"do": "restart", "server": "docs"}``, or ``stop``, ``start``, ``reload``, ``review`` or
+                ``approve`` with the ``tool`` and ``hash`` of a change, or ``call`` with ``tool`` and ``arguments``.
 
         Raises:
             Problem: it is refused, or has failed.
@@ -287,13 +294,13 @@ class Page:
                 return {}
             if (ref := self._find(name)) is None:
                 raise Problem(f"there is no server {plain_text(str(name), limit=80)!r}")
-            if action != "call" and not self._alone and ref.name in self._groups[0]:
+            if action not in ("call", "review") and not self._alone and ref.name in self._groups[0]:
                 raise Problem(f"{ref.name} is shared by several identities; {REMEDY}")
             match wish:
                 case {"do": "restart" | "stop" | "start"}:
                     await getattr(ref, str(action))()
-                case {"do": "approve", "number": int(number)}:
-                    await self._approve(ref, number)
+                case {"do": "review" | "approve", "tool": str(tool), "hash": str(pin)}:
+                    return await _decide(ref, tool, pin, approve=action == "approve")
                 case {"do": "call", "tool": str(tool), "arguments": dict(arguments)}:
                     return await _call(ref, tool, arguments)
                 case _:
@@ -302,11 +309,25 @@ class Page:
             raise Problem(str(exc)) from None
         return {}
 
-    async def _approve(self, ref: ServerRef, number: int) -> None:
-        reviewed = self._reviewed.get(ref.name, _Reviewed())
-        if reviewed.changes is None or reviewed.number != number:
-            raise Problem("the tools have changed again since; look at them once more")
-        await ref.approve_tools(reviewed.changes)
+
+def _pending(ref: ServerRef) -> Mapping[str, KnownTool]:
+    return ref._record.catalog.admission.pending
+
+
+async def _decide(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json:
+    """Approve the definition of a tool that has this hash, or return it whole.
+
+    Raises:
+        Problem: it is not what waits for approval.
+    """
+    known = _pending(ref).get(tool)
+    if known is None or known.pin != pin:
+        raise Problem("this tool has changed again since, or was approved; look at it once more")
+    if approve:
+        await ref.approve_tools(ref.tool_changes, tool)
+        return {}
+    lines = await trio.to_thread.run_sync(definition_lines, json_of(known.tool))  # they may be megabytes
+    return {"definition": "\n".join(lines)}
 
 
 async def _call(ref: ServerRef, tool: str, arguments: Json) -> Json:
@@ -343,7 +364,7 @@ def _indented(value: object) -> str:
 
 
 class Pages:
-    """The paths of the page, and who is signed in: a cookie is good for as long as the token that it was made with.
+    """The paths of the page, and who is signed in: as long as the token is valid, and `SIGN_IN_SECONDS` at most.
 
     Args:
         access: knows the tokens.
@@ -354,36 +375,46 @@ class Pages:
         self._access = access
         self._make = make
         self._pages: dict[str, Page] = {}
-        self._signed_in: dict[str, tuple[str, str]] = {}
-        self.update()
-
-    def update(self) -> None:
-        """Have a page for each identity, and end the sign-ins with tokens that are not valid any more."""
-        valid, identities = self._access.tokens.items(), self._access.identities
-        self._signed_in = {cookie: each for cookie, each in self._signed_in.items() if each in valid}
-        for gone in self._pages.keys() - identities:
-            self._pages.pop(gone).close()
-        self._pages |= {each: self._make(each) for each in identities if each not in self._pages}
-
-    def routes(self) -> dict[str, Route]:
-        """Return what answers each path."""
+        self._signed_in: dict[str, _SignIn] = {}
         get, post = ("GET", "HEAD"), ("POST",)
-        return {
+        self._routes: Mapping[str, Route] = {
             "/": Route(get, self._redirect, secret=False),
             "/ui": Route(get, self._redirect, secret=False),
             "/ui/": Route(get, self._show, secret=False),
             "/ui/live": Route(("GET",), self._follow, self._signed, secret=False),
             "/ui/sign-in": Route(post, self._sign_in, secret=False),
+            "/ui/sign-out": Route(post, self._sign_out, secret=False),
             "/ui/do": Route(post, self._act, self._signed, secret=False, most=MAX_ACTION),
         }
+        self.update()
+
+    def update(self) -> None:
+        """Have a page for each identity, and end sign-ins that are old, or whose token is not valid any more."""
+        valid, identities, now = self._access.tokens.items(), self._access.identities, trio.current_time()
+        self._signed_in = {
+            path: each
+            for path, each in self._signed_in.items()
+            if (each.identity, each.token) in valid and now < each.until
+        }
+        for gone in self._pages.keys() - identities:
+            self._pages.pop(gone).close()
+        self._pages |= {each: self._make(each) for each in identities if each not in self._pages}
+
+    def find(self, path: str) -> Route | None:
+        """Return what answers a path, with or without that of a sign-in."""
+        return self._routes.get(_PATH.sub("/ui/", path, count=1))
 
     def _redirect(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
         reply.headers += b"location: /ui/\r\n"  # a browser keeps the fragment, with the token in it
         reply.send(303)
 
     def _show(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        page = self._page_of(connection, head)
-        _send_html(reply, 200, sign_in_html() if page is None else page.html())
+        if (page := self._page_of(head)) is not None:
+            _send_html(reply, 200, page.html())
+        elif head.path == "/ui/":
+            _send_html(reply, 200, sign_in_html())
+        else:
+            self._redirect(connection, head, body, reply)
 
     def _sign_in(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
         given = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
@@ -391,22 +422,35 @@ class Pages:
         if identity is None:
             _send_html(reply, 403, sign_in_html("This gateway does not know this token."))
             return
-        if len(self._signed_in) >= MAX_SIGNED_IN:
-            del self._signed_in[next(iter(self._signed_in))]
-        cookie = secrets.token_urlsafe(32)
-        self._signed_in[cookie] = identity, given
-        reply.headers += f"set-cookie: {_cookie_of(head)}={cookie}; HttpOnly; SameSite=Strict; Path=/ui/\r\n".encode()
-        reply.headers += b"location: /ui/\r\n"
+        self.update()
+        own = [path for path, each in self._signed_in.items() if each.identity == identity]
+        if len(own) >= MAX_SIGNED_IN:
+            del self._signed_in[own[0]]
+        path, signed = secrets.token_urlsafe(24), _SignIn(identity, given)
+        self._signed_in[path] = signed
+        _send_cookie(reply, f"/ui/{path}/", signed.cookie, SIGN_IN_SECONDS)
+        reply.headers += f"location: /ui/{path}/\r\n".encode()
         reply.send(303)
+
+    def _sign_out(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+        if (path := self._path_of(head)) is not None:
+            del self._signed_in[path]
+            _send_cookie(reply, f"/ui/{path}/", "", 0)
+        self._redirect(connection, head, body, reply)
 
     def _follow(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
         page = self._signed(connection, head)
         server = parse_qs(head.query).get("server", [""])[0]
         scope = trio.CancelScope()
 
+        def is_ready() -> bool:
+            if self._page_of(head) is not page:
+                scope.cancel("the sign-in has ended")
+            return not connection.waiting and not scope.cancel_called
+
         async def follow() -> None:
             with scope:
-                await page.live(server, lambda: not connection.waiting, reply.say)
+                await page.live(server, is_ready, reply.say)
             reply.end()
 
         reply.on_gone = reply.on_drain = partial(scope.cancel, "the page is closed")
@@ -437,18 +481,24 @@ class Pages:
         reply.on_gone = partial(scope.cancel, "the page is closed")
         connection.start(act)
 
-    def _page_of(self, connection: Connection, head: Head) -> Page | None:
+    def _path_of(self, head: Head) -> str | None:
+        """Return the path of a sign-in, if the request has it and its cookie; None otherwise."""
+        found = _PATH.match(head.path)
+        signed = None if found is None else self._signed_in.get(found[1])
+        if found is None or signed is None or trio.current_time() >= signed.until:
+            return None
+        cookies = [each.strip() for each in head.headers.get("cookie", "").split(";")]
+        return found[1] if f"{COOKIE}={signed.cookie}" in cookies else None
+
+    def _page_of(self, head: Head) -> Page | None:
         """Return the page of the person who is signed in; None without a sign-in."""
         if not self._access.tokens:
             return self._pages[ANYBODY]
-        for each in head.headers.get("cookie", "").split(";"):
-            name, _, value = each.strip().partition("=")
-            if name == _cookie_of(head) and (signed := self._signed_in.get(value)) is not None:
-                return self._pages[signed[0]]
-        return None
+        path = self._path_of(head)
+        return None if path is None else self._pages[self._signed_in[path].identity]
 
     def _signed(self, connection: Connection, head: Head) -> Page:
-        page = self._page_of(connection, head)
+        page = self._page_of(head)
         if page is None:
             raise Refused(401, "sign in at /ui/ first", CHALLENGE)
         connection.site.strangers.pop(connection, None)
@@ -470,7 +520,7 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
 
     source = source.encode(errors="replace").decode()  # the path of a file may be in any encoding
     pages = Pages(door.access, make)
-    door.routes.update(pages.routes())
+    door.find = pages.find
     door.on_tokens = pages.update
 
 
@@ -479,33 +529,43 @@ async def serve_page(
     gateway: Gateway,
     source: str,
     reload: Callable[[], Awaitable[object]],
-) -> tuple[str, Door]:
-    """Serve the page of servers that clients reach otherwise, on a port of this machine; return its address and door.
+) -> tuple[str, str, Door]:
+    """Serve the page of servers that clients reach otherwise, on a port of this machine.
 
     Args:
-        nursery: gets a task that serves it.
+        nursery: gets the tasks that serve it.
         gateway: its front is kept up to date by another task, if clients use it.
         source: where its servers are configured, for people.
         reload: reads that again.
 
+    Returns:
+        Its address with the token, a file that leads a browser there, and its door. All users see the command line of a
+        browser, and only this one can read the file. It is removed at the end of the page.
+
     Raises:
-        OSError: there is no port.
+        OSError: there is no port, or the file cannot be made.
     """
+
+    async def keep(*, task_status: trio.TaskStatus[IO[str]]) -> None:
+        with NamedTemporaryFile("w", dir=folder(), prefix="page-", suffix=".html") as file:  # its mode is 0600
+            task_status.started(file)
+            await trio.sleep_forever()
+
+    file = await nursery.start(keep)
     listeners = await listen_at("127.0.0.1:0")
     token = secrets.token_urlsafe(32)
+    address = f"{url_of(listeners[0])}#token={token}"
     serving = partial(serve_http, gateway, listeners, Access({"page": token}), follow=False)
     door = await nursery.start(serving)
     add_page(door, source, reload)
-    return f"{url_of(listeners[0])}#token={token}", door
+    file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><a href="{address}">the page</a>')
+    file.flush()
+    return address, file.name, door
 
 
-def _cookie_of(head: Head) -> str:
-    """Return the name of the cookie of a gateway. Browsers send those of all ports of a host to each of them.
-
-    The port is the one that the browser knows. Several gateways in containers have the same one inside.
-    """
-    port = head.headers.get("host", "").rpartition(":")[2]
-    return f"mcp-actors-{port}" if port.isdecimal() and port.isascii() else "mcp-actors"
+def _send_cookie(reply: Reply, path: str, value: str, seconds: int) -> None:
+    rules = f"Max-Age={seconds}; HttpOnly; SameSite=Strict; Path={path}"
+    reply.headers += f"set-cookie: {COOKIE}={value}; {rules}\r\n".encode()
 
 
 def _send_html(reply: Reply, status: int, html: bytes) -> None:

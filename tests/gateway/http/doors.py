@@ -54,6 +54,21 @@ class Response:
         return self.body.decode()
 
 
+@define
+class SignedIn:
+    """A browser that is signed in to the page.
+
+    Attributes:
+        path: where the page is, with a slash at both ends.
+        cookie: the headers with its cookie.
+        rules: the rules of the cookie.
+    """
+
+    path: str
+    cookie: dict[str, str]
+    rules: str
+
+
 class Peer:
     """A connection to a gateway: it writes what a test says, and reads replies."""
 
@@ -87,6 +102,14 @@ class Peer:
         """Send a request, and return the whole reply."""
         await self.send(method, path, *args, **options)
         return await self.read()
+
+    async def sign_in(self, token: str = TOKEN) -> SignedIn:
+        """Sign in to the page as a browser does."""
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        reply = await self.fetch("POST", "/ui/sign-in", form, f"token={token}".encode(), token=None)
+        assert reply.status == 303, reply
+        cookie, _, rules = reply.headers["set-cookie"].partition("; ")
+        return SignedIn(reply.headers["location"], {"cookie": cookie}, rules)
 
     async def read_head(self) -> Response:
         """Read the head of a reply."""

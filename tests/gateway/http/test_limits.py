@@ -181,11 +181,9 @@ async def test_a_page_that_is_signed_in_is_not_a_stranger(monkeypatch: pytest.Mo
     async with open_house(in_process("notes", notes())) as house:
         add_page(house.door, "mcp.json", reload)
         peer = await house.connect()
-        form = {"content-type": "application/x-www-form-urlencoded"}
-        signed = await peer.fetch("POST", "/ui/sign-in", form, b"token=a-token-for-tests-only", token=None)
-        cookie = {"cookie": signed.headers["set-cookie"].partition(";")[0]}
+        signed = await peer.sign_in()
         assert len(house.door.strangers) == 1
-        await peer.send("GET", "/ui/live", cookie, token=None)
+        await peer.send("GET", f"{signed.path}live", signed.cookie, token=None)
         assert (await peer.read_head()).status == 200
         assert len(house.door.strangers) == 0
 

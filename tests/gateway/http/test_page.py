@@ -19,6 +19,7 @@ from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
 from mcp_actors.gateway import _listen, _network, _news, _output, _serve, _session
 from mcp_actors.gateway.http import _door, _streamable, _wire
+from mcp_actors.transports.socket import HANDSHAKE_SECONDS
 
 from ...source import ROOT, blocks
 
@@ -128,7 +129,7 @@ def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -
     ("row", "values"),
     [
         ("clients", (_serve.MAX_SESSIONS,)),
-        ("connections over TCP that have not proven the secret", (_network.MAX_UNPROVEN, _network.HANDSHAKE_SECONDS)),
+        ("connections over TCP that have not proven the secret", (_network.MAX_UNPROVEN, HANDSHAKE_SECONDS)),
         ("a message", (_serve.MAX_MESSAGE // 1024**2, _serve.MAX_VALUES // 1000)),
         ("requests of a client in flight", IN_FLIGHT),
         ("subscriptions of a client", (_news.MAX_WATCHED, _news.MAX_URI // 1024)),

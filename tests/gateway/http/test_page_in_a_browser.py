@@ -53,10 +53,10 @@ class Served:
 
 @asynccontextmanager
 async def served(
-    folder: Path, *options: str, flags: Sequence[str] = (), names: Sequence[str] = ("tools",)
+    folder: Path, *options: str, flags: Sequence[str] = (), names: Sequence[str] = ("tools",), **settings: str
 ) -> AsyncIterator[Served]:
     server = str(Path(__file__).with_name("tools_server.py"))
-    entry = {"command": sys.executable, "args": ["-I", "-S", server, *flags]}
+    entry = {"command": sys.executable, "args": ["-I", "-S", server, *flags], "mcp_actors": settings}
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": dict.fromkeys(names, entry)}))
     command = [sys.executable, "-m", "mcp_actors", "serve", "--http", "127.0.0.1:0", "--config", str(file), *options]
@@ -90,7 +90,7 @@ async def signed_in(browser: Browser, gateway: Served) -> None:
 async def test_the_printed_address_opens_the_page_and_the_token_leaves_the_address(tmp_path: Path) -> None:
     async with served(tmp_path) as gateway, running_browser() as browser:
         await signed_in(browser, gateway)
-        assert await browser.run("location.href") == f"{gateway.address}ui/"
+        assert re.fullmatch(rf"{gateway.address}ui/[\w-]{{32}}/", await browser.run("location.href"))
         assert gateway.token not in await browser.run("document.documentElement.outerHTML")
         assert await browser.run("document.cookie") == ""
         assert browser.console == []
@@ -224,6 +224,33 @@ async def test_a_form_and_a_result_are_kept_until_the_page_is_left(tmp_path: Pat
         assert browser.console == []
 
 
+async def test_a_changed_tool_is_approved_below_its_definition_and_a_person_signs_out(tmp_path: Path) -> None:
+    changed = tmp_path / "changed"
+    flags = ("--changing", str(changed))
+    async with served(tmp_path, flags=flags, on_tool_change="block") as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        await browser.run("document.querySelector('#servers button.name').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 3 && $('changes').hidden")
+        changed.touch()
+        await browser.run("document.querySelector('[aria-label=\"Restart tools\"]').click()")
+        review = "document.querySelector('#changes details')"
+        await browser.wait(f"!$('changes').hidden && {review}?.textContent === 'reportApprove report'")
+        assert await browser.run(f"{review}.querySelector('button').hidden")
+        await browser.run(f"{review}.open = true")
+        await browser.wait(f"!{review}.querySelector('button').hidden")
+        shown = await browser.run(f"{review}.querySelector('pre').textContent")
+        assert shown.startswith("inputSchema: {")
+        assert '"unit"' in shown
+        await browser.run(f"{review}.querySelector('button').click()")
+        await browser.wait("document.querySelectorAll('#tools details').length === 3 && $('changes').hidden")
+        left = await browser.run("location.href")
+        await browser.run("document.querySelector('header form button').click()")
+        await browser.wait("document.body?.dataset.view === 'sign-in'")
+        await browser.go(left)
+        await browser.wait("document.body?.dataset.view === 'sign-in' && location.pathname === '/ui/'")
+        assert browser.console == []
+
+
 async def test_a_page_with_a_form_that_was_begun_is_not_loaded_again_when_its_sign_in_ends(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens"
     async with served(tmp_path, "--token-file", str(tokens)) as gateway, running_browser() as browser:
@@ -306,8 +333,8 @@ def status_of(gateway: Served) -> Any:
     return json.loads(text)
 
 
-def cookie_of(gateway: Served) -> str:
-    """Sign in as a browser does, and return the cookie."""
+def signed_in_as_a_browser(gateway: Served) -> tuple[str, str]:
+    """Sign in as a browser does, and return the address of the page and the cookie."""
 
     class Stay(urllib.request.HTTPRedirectHandler):
         def redirect_request(self, *args: Any) -> None:
@@ -317,10 +344,11 @@ def cookie_of(gateway: Served) -> str:
     with pytest.raises(urllib.error.HTTPError) as raised:
         opener.open(f"{gateway.address}ui/sign-in", f"token={gateway.token}".encode(), timeout=BOUND)
     with raised.value as reply:
-        assert (reply.code, reply.headers["location"]) == (303, "/ui/")
+        path = str(reply.headers["location"])
+        assert (reply.code, path[:4], path[-1]) == (303, "/ui/", "/")
         cookie = str(reply.headers["set-cookie"])
-    assert re.fullmatch(r"mcp-actors-\d+=[\w-]{43}; HttpOnly; SameSite=Strict; Path=/ui/", cookie)
-    return cookie.partition(";")[0]
+    assert re.fullmatch(rf"mcp-actors=[\w-]{{43}}; Max-Age=43200; HttpOnly; SameSite=Strict; Path={path}", cookie)
+    return gateway.address.rstrip("/") + path, cookie.partition(";")[0]
 
 
 STOP = b'{"do": "stop", "server": "tools"}'
@@ -333,8 +361,8 @@ async def test_an_action_needs_the_cookie_and_the_origin_of_the_page(
         host = gateway.address.removeprefix("http://").rstrip("/")
 
         def ask() -> None:
-            cookie, url = cookie_of(gateway), f"{gateway.address}ui/do"
-            guessed = f"{cookie.partition('=')[0]}=guessed"
+            page, cookie = signed_in_as_a_browser(gateway)
+            url, guessed = f"{page}do", "mcp-actors=guessed"
             assert fetch(url, STOP)[0] == 401
             assert fetch(url, STOP, cookie=guessed)[0] == 401
             assert fetch(url, STOP, authorization=f"Bearer {gateway.token}")[0] == 401
@@ -342,7 +370,7 @@ async def test_an_action_needs_the_cookie_and_the_origin_of_the_page(
                 assert fetch(url, STOP, cookie=cookie, origin=origin)[0] == 403, origin
             assert fetch(url, STOP, cookie=cookie, host="evil.example")[0] == 421
             assert fetch(f"{gateway.address}ui/", host="evil.example")[0] == 421
-            assert fetch(f"{gateway.address}ui/live", cookie=guessed)[0] == 401
+            assert fetch(f"{page}live", cookie=guessed)[0] == 401
             token = f"token={gateway.token}".encode()
             assert fetch(f"{gateway.address}ui/sign-in", token, origin="http://evil.example")[0] == 403
             assert fetch(f"{gateway.address}mcp", b"{}", cookie=cookie, content_type="application/json")[0] == 401
@@ -361,8 +389,9 @@ async def test_a_large_body_without_a_sign_in_is_not_read(tmp_path: Path) -> Non
         def ask() -> None:
             for path, status in (("ui/sign-in", 413), ("ui/do", 401)):
                 assert fetch(f"{gateway.address}{path}", b"a=b&" * 2048)[0] == status
-            big = {"cookie": cookie_of(gateway), "content_length": str(2 * 1024 * 1024), "expect": "100-continue"}
-            assert fetch(f"{gateway.address}ui/do", b"{}", **big)[0] == 413
+            page, cookie = signed_in_as_a_browser(gateway)
+            big = {"cookie": cookie, "content_length": str(2 * 1024 * 1024), "expect": "100-continue"}
+            assert fetch(f"{page}do", b"{}", **big)[0] == 413
 
         await trio.to_thread.run_sync(ask)
 
@@ -371,7 +400,8 @@ async def test_an_action_that_is_wrong_is_refused(tmp_path: Path) -> None:
     async with served(tmp_path) as gateway:
 
         def ask() -> None:
-            cookie, url = cookie_of(gateway), f"{gateway.address}ui/do"
+            page, cookie = signed_in_as_a_browser(gateway)
+            url = f"{page}do"
             for body in (b"", b"[" * 100_000, b"[]", b'"stop"'):
                 assert fetch(url, body, cookie=cookie) == (400, "the body is not a JSON object\n")
             unknown = b'{"do": "stop", "server": "nothing"}'

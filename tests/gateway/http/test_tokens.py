@@ -20,7 +20,7 @@ from ...servers.processes import BOUND, eventually
 from ...source import ROOT
 from ..daemons import counting
 from ..hosts import in_process, notes
-from .doors import JSON, House, Peer, open_house
+from .doors import JSON, House, Peer, SignedIn, open_house
 from .test_identities import own
 from .test_modern import Work
 from .test_program import peers, serving
@@ -155,40 +155,38 @@ async def test_identities_without_servers_of_their_own_have_the_instructions_of_
         assert found["instructions"] == "Write it down."
 
 
-async def sign_in(house: House, token: str) -> dict[str, str]:
-    """Return the header with the cookie."""
-    form = {"content-type": "application/x-www-form-urlencoded"}
-    peer = await house.connect()
-    signed = await peer.fetch("POST", "/ui/sign-in", form, f"token={token}".encode(), token=None)
-    return {"cookie": signed.headers["set-cookie"].partition(";")[0]}
+async def sign_in(house: House, token: str) -> SignedIn:
+    return await (await house.connect()).sign_in(token)
 
 
-async def page(house: House, cookie: dict[str, str]) -> Any:
-    return await (await house.connect()).fetch("GET", "/ui/", cookie, token=None)
+async def page(house: House, signed: SignedIn) -> Any:
+    return await (await house.connect()).fetch("GET", signed.path, signed.cookie, token=None)
 
 
 @pytest.mark.parametrize("tokens", [{"ann": NEW, "bob": BOB}, {"bob": BOB}])
 async def test_a_sign_in_ends_with_the_token_that_it_was_made_with(tokens: dict[str, str]) -> None:
+    """D-50."""
+
     async def reload() -> None: ...
 
     async with open_house(in_process("notes", notes()), tokens=TOKENS) as house:
         add_page(house.door, "mcp.json", reload)
-        cookies = {token: await sign_in(house, token) for token in (ANN, BOB)}
+        signed = {token: await sign_in(house, token) for token in (ANN, BOB)}
         live = await house.connect()
-        await live.send("GET", "/ui/live", cookies[ANN], token=None)
+        await live.send("GET", f"{signed[ANN].path}live", signed[ANN].cookie, token=None)
         await live.read_head()
-        assert b'action="sign-in" hidden' in (await page(house, cookies[ANN])).body
+        assert b'action="sign-in" hidden' in (await page(house, signed[ANN])).body
         observers = len(house.group._hub.observers)
         await house.door.use(tokens, (), ())
         while await live.read_event() is not None:
             pass
-        assert b'action="sign-in" hidden' not in (await page(house, cookies[ANN])).body
-        assert b'action="sign-in" hidden' in (await page(house, cookies[BOB])).body
+        assert (await page(house, signed[ANN])).headers["location"] == "/ui/"
+        assert b'action="sign-in" hidden' in (await page(house, signed[BOB])).body
         assert len(house.group._hub.observers) == observers - (len(tokens) == 1)
         await house.door.use(TOKENS, (), ())  # which brings no sign-in back
         for token, status in ((ANN, 401), (BOB, 200)):
             peer = await house.connect()
-            await peer.send("GET", "/ui/live", cookies[token], token=None)
+            await peer.send("GET", f"{signed[token].path}live", signed[token].cookie, token=None)
             assert (await peer.read_head()).status == status
 
 
