@@ -13,11 +13,12 @@ from urllib.request import Request
 
 import attrs
 import pytest
+import trio
 
 from mcp_actors.gateway.http import _page, add_page
 
-from ..hosts import in_process, notes
-from .doors import TOKEN, House, SignedIn, open_house
+from ..hosts import BOUND, in_process, notes
+from .doors import TOKEN, House, Peer, SignedIn, open_house
 
 STOP = json.dumps({"do": "stop", "server": "notes"}).encode()
 OTHER = "another-token-for-tests"
@@ -42,6 +43,13 @@ async def is_signed_in(house: House, signed: SignedIn) -> bool:
     reply = await (await house.connect()).fetch("GET", signed.path, signed.cookie, token=None)
     assert reply.status == 200 or reply.headers["location"] == "/ui/"
     return reply.status == 200
+
+
+async def wait_end(live: Peer) -> None:
+    """Wait until the stream of a window ends."""
+    with trio.fail_after(BOUND):
+        while await live.read_event() is not None:
+            pass
 
 
 class _Reply:
@@ -105,8 +113,7 @@ async def test_a_sign_out_ends_the_cookie_and_the_windows_of_one_browser() -> No
         assert (reply.status, reply.headers["location"]) == (303, "/ui/")
         assert reply.headers["set-cookie"].startswith("mcp-actors=; Max-Age=0;")
         assert reply.headers["set-cookie"].endswith(f"; Path={first.path}")
-        while await live.read_event() is not None:
-            pass
+        await wait_end(live)
         assert (
             await actor.fetch("POST", do, first.cookie, STOP, token=None)
         ).status == 401  # on an open connection too
@@ -126,8 +133,7 @@ async def test_a_sign_in_ends_when_its_time_is_over() -> None:
         pages: Any = house.door.find.__self__  # type: ignore[attr-defined]  # it is a method
         assert await is_signed_in(house, signed)
         pages._signed_in = {path: attrs.evolve(each, until=-math.inf) for path, each in pages._signed_in.items()}
-        while await live.read_event() is not None:
-            pass
+        await wait_end(live)
         assert not await is_signed_in(house, signed)
         assert await act(house, f"{signed.path}do", signed.cookie) == 401
         await (await house.connect()).sign_in()

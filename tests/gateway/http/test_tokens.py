@@ -178,8 +178,9 @@ async def test_a_sign_in_ends_with_the_token_that_it_was_made_with(tokens: dict[
         assert b'action="sign-in" hidden' in (await page(house, signed[ANN])).body
         observers = len(house.group._hub.observers)
         await house.door.use(tokens, (), ())
-        while await live.read_event() is not None:
-            pass
+        with trio.fail_after(BOUND):
+            while await live.read_event() is not None:
+                pass
         assert (await page(house, signed[ANN])).headers["location"] == "/ui/"
         assert b'action="sign-in" hidden' in (await page(house, signed[BOB])).body
         assert len(house.group._hub.observers) == observers - (len(tokens) == 1)
