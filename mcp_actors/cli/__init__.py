@@ -9,6 +9,7 @@ only ``__main__`` imports this folder; the script ``mcp-actors`` calls `main` to
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from .._exports import publish
@@ -23,6 +24,10 @@ def main() -> None:
     0 is success, 1 a failed server, tool or file, 2 invalid arguments, 78 a file that `serve` cannot use, 130 Ctrl-C;
     143 and 129 are the signals SIGTERM and SIGHUP, which stop the servers too.
     """
+    # What a daemon does at these signals begins after the imports. It reads its file after them, so nothing is lost.
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, lambda *_: None)
     with exit_on_interrupt():
         from ._start import start  # here, because a Ctrl-C before this block would show a traceback
 

@@ -233,7 +233,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
     loaded = load_servers(file, ask, _only(names), content=content)
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
-    loaded = _with_overrides(loaded)
+    loaded = with_overrides(loaded)
     known = [server.name for server in loaded.servers]
     for word in names:
         name = name_here(word)
@@ -245,12 +245,13 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
     return _selected(loaded, names)
 
 
-def _with_overrides(loaded: LoadedConfig) -> LoadedConfig:
+def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
     """Add the error of each environment variable that overrides a value of no server, or of several, as groups do."""
     variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
     failed = {**loaded.failed, **variables}
-    servers = tuple(server for server in loaded.servers if server.name not in variables)
-    return attrs.evolve(loaded, servers=servers, failed=failed, errors=tuple(dict.fromkeys(failed.values())))
+    used = tuple(server for server in loaded.servers if server.name not in variables)
+    needed = loaded.required | {each.name for each in loaded.servers if each.required and each.name in variables}
+    return attrs.evolve(loaded, servers=used, failed=failed, errors=(*dict.fromkeys(failed.values()),), required=needed)
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:

@@ -14,17 +14,21 @@ import logging
 import os
 import sys
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
+from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, getsignal
 from typing import TYPE_CHECKING, Final
 
 import outcome
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
+from .._collapse import collapse
 from .._errors import ConfigError
 from .._foreign import Log
+from .._tasks import fan_out, name_of
 from .._user_files import read_secret
-from ..config import Callbacks, ServerConfig, parse_address
+from ..config import Callbacks, LoadedConfig, ServerConfig, parse_address
 from ..config.formats import load_servers
 from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
@@ -32,9 +36,12 @@ from ..gateway._daemon import cut_log, file_and_server, real_name
 from ..gateway._front import Front
 from ..gateway._listen import LOOK_SECONDS, Acceptor, KeptSocket, listen
 from ..gateway._network import Network, network_of
-from ..gateway._own import in_background, open_in_background, start_eager
+from ..gateway._own import in_background, open_in_background, start, start_eager
 from ..gateway._serve import serve_front
 from ..gateway._session import Gateway
+from ..servers import SourceStatus
+from ..servers.group import in_words
+from ._configuration import with_overrides
 from ._output import UNUSABLE, Failure, Misuse, Unusable, until_signalled
 
 if TYPE_CHECKING:
@@ -72,29 +79,29 @@ async def serve_file(
         )
     config, network = expanded(config), _network(socket, secret_file)
     log_to_stderr()
-    gateway, stop = Gateway(), trio.Event()
-    async with until_signalled(stop):
+    async with serving() as daemon:
         try:
-            servers, naming = load(config)
-        except Unusable as exc:
+            loaded, naming = load(config)
+        except ConfigError as exc:
             if not stdio:
                 raise
-            gateway.refusal = str(exc)
+            daemon.gateway.refusal = str(exc)
             sys.stderr.write(f"error: {exc}\n")
-            await serve_front(gateway, stop=stop)
+            await serve_front(daemon.gateway, stop=daemon.stop)
             return UNUSABLE
         with ExitStack() as stack:
             acceptors = await _acceptors(socket, network)
             for each in acceptors:
                 stack.callback(each.close)
-            async with opened(gateway, config, servers, naming, control) as found:
+            async with opened(daemon, config, loaded, naming, control) as found:
                 if socket is not None:
                     found.nursery.start_soon(_bound_log, socket)
                     sys.stdout.write("ready\n" if network is None else f"ready {acceptors[0].name}\n")
                     sys.stdout.flush()
                     os.dup2(2, 1)  # `attach` reads to the end of stdout
                 secret = None if network is None else network.secret
-                await serve_front(gateway, acceptors, secret=secret, idle_timeout=idle, stop=stop)
+                await serve_front(daemon.gateway, acceptors, secret=secret, idle_timeout=idle, stop=daemon.stop)
+                daemon.end("the client over stdin has left" if stdio else f"no client for {idle} s")
     return 0
 
 
@@ -134,6 +141,68 @@ def log_to_stderr() -> None:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
+
+
+@define(eq=False)
+class Daemon:
+    """A process that serves: the signals that it gets, and its end.
+
+    Attributes:
+        gateway: what all clients share.
+        stop: is set at the first SIGTERM or SIGINT, at which calls are finished.
+        hangup: is set at a SIGHUP, which asks for a reload.
+    """
+
+    gateway: Gateway = field(factory=Gateway)
+    stop: trio.Event = field(factory=trio.Event)
+    hangup: trio.Event = field(factory=trio.Event)
+    _ends: bool = False
+    _terminals: Sequence[int] = ()
+
+    def end(self, why: str) -> None:
+        """Log why the process ends, unless that was logged already."""
+        if not self._ends:
+            logger.info("mcp-actors ends: %s", why)
+        self._ends = True
+
+    def take(self, number: int) -> bool:
+        """Act on a signal. Return False if it ends the process at once."""
+        name, hangup = name_of(number), number == SIGHUP
+        is_closed = hangup and self._terminals and not any(map(os.isatty, self._terminals))
+        if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal):
+            logger.info("%s is ignored", name)
+        elif hangup and not is_closed:
+            self.hangup.set()
+        elif self.stop.is_set():
+            logger.warning("%s: calls in flight are cancelled", name)
+            return False
+        else:
+            if is_closed and 2 in self._terminals:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # or writing the log would fail, again at exit
+            self.end(f"{name}; {'the terminal was closed' if is_closed else 'calls in flight are finished first'}")
+            self.stop.set()
+        return not is_closed
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[Daemon]:
+    """Receive the signals of a process that serves, for a block, and log why it ends.
+
+    Raises:
+        Unusable: a `ConfigError` has ended it.
+        Signalled: a second signal has ended it, or the end of its terminal.
+    """
+    ignored = [each for each in (SIGHUP, SIGINT) if getsignal(each) is SIG_IGN]
+    daemon = Daemon(terminals=() if SIGHUP in ignored else [*filter(os.isatty, (0, 2))])
+    async with until_signalled(daemon.take, SIGHUP, SIGUSR1, SIGUSR2, *({SIGINT} - {*ignored})):
+        try:
+            yield daemon
+        except Exception as exc:
+            if isinstance(failure := collapse(exc), ConfigError):
+                raise Unusable(str(failure)) from None
+            if not isinstance(failure, Failure):  # which the command prints
+                daemon.end(f"{type(failure).__name__}: {failure}")
+            raise
 
 
 @define(eq=False)
@@ -187,6 +256,7 @@ class Opened:
             try:
                 found.append(outcome.Value(await self._reload()))
             except Exception as exc:
+                logger.error("reload: %s", exc)
                 found.append(outcome.Error(exc))
             finally:
                 done.set()
@@ -199,24 +269,37 @@ class Opened:
 
     async def _reload(self) -> ReloadSummary:
         async with self._reloading:
-            servers, _ = load(self.config)
-            shared, own, per_identity = _divided(servers, several=self.several)
+            loaded, _ = load(self.config, again=True)
+            # A server whose entry cannot be used any more stays as it was. The group does that for the shared ones.
+            kept = [each for each in (*self.gateway.per_session, *self.per_identity) if each.name in loaded.failed]
+            shared, own, per_identity = _divided(evolve(loaded, servers=(*loaded.servers, *kept)), several=self.several)
             front = self.gateway.front
             assert front is not None
             if self.on_reload is not None:
                 await self.on_reload(own, per_identity)
-            done = await front.group.reload(*map(in_background, shared))
-            self.gateway.per_session = own
-            start_eager(self.nursery, front, shared)
+            done = await front.group.reload(in_background(shared))
+            self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_said_by(loaded),)
+            start_eager(self.nursery, front, shared.servers)
+            new = [front.group[name] for name in (*done.added, *done.changed) if name in front.starting]
+            await fan_out(start, new, "reload")
             await front.wait_complete()  # so that a client that hears of the reload finds the new tools
+            logger.info("reload: %s", in_words(done, front.failed_in(done)))
             return done
+
+    async def follow(self, daemon: Daemon) -> None:
+        """Reload at each SIGHUP. Does not return."""
+        while True:
+            await daemon.hangup.wait()
+            daemon.hangup = trio.Event()  # another SIGHUP asks for another reload
+            with suppress(Exception):  # it was logged
+                await self.reload()
 
 
 @asynccontextmanager
 async def opened(
-    gateway: Gateway,
+    daemon: Daemon,
     config: str,
-    servers: Sequence[ServerConfig],
+    loaded: LoadedConfig,
     naming: str,
     control: str | None,
     *,
@@ -226,27 +309,33 @@ async def opened(
     """Open the servers of a file for a block, start them, and obey the commands of a control socket.
 
     Args:
-        gateway: gets the front.
+        daemon: its gateway gets the front.
         config: the file.
-        servers: those in it.
+        loaded: what it says.
         naming: the template of the public names outside.
         control: the path of the socket; None for none.
         several: whether there are several identities.
         observers: of the group.
     """
-    stopping = trio.CancelScope()
+    stopping, gateway = trio.CancelScope(), daemon.gateway
+
+    def stop() -> None:
+        daemon.end("mcp-actors stop")
+        stopping.cancel("mcp-actors stop")
+
     async with trio.open_nursery() as commands:
-        shared, gateway.per_session, per_identity = _divided(servers, several=several)
-        opening = open_in_background(shared, naming, Callbacks(logging=gateway.log), observers)
+        shared, gateway.per_session, per_identity = _divided(loaded, several=several)
+        opening = open_in_background([shared], naming, Callbacks(logging=gateway.log), observers)
         with _accepting(control) as acceptor:
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
                     gateway.front = front = Front(group, naming)
-                    start_eager(nursery, front, shared)
+                    front.files = (_said_by(loaded),)
+                    start_eager(nursery, front, shared.servers)
                     found = Opened(gateway, config, nursery, several, per_identity)
+                    nursery.start_soon(found.follow, daemon)
                     if acceptor is not None:
-                        name, stop = real_name(config), stopping.cancel
-                        page = partial(_open_page, found)
+                        name, page = real_name(config), partial(_open_page, found)
                         answer = partial(serve_control, file=name, stop=stop, reload=found.reload, page=page)
                         commands.start_soon(answer, front, acceptor)
                     yield found
@@ -316,13 +405,25 @@ def _accepting(control: str | None) -> Iterator[Acceptor | None]:
         yield acceptor
 
 
-def _divided(
-    servers: Sequence[ServerConfig], *, several: bool
-) -> tuple[list[ServerConfig], list[ServerConfig], list[ServerConfig]]:
-    """Return the servers that all clients share, those that each has for itself, and those that each identity has."""
-    own = [server for server in servers if server.isolation == "per-session"]
-    per_identity = [server for server in servers if server.isolation == "per-identity" and several]
-    return [server for server in servers if server not in own + per_identity], own, per_identity
+def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
+    """Return what all clients share, the servers that each has for itself, and those that each identity has."""
+    enabled = [server for server in loaded.servers if server.enabled]
+    own = [server for server in enabled if server.isolation == "per-session"]
+    per_identity = [server for server in enabled if server.isolation == "per-identity" and several]
+    return _without(loaded, own + per_identity), own, per_identity
+
+
+def _without(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConfig:
+    """Return a configuration in which some servers are disabled. Their names stay known."""
+    servers = tuple(evolve(server, enabled=False) if server in others else server for server in loaded.servers)
+    return evolve(loaded, servers=servers)
+
+
+def _said_by(loaded: LoadedConfig) -> SourceStatus:
+    """Return the status of a file; it is refused if a required entry cannot be used."""
+    error = ConfigError("; ".join(map(str, loaded.errors)), source=loaded.source) if loaded.errors else None
+    now, refused = datetime.now(UTC), bool(loaded.required)
+    return SourceStatus(name=loaded.source, read_at=now, error=error, refused=refused, current=error is None)
 
 
 def expanded(config: str) -> str:
@@ -330,24 +431,25 @@ def expanded(config: str) -> str:
     return os.path.expanduser(config)
 
 
-def load(config: str) -> tuple[Sequence[ServerConfig], str]:
-    """Load the enabled servers of a file, or the one that is named after ``#``.
+def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
+    """Load a file with its enabled servers, or with the one that is named after ``#``.
+
+    Args:
+        config: the file.
+        again: whether servers of it run already. Then entries that cannot be used are no reason to refuse it.
 
     Raises:
-        Unusable: it cannot be read, or has no such server.
+        ConfigError: it cannot be read, or has no such server.
     """
     path, only = file_and_server(config)
-    try:
-        loaded = refuse_ourselves(load_servers(path, None))
-    except ConfigError as exc:
-        raise Unusable(str(exc)) from None
-    servers = [server for server in loaded.servers if server.enabled and only in ("", server.name)]
-    if servers:
-        for error in loaded.errors:
-            logger.warning("%s", error)
-        return servers, ONE if only else NAMING
-    if loaded.errors and not only:
-        raise Unusable(str(loaded.errors[0]))
+    loaded = with_overrides(refuse_ourselves(load_servers(path, None)))
+    if only:
+        failed = {name: error for name, error in loaded.failed.items() if name in (only, loaded.source)}
+        loaded = _without(loaded, [server for server in loaded.servers if server.name != only])
+        loaded = evolve(loaded, failed=failed, errors=(*failed.values(),), required=loaded.required & failed.keys())
+    usable = any(server.enabled for server in loaded.servers) or (again and loaded.errors)
+    if usable and loaded.source not in loaded.failed:
+        return loaded, ONE if only else NAMING
     names = ", ".join(server.name for server in loaded.servers) or "none"
     problem = f"has no server {only!r} that is enabled; its servers: {names}" if only else "has no enabled server"
-    raise Unusable(f"{path} {problem}")
+    raise ConfigError("; ".join(map(str, loaded.errors)) or f"{path} {problem}", source=path)

@@ -24,7 +24,6 @@ from attrs import frozen
 from .._errors import ConfigError
 from .._user_files import user_directory
 from ..gateway._daemon import real_name
-from ..gateway._session import Gateway
 from ..gateway.http import (
     Access,
     add_page,
@@ -39,8 +38,8 @@ from ..gateway.http import (
 from ..observe import Metrics
 from ._configuration import find_file
 from ._control import pages_of_daemons
-from ._gateway import expanded, listening_at, load, log_to_stderr, opened
-from ._output import Failure, Misuse, Output, Unusable, until_signalled
+from ._gateway import expanded, listening_at, load, log_to_stderr, opened, serving
+from ._output import Failure, Misuse, Output
 
 if TYPE_CHECKING:
     import socket
@@ -74,31 +73,20 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
         raise Misuse("--token-file and --no-token contradict each other; give one of them")
     config = expanded(config)
     log_to_stderr()
-    stop = trio.Event()
-    async with until_signalled(stop), AsyncExitStack() as stack:
+    async with serving() as daemon, AsyncExitStack() as stack:
         listeners = [stack.enter_context(each) for each in await _listen(options)]
-        try:
-            access, file, made = _access(config, options)
-        except ConfigError as exc:
-            raise Unusable(str(exc)) from None
-        servers, naming = load(config)
-        several = len(access.identities) > 1
-        gateway, metrics = Gateway(), Metrics()
-        async with opened(gateway, config, servers, naming, control, several=several, observers=(metrics,)) as found:
-            serving = partial(
-                serve_http,
-                gateway,
-                listeners,
-                access,
-                per_identity=found.per_identity,
-                metrics=metrics,
-            )
-            door = await found.nursery.start(serving)
+        access, file, made = _access(config, options)
+        loaded, naming = load(config)
+        several, metrics = len(access.identities) > 1, Metrics()
+        async with opened(daemon, config, loaded, naming, control, several=several, observers=(metrics,)) as found:
+            own = found.per_identity
+            serve = partial(serve_http, daemon.gateway, listeners, access, per_identity=own, metrics=metrics)
+            door = await found.nursery.start(serve)
             add_page(door, real_name(config), found.reload)
             found.on_reload = partial(_reload, door, file)
             sys.stdout.write(f"{url_of(listeners[0])}{f'#token={made}' if made else ''}\n")
             sys.stdout.flush()
-            await stop.wait()
+            await daemon.stop.wait()
             await door.drain()
     return 0
 
@@ -134,13 +122,12 @@ async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -
         Signalled: a second signal has ended it.
     """
     log_to_stderr()
-    stop = trio.Event()
-    async with until_signalled(stop):
-        servers, naming = load(config)
-        async with opened(Gateway(), config, servers, naming, None) as found:
+    async with serving() as daemon:
+        loaded, naming = load(config)
+        async with opened(daemon, config, loaded, naming, None) as found:
             page, file, door = await serve_page(found.nursery, found.gateway, real_name(config), found.reload)
             await show(page, file)
-            await stop.wait()
+            await daemon.stop.wait()
             await door.drain()
 
 

@@ -4,8 +4,8 @@ An `Output` prints results on stdout, as text or as JSON, and errors, warnings, 
 that ends a command is also JSON on stdout, if that is asked for. On a terminal, results and messages are plain text,
 without escape sequences of servers and without binary data (`Binary`), which are saved to a file or piped. ``_app``
 makes it, and with ``verbose`` it prints the stderr of servers from the log. `until_signalled` cancels a block on
-signals, unless they are ignored, and raises `Signalled`; commands that serve get a first one as an event. `Failure`,
-`Unusable` and `Misuse` (made by `unknown` too) are the errors of commands besides those of the package.
+signals, unless they are ignored, and raises `Signalled`; commands that serve decide about each. `Failure`, `Unusable`
+and `Misuse` (made by `unknown` too) are the errors of commands besides those of the package.
 
 The other files of this folder use it, except ``__init__``, ``_start`` and ``_interrupt``. It is imported for ``--help``
 too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse``, ``_text`` and
@@ -21,7 +21,7 @@ import signal
 import sys
 import tempfile
 from binascii import Error as NotBase64, a2b_base64
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -284,29 +284,27 @@ class Signalled(Exception):
 
 
 @asynccontextmanager
-async def until_signalled(stop: trio.Event | None = None) -> AsyncIterator[None]:
+async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: int) -> AsyncIterator[None]:
     """Cancel the block on SIGTERM and SIGHUP, whose default action would leave the servers behind.
 
     Args:
-        stop: is set at the first SIGTERM or SIGINT; then the block ends by itself, and a second one cancels it.
+        take: called with each signal. If it returns True, the signal does not cancel the block.
+        more: further signals to receive, ignored or not.
 
     Raises:
         Signalled: one of these signals has cancelled the block.
     """
     received: list[int] = []
     # A signal that is ignored, as under nohup, must stay ignored.
-    numbers = _SIGNALS if stop is None else (*_SIGNALS, signal.SIGINT)
-    handled = [each for each in numbers if signal.getsignal(each) is not signal.SIG_IGN]
+    handled = {*more, *(each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN)}
     with trio.open_signal_receiver(*handled) as signals:
         async with trio.open_nursery() as nursery:
 
             async def listen() -> None:
                 async for number in signals:
-                    if stop is not None and not stop.is_set() and number != signal.SIGHUP:
-                        stop.set()
-                        continue
-                    received.append(number)
-                    nursery.cancel_scope.cancel(f"signal {number}")
+                    if not take(number):
+                        received.append(number)
+                        nursery.cancel_scope.cancel(f"signal {number}")
 
             nursery.start_soon(listen)
             yield

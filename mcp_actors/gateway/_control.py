@@ -194,10 +194,10 @@ class _Control:
 
     async def _reload(self) -> Line:
         try:
-            done = asdict(await self.reload())
+            done = await self.reload()
         except Exception as failed:
             return {"error": str(failed)}
-        return {"reload": {**done, "failed": {name: str(error) for name, error in done["failed"].items()}}}
+        return {"reload": {**asdict(done), "failed": self.front.failed_in(done)}}
 
     async def _open_page(self) -> Line:
         try:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
     from ..kernel import Event
-    from ..servers import ServerGroup, ServerRef, ServerStatus, SourceStatus
+    from ..servers import ReloadSummary, ServerGroup, ServerRef, ServerStatus, SourceStatus
 
 Json: TypeAlias = dict[str, Any]
 
@@ -85,6 +85,7 @@ class Front:
         naming: the template of the public names of tools and prompts.
         starting: the names of lazy servers that are about to be started.
         required: the names of servers without which the gateway is not ready. They are opened as servers that may fail.
+        files: what the file with the servers says of them; empty if they come from a program.
 
     Args:
         group: the servers.
@@ -100,6 +101,7 @@ class Front:
         self.naming: str = naming
         self.starting: frozenset[str] = frozenset()
         self.required: frozenset[str] = frozenset()
+        self.files: tuple[SourceStatus, ...] = ()
         self._kept: dict[str, Kept] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
         self._joined: tuple[tuple[Json, ...], tuple[Json, ...], tuple[Json, ...]] | None = None
@@ -276,7 +278,14 @@ class Front:
     @property
     def sources(self) -> tuple[SourceStatus, ...]:
         """The sources of the configuration, for ``observe``."""
-        return tuple(source for group in self.groups for source in group.sources)
+        shared = () if self._shared is None else self._shared.sources
+        return (*shared, *self.files, *self.group.sources)
+
+    def failed_in(self, done: ReloadSummary) -> dict[str, str]:
+        """Return why entries, and servers that a reload has added or changed, cannot be used."""
+        lives = {ref.name: ref._record.life for ref in self.own_servers() if ref.name in (*done.added, *done.changed)}
+        found = {**done.failed, **{name: life.error or life.overdue for name, life in lives.items()}}
+        return {name: str(problem) for name, problem in found.items() if problem is not None}
 
     def instructions(self) -> str | None:
         """Return the instructions of the connected servers, each under its name if there are several."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import attrs
 import trio
@@ -21,7 +21,7 @@ from mcp.types import INTERNAL_ERROR, CreateMessageResult, ElicitResult, ErrorDa
 from pydantic_core import ValidationError
 
 from .._errors import McpActorsError, ServerUnavailable
-from ..config import Callbacks, Stdio
+from ..config import Callbacks, LoadedConfig, ServerConfig, Stdio
 from ..servers import open_servers
 from ._calls import INVALID_ANSWER
 from ._front import Front, json_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mcp.types import LoggingMessageNotificationParams
 
-    from ..config import CallbackContext, ServerConfig
+    from ..config import CallbackContext
     from ..kernel import Observer
     from ..servers import ServerGroup, ServerRef
     from ._front import Changed
@@ -59,13 +59,18 @@ class Owner(Protocol):
     async def wait_initialized(self) -> None: ...
 
 
-def in_background(server: ServerConfig) -> ServerConfig:
-    """Return a server that is connected while clients are served already, and may fail; see `Front.required`."""
-    return attrs.evolve(server, connect="lazy", required=False, on_failure="park")
+Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
+
+
+def in_background(servers: Servers) -> Servers:
+    """Return servers that are connected while clients are served already, and may fail; see `Front.required`."""
+    if isinstance(servers, LoadedConfig):
+        return attrs.evolve(servers, servers=tuple(map(in_background, servers.servers)), required=frozenset())
+    return attrs.evolve(servers, connect="lazy", required=False, on_failure="park")
 
 
 def open_in_background(
-    configs: Iterable[ServerConfig], naming: str, callbacks: Callbacks, observers: Sequence[Observer] = ()
+    configs: Iterable[Servers], naming: str, callbacks: Callbacks, observers: Sequence[Observer] = ()
 ) -> AbstractAsyncContextManager[ServerGroup]:
     """Open servers as `in_background` has them. Their configuration decides how many there are."""
     return open_servers(
@@ -87,15 +92,16 @@ def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
 
 def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerConfig]) -> None:
     """Start the servers that are eager as they are configured, each in a task, and note those that are required."""
-    eager = [config for config in configs if config.connect == "eager"]
+    eager = [config for config in configs if config.enabled and config.connect == "eager"]
     front.starting = frozenset(config.name for config in eager)
     front.required = frozenset(config.name for config in eager if config.required)
     for ref in front.own_servers():
         if ref.name in front.starting:
-            nursery.start_soon(_start, ref)
+            nursery.start_soon(start, ref)
 
 
-async def _start(ref: ServerRef) -> None:
+async def start(ref: ServerRef) -> None:
+    """Start a server, and wait until it serves, has failed or is overdue."""
     with suppress(McpActorsError):  # it was stopped or removed meanwhile
         await ref.start()
 

@@ -174,7 +174,8 @@ class Sources:
         Args:
             given: the reading.
             configs: what was read.
-            again: whether problems that were logged before are not logged again while their source is the same.
+            again: whether errors that were logged before are not logged again while their source is the same, as
+                warnings never are.
 
         Returns:
             The errors that are new.
@@ -188,7 +189,8 @@ class Sources:
             self.changed.set()
             self.changed = trio.Event()
         problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
-        new = [key for key in problems if not again or key not in self._logged]
+        repeated = {key for key in self._logged if again or not isinstance(problems.get(key), ConfigError)}
+        new = [key for key in problems if key not in repeated]
         self._logged = set(problems)
         for key in new:
             kept = again and isinstance(problems[key], ConfigError)

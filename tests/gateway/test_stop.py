@@ -277,16 +277,28 @@ async def test_a_signal_lets_a_call_be_answered_and_new_ones_be_refused(
             assert await gateway.wait() == 0
 
 
-@pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("way", ["socket", "stdio", "http"])
 async def test_a_second_signal_ends_it_at_once(way: str, second: signal.Signals, code: int, tmp_path: Path) -> None:
-    """The call is not waited for. The exit code is that of the second signal, and no process is left."""
+    """The call is not waited for. The exit code is that of the second signal, and no process is left.
+
+    SIGHUP and SIGUSR1 are no such signals.
+    """
     with serving(tmp_path, *FLAGS[way]) as gateway:
         async with client_of(way, gateway) as client:
             gateway.program.send_signal(signal.SIGTERM)
             await client.refused()
+            for number in (signal.SIGHUP, signal.SIGUSR1):
+                gateway.program.send_signal(number)
+            await eventually(lambda: "SIGUSR1 is ignored" in (tmp_path / "log").read_text())
+            assert gateway.program.poll() is None
             gateway.program.send_signal(second)
             assert await gateway.wait(_listen.DRAIN_SECONDS / 2) == code
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line.partition("INFO ")[2] for line in lines if "mcp-actors ends" in line] == [
+        "mcp-actors ends: SIGTERM; calls in flight are finished first"
+    ]
+    assert [line for line in lines if f"{second.name}: calls in flight are cancelled" in line]
 
 
 @pytest.mark.parametrize("way", ["socket", "stdio", "http"])

@@ -106,7 +106,7 @@ _CAPITAL: Final = re.compile(r"[A-Z]")
 
 _COMMON: Final = {each.name for each in attrs.fields(Event)}
 
-_SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_sign_out|hide_main|problem|source|rows|tree)\}")
+_SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_sign_out|hide_main|problem|source|rows|tree|failed)\}")
 
 _PATH: Final = re.compile(r"/ui/([A-Za-z0-9_-]{32})/")
 
@@ -202,7 +202,8 @@ class Page:
         rows = "".join(map(_row, self._front.status().values()))
         trees = "\n".join(str(group.tree()) for group in self._groups)
         hidden = {"hide_sign_in": "hidden", "hide_sign_out": "" if self._actions else "hidden"}
-        return _filled(view="page", **hidden, source=self._source, rows=rows, tree=trees)
+        failed = self.facts()["failed"]
+        return _filled(view="page", **hidden, source=self._source, rows=rows, tree=trees, failed=failed)
 
     def facts(self, server: str = "", known: Sequence[CatalogTool] | None = None) -> Json:
         """Return what the page shows: all servers, the tree, and one server in detail.
@@ -218,6 +219,7 @@ class Page:
             "actions": self._actions,
             "reloads": self._reload is not None,
             "ready": not missing(self._front),
+            "failed": "\n".join(plain_text(str(each.error), limit=SHOWN) for each in self._front.sources if each.error),
             "servers": [_fact(each) for each in self._front.status().values()],
             "trees": [_branch(group.tree()) for group in self._groups],
             "server": None if ref is None else self._details(ref, known),

@@ -42,7 +42,7 @@ from ._loop import ServerLoops
 from ._tree import server_spec, start_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig
@@ -125,6 +125,12 @@ class ReloadSummary:
     changed: tuple[str, ...]
     unchanged: tuple[str, ...]
     failed: Mapping[str, ConfigError]
+
+
+def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
+    """Return the result of a reload in one line, with the names of what cannot be used."""
+    changes = {"added": done.added, "removed": done.removed, "changed": done.changed, "failed": failed}
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names) or "no change"
 
 
 class LifecycleActor(Actor):

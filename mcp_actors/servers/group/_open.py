@@ -49,7 +49,7 @@ from .._sources import Configured, Sources, anchored
 from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 from ._group import ServerGroup, has_ended_group, translate
-from ._lifecycle import LifecycleActor, Reload
+from ._lifecycle import LifecycleActor, Reload, in_words
 from ._loop import DRAIN_TIMEOUT, GroupEnd
 from ._memory import CatalogMemory
 from ._tree import GROUP, LIFECYCLE, MAX_SERVERS, MAX_STARTING, WATCH, GroupLimits, Roster, group_specs, status_spec
@@ -296,9 +296,7 @@ async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int
             except (ConfigError, ServerError) as exc:
                 logger.error("reload at %s: %s", name_of(number), exc)
             else:
-                changes = ((each, getattr(done, each)) for each in ("added", "removed", "changed"))
-                what = [f"{each} {', '.join(names)}" for each, names in changes if names]
-                logger.info("reload at %s: %s", name_of(number), "; ".join(what) or "no change")
+                logger.info("reload at %s: %s", name_of(number), in_words(done, done.failed))
 
     async with open_background() as background:
         background.start_soon(listen, name="servers:reload")

@@ -12,7 +12,7 @@ import trio
 import trio.lowlevel
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors.cli._gateway import load, opened
+from mcp_actors.cli._gateway import Daemon, load, opened
 from mcp_actors.gateway._session import Gateway
 from mcp_actors.gateway.http import _door, _streamable, add_page
 from mcp_actors.gateway.http._access import Access
@@ -268,7 +268,7 @@ async def test_a_reload_is_completed_when_the_person_who_asked_for_it_leaves(tmp
     file, entries = tmp_path / "mcp.json", {"old": counting(tmp_path / "old")}
     file.write_text(json.dumps({"mcpServers": entries}))
     gateway = Gateway()
-    async with opened(gateway, str(file), *load(str(file)), None) as found:
+    async with opened(Daemon(gateway), str(file), *load(str(file)), None) as found:
         assert gateway.front is not None
         group = gateway.front.group
         await group["old"].wait_ready()

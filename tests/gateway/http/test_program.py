@@ -125,7 +125,7 @@ async def test_a_second_sigterm_ends_it_at_once(tmp_path: Path) -> None:
 async def test_a_required_server_that_is_down_is_missing_wherever_a_gateway_says_if_it_is_ready(tmp_path: Path) -> None:
     """``/readyz``, ``/status``, ``/metrics`` and the control socket; also after the file has changed."""
     gone = {"command": "/nowhere/at-all", "mcp_actors": {"required": True}}
-    lazy = {"command": "/nowhere/either", "mcp_actors": {"required": True, "connect": "lazy"}}
+    lazy = {"command": "/nowhere/either", "mcp_actors": {"connect": "lazy"}}
     entries = {"a": counting(tmp_path / "a"), "gone": gone, "lazy": lazy}
     with tempfile.TemporaryDirectory() as runtime:
         path = Path(runtime, "mcp-actors", "n.ctl")
