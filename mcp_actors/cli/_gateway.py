@@ -436,7 +436,7 @@ def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
 
     Args:
         config: the file.
-        again: whether servers of it run already. Then entries that cannot be used are no reason to refuse it.
+        again: whether servers of it run already. Then it may have no entry that can be used.
 
     Raises:
         ConfigError: it cannot be read, or has no such server.

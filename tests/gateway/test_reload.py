@@ -72,12 +72,11 @@ async def test_what_a_file_says_of_its_entries_is_said_by_every_view_of_the_gate
                 assert (
                     f"{file}: mcpServers.needed: neither 'command' nor 'url'" in shown["missing"][str(file)]["reason"]
                 )
-                code, said = await ask("status")
+                said = (await ask("status"))[1]
                 page = (await peer.fetch("GET", "/ui/")).text
                 for name in ("needed", "odd"):
                     for text in (str(shown["sources"]), said, page.replace("&#x27;", "'")):
                         assert f"{file}: mcpServers.{name}: neither 'command' nor 'url' is given" in text
-                assert code == 0
                 assert f'mcp_source_error{{source="{file}"}} 1.0' in (await peer.fetch("GET", "/metrics")).text
                 pid = shown["servers"]["a"]["pid"]
                 assert pid is not None
@@ -90,6 +89,13 @@ async def test_what_a_file_says_of_its_entries_is_said_by_every_view_of_the_gate
                 assert f"error: {file}: mcpServers.a.command: " in said
                 assert "error: server 'gone': command '/nowhere/at-all' not found" in said
                 assert "removed" not in said
+                code, checked = await ask("check")
+                assert code == 1
+                assert (
+                    checked.count(f"{file}: mcpServers.a.command: ")
+                    == checked.count("'/nowhere/at-all' not found")
+                    == 1
+                )
                 assert await ready(peer)
                 assert (await peer.fetch("GET", "/status")).json["servers"]["a"]["pid"] == pid
                 assert await peer.call("a_run", token=None, id=1) == "1"
@@ -108,6 +114,10 @@ async def test_what_a_file_says_of_its_entries_is_said_by_every_view_of_the_gate
                 assert await ask("reload") == (0, "unchanged: a\n")
                 assert await ready(peer)
                 assert (await peer.fetch("GET", "/status")).json["servers"]["a"]["pid"] == pid
+    assert_logged_once(file, log)
+
+
+def assert_logged_once(file: Path, log: Path) -> None:
     assert lines_with("sandbox", log) == [
         f"WARNING {file}: mcpServers.a.sandbox: this is not supported and has no effect; the server is not confined"
     ]
@@ -270,7 +280,7 @@ def test_a_file_that_cannot_be_used_is_the_only_line_of_the_log(words: tuple[str
 
 @pytest.mark.parametrize("elsewhere", [(), ("stderr",)])
 def test_a_gateway_ends_when_its_terminal_is_closed(elsewhere: tuple[str, ...], tmp_path: Path) -> None:
-    """D-101: otherwise nobody could end it by Ctrl-C any more; a SIGHUP from elsewhere is for a reload."""
+    """D-101: otherwise it would serve on without a Ctrl-C that ends it; a SIGHUP from elsewhere is for a reload."""
     write(tmp_path / ".mcp.json", a=LAZY)
     words = ("serve", "--http", "127.0.0.1:0", "--no-token")
     with terminal(tmp_path, *words, elsewhere=elsewhere) as window:
@@ -334,3 +344,17 @@ def test_a_gateway_that_is_being_imported_outlives_the_signals_of_a_daemon(word:
     """D-101: a service that is reloaded as soon as it is started would be gone, and systemd would not restart it."""
     assert run_python("-c", EARLY, word, cwd=ROOT, timeout=BOUND).returncode == 7
     assert run_python("-c", EARLY, "check", cwd=ROOT, timeout=BOUND).returncode == -signal.SIGHUP
+
+
+async def test_a_variable_that_fits_no_server_is_one_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "mcp.json"
+    write(file, a=LAZY, own={"command": "true", "mcp_actors": {"isolation": "per-session"}})
+    monkeypatch.setenv("MCP_ACTORS__OWN__COMMAND", "false")
+    monkeypatch.setenv("MCP_ACTORS__DOCS__COMMAND", "false")
+    async with opened(Daemon(), str(file), *load(str(file)), None) as found:
+        assert found.gateway.front is not None
+        assert [*found.gateway.front.group.errors] == ["MCP_ACTORS__DOCS__COMMAND"]
+    [line] = [each for each in caplog.messages if "MCP_ACTORS__" in each]
+    assert line.endswith("there is no server 'DOCS'; its servers are: a, own")

@@ -102,13 +102,13 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """Return the error of each variable that fits no server or field, or more than one.
 
     Args:
-        servers: the names of all servers.
+        servers: the names of all servers, perhaps with those of variables that were refused before.
         environ: the environment.
 
     Returns:
         The errors by the name of the variable; or, if it fits several servers, by the name of each of them.
     """
-    failed = {}
+    failed, servers = {}, [each for each in servers if not each.startswith(PREFIX)]
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
         fits = [each for server in servers for each in fitting(server, environ) if each.variable == variable]
         known = [each for each in fits if each.field]
