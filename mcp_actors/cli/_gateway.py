@@ -4,6 +4,9 @@
 the background, each as often as it takes, and serves clients meanwhile (`opened`). If no server can be loaded, one
 sentence says why, on stderr and to the client over stdin.
 
+`serving` receives the signals of the process, also for ``_http``, and logs why it ends; `Daemon` decides about each
+signal. `load` returns all that the file says, and the group gets it whole: mistakes and warnings too.
+
 It uses the files of ``gateway``, and opens the group itself. With a socket it writes ``ready`` to stdout, for
 ``attach``, which waits for that line.
 """
