@@ -4,21 +4,28 @@
 calls the program's ``process_tool_call`` instead of a tool, if there is one. Two options say which failures a model is
 shown, as ``ModelRetry`` or Pydantic AI's ``ToolFailed``; the others are raised. Below, results become values of
 Pydantic AI. It keeps no tools between steps, and opens no connection.
+
+Durable execution is the hard part. A recovery runs the code of a workflow again, and only the results of its steps are
+recorded. Pydantic AI's capabilities make steps of the calls of three kinds of toolsets, which they know by their
+classes, and leave those of any other class as they are. A `DynamicToolset` is one of the three and needs nothing that
+is installed with ``pydantic_ai.mcp``, so `PydanticAIToolset` is one whose factory is never called.
 """
 
 from __future__ import annotations
 
 import base64
 import copy
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal, Never, NoReturn, Protocol, TypeAlias
 
 import pydantic_core
 from mcp import MCPError
 from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition
-from pydantic_ai.exceptions import ToolFailed as ToolFailedForModel
+from pydantic_ai.durable_exec import DurableRunContext
+from pydantic_ai.exceptions import ToolFailed as ToolFailedForModel, UserError
 from pydantic_ai.messages import InstructionPart, ToolReturnPart
-from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_ai.toolsets import DynamicToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
@@ -61,7 +68,7 @@ ToolCallHook: TypeAlias = Callable[[RunContext[Any], CallToolFn, str, dict[str, 
 """The type of ``process_tool_call``; any ``pydantic_ai.mcp.ProcessToolCallback`` is one."""
 
 
-class PydanticAIToolset(AbstractToolset[Any]):
+class PydanticAIToolset(DynamicToolset[Any]):
     """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
 
     Its tools are those of the group at each step of a run, under their public names; a `ToolFilter`'s predicate is
@@ -88,7 +95,10 @@ class PydanticAIToolset(AbstractToolset[Any]):
             perhaps with other arguments, it awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is
             the request's ``_meta``. To refuse, it raises ``ModelRetry`` or ``pydantic_ai.ToolFailed``. Default None:
             the tool is called.
-        id: the toolset's id, unique among those of an agent; durable execution needs one. Default None.
+        id: the toolset's id, unique among those of an agent. An agent with ``DBOSDurability``, ``PrefectDurability`` or
+            ``TemporalDurability`` needs one, and then a recovery does not execute a call again whose result was
+            recorded. In the code of a workflow of DBOS or Temporal, or of a ``PrefectAgent`` without an id, the tools
+            are not offered: a recovery would execute them again. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
         tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
             the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no retry is
@@ -127,40 +137,46 @@ class PydanticAIToolset(AbstractToolset[Any]):
                 raise ValueError(
                     f"PydanticAIToolset: {name}={value!r} is not valid; give one of {', '.join(map(repr, _BEHAVIORS))}"
                 )
+        super().__init__(_itself, id=id)
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
         self._include_return_schema = include_return_schema
         self._process_tool_call = process_tool_call
-        self._id = id
         self._max_retries = max_retries
         self._on_tool_error = tool_error_behavior
         self._on_server_error = server_error_behavior
 
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
     def __repr__(self) -> str:
         return f"<PydanticAIToolset {self._offer!r}>"
 
-    @property
-    def id(self) -> str | None:
-        """The id of the toolset."""
-        return self._id
+    async def for_run(self, ctx: RunContext[Any]) -> PydanticAIToolset:
+        """Return this toolset, which any number of runs may use at the same time."""
+        return self
+
+    async def for_run_step(self, ctx: RunContext[Any]) -> PydanticAIToolset:
+        """Return this toolset, which any number of runs may use at the same time."""
+        return self
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools to offer to an agent now.
 
         Raises:
             ServerUnavailable: the block of the group has exited.
+            UserError: this is the code of a durable workflow and not a step.
         """
+        _check_step()
         tools = await self._offer.tools(context_of(ctx.agent, ctx))
+        return {tool.public_name: self._tool(_definition(tool, self._include_return_schema), ctx) for tool in tools}
+
+    async def get_tool_for_tool_def(self, tool_def: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
+        """Return the tool of a definition that `get_tools` has returned before, perhaps in another process."""
+        return self._tool(tool_def, ctx)
+
+    def _tool(self, definition: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
         retries = ctx.max_retries if self._max_retries is None else self._max_retries
-        return {
-            tool.public_name: ToolsetTool(
-                toolset=self,
-                tool_def=_definition(tool, self._include_return_schema),
-                max_retries=retries,
-                args_validator=_ANY_ARGUMENTS,
-            )
-            for tool in tools
-        }
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_ANY_ARGUMENTS)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
         """Return the instructions of the servers whose tools are offered now, with ``include_instructions``."""
@@ -178,8 +194,14 @@ class PydanticAIToolset(AbstractToolset[Any]):
 
         Raises:
             ModelRetry: the tool failed, or the call was refused.
+            UserError: this is the second attempt of an activity of Temporal.
             Exception: see ``tool_error_behavior`` and ``server_error_behavior``; or ``process_tool_call`` raised it.
         """
+        temporal = sys.modules.get("temporalio.activity")
+        # Temporal repeats an activity whose worker has died, or that has failed, until it succeeds.
+        if temporal and isinstance(ctx, DurableRunContext) and temporal.in_activity() and temporal.info().attempt > 1:
+            problem = f"tool {name!r} is not called again: an earlier attempt of this activity may have executed it"
+            raise UserError(f"{problem}; see there why it failed, and set RetryPolicy(maximum_attempts=1)")
         if self._process_tool_call is not None:
             return await self._process_tool_call(ctx, self._call, name, tool_args)
         return await self._call(name, tool_args)
@@ -199,6 +221,32 @@ class PydanticAIToolset(AbstractToolset[Any]):
             failure = ToolFailed(f"tool {name!r} failed: {message!r}", result=result)
             _present(message, self._on_tool_error, failure)
         return _value(result)
+
+
+def _itself(ctx: RunContext[Any]) -> None:
+    """Stand for the factory of a `DynamicToolset`, which is not called."""
+
+
+def _check_step() -> None:
+    """Refuse to offer tools in the code of a durable workflow, which a recovery runs again.
+
+    Pydantic AI rejects toolsets of a run's own there, and makes steps of the calls of an agent's. What is left are its
+    deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability. A flow of Prefect may have such an
+    agent, as it is ordinary code, so flows count only where Pydantic AI's integration of Prefect is used.
+    """
+    dbos, temporal = sys.modules.get("dbos"), sys.modules.get("temporalio.workflow")
+    prefect = sys.modules.get("prefect.context") if "pydantic_ai.durable_exec.prefect" in sys.modules else None
+    if dbos and dbos.DBOS.workflow_id is not None and dbos.DBOS.step_id is None:
+        engine, step = "DBOS", "a step"
+    elif temporal and temporal.in_workflow():
+        engine, step = "Temporal", "an activity"
+    elif prefect and prefect.FlowRunContext.get() and not prefect.TaskRunContext.get():
+        engine, step = "Prefect", "a task"
+    else:
+        return
+    problem = f"a recovery of this workflow of {engine} would execute the tools again"
+    remedy = f"give the toolset an id and the agent the capability {engine}Durability, or run the agent in {step}"
+    raise UserError(f"PydanticAIToolset: {problem}; {remedy}")
 
 
 def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
