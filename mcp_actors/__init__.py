@@ -11,6 +11,7 @@
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _foreign  _text _json _pickling       code of users; text and JSON of servers; exceptions for pickle
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
+#   L0  _python                               the interpreter that runs programs of this package
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #
 # This file is the façade: it imports no file of the package, so `import mcp_actors.kernel` loads the kernel alone.

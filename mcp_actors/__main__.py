@@ -1,10 +1,21 @@
 """Run the command line: ``python -m mcp_actors`` is ``mcp-actors``.
 
-It calls `main` of the folder ``cli``, which runs the command and exits the process.
+It calls `main` of the folder ``cli``, which runs the command and exits the process. A daemon runs this file by its path
+(``python -P …/mcp_actors/__main__.py serve``), so that an interpreter without the package finds it, and what is
+installed next to it.
 """
 
 from __future__ import annotations
 
-from .cli import main
+import os
+import sys
+
+root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+if not __package__ and root not in sys.path:
+    # After the standard library, but before packages of the interpreter, which may be of other versions.
+    places = [place for place, path in enumerate(sys.path) if path.endswith("-packages")]
+    sys.path.insert(min(places, default=len(sys.path)), root)
+
+from mcp_actors.cli import main  # noqa: E402  # it is found now
 
 main()

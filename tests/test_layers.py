@@ -26,6 +26,7 @@ LAYERS: Final = {
     "_foreign": 0,
     "_misuse": 0,
     "_pickling": 0,
+    "_python": 0,
     "_sdk": 0,
     "_tasks": 0,
     "_json": 0,

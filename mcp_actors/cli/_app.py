@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from cyclopts import App, Parameter
 
+from .._python import our_python
 from ._completion import files_for, servers_for
 from ._interrupt import exit_on_interrupt
 from ._output import Misuse, Output
@@ -606,7 +606,7 @@ async def attach(*, config: Annotated[str, Parameter(name=["--config", "-c"], co
         0 when the client has closed stdin.
     """
     program = os.path.join(os.path.dirname(os.path.dirname(__file__)), "gateway", "attach.py")
-    os.execv(sys.executable, [sys.executable, "-I", "-S", program, "--config", config])  # needs a tenth of the memory
+    os.execv(python := our_python("mcp-actors attach", program), [python, "-I", "-S", program, "--config", config])
 
 
 async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from .._errors import ConfigError
+from .._python import our_python
 from .._user_files import replace_file
 from ..config._values import literal
 from ..config.formats import decode, is_not_done, load_config, read_bytes
@@ -81,8 +82,9 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     if NAME in now.entries and NAME not in moved and now.attached_to != ours:
         elsewhere = f"is attached to {now.attached_to}" if now.attached_to else f"has a server {NAME!r} that stays"
         raise Failure(f"{now.path} {elsewhere}; undo that, or rename the server; nothing was changed")
-    attach = Path(__file__).parent.parent / "gateway" / "attach.py"
-    entry = {"command": sys.executable, "args": ["-I", "-S", os.path.abspath(attach), "--config", ours]}
+    attach = os.path.abspath(Path(__file__).parent.parent / "gateway" / "attach.py")
+    python = our_python("mcp-actors config attach", attach)
+    entry = {"command": python, "args": ["-I", "-S", attach, "--config", ours]}
     entry = entry if now.is_toml else {"type": "stdio", **entry}
     if now.attached_to == ours:
         entry = {**now.entries[NAME], **entry}  # the host may have added keys, such as what it asks no more

@@ -19,7 +19,6 @@ import binascii
 import os
 import re
 import shutil
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final, Literal, TypeAlias, TypeVar
@@ -28,6 +27,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import attrs
 
 from .._errors import ConfigError
+from .._python import our_python
 from ._transports import Http, InProcess, Socket, Sse, Stdio
 from ._validators import problem_of, refused
 from ._values import (
@@ -53,14 +53,22 @@ _T = TypeVar("_T", Stdio, Http, Sse, Socket)
 
 _SECRETS: Final = ("auth", "secret")
 
+
+def _python() -> str:
+    try:
+        return our_python("a script in Python")
+    except ConfigError:
+        return "python3"
+
+
 INTERPRETERS: Final[Mapping[str, str]] = {
-    ".py": sys.executable or "python3",
+    ".py": _python(),
     ".js": "node",
     ".cjs": "node",
     ".mjs": "node",
     ".sh": "sh",
 }
-"""Suffix of a script → its interpreter. Python scripts run in the environment of this program."""
+"""Suffix of a script → its interpreter. Python scripts run in the environment of this program, if it has one."""
 
 _TEXTS: Final = ("command", "cwd", "url", "address", "server", "secret_file", *_SECRETS)
 _NAMED: Final = ("env", "headers")

@@ -197,9 +197,13 @@ SHOWN_OF_LOG: Final = 1000  # bytes of a log in a message
 
 
 def daemon_command(names: Names) -> list[str]:
-    """Return the command of the daemon. With ``-P``, modules in its working directory are not imported."""
+    """Return the command of the daemon. With ``-P``, modules in its working directory are not imported.
+
+    An interpreter runs ``attach``, so `sys.executable` is one. It may not find the package, as with shiv.
+    """
+    package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     files = ["--config", names.config, "--socket", names.socket, "--control", names.control]
-    return [sys.executable, "-P", "-m", "mcp_actors", "serve", *files, "--idle", str(IDLE_SECONDS)]
+    return [sys.executable, "-P", package, "serve", *files, "--idle", str(IDLE_SECONDS)]
 
 
 def open_daemon(

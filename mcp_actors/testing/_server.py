@@ -14,7 +14,6 @@ import math
 import os
 import secrets
 import signal
-import sys
 import threading
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -24,6 +23,7 @@ import anyio
 import trio
 from mcp.shared.message import SessionMessage
 
+from .._python import our_python
 from ..config import Http, InProcess, Sse, Stdio
 from ..transports import ElsewhereServer, Messages, MessageWriter
 from ._behavior import CONNECT, Answer, Era, Received, Script, ScriptedTool
@@ -265,7 +265,7 @@ class Home:
 
     def relay(self) -> tuple[str, tuple[str, ...]]:
         """Return the command and the arguments of a process that speaks for the server over stdio."""
-        return sys.executable, ("-S", "-E", RELAY, str(self._relay_port), self._secret)
+        return our_python("a scripted server", RELAY), ("-S", "-E", RELAY, str(self._relay_port), self._secret)
 
     def url(self, path: str) -> str:
         return f"http://{HOST}:{self.endpoint.port}{path}"

@@ -502,7 +502,7 @@ def test_the_command_of_the_daemon_imports_nothing_from_its_working_directory(pl
     names = attach.Names("/x/mcp.json", "time", "/run/n")
     assert names.folder == "/x"
     assert _daemon.daemon_command(names) == [
-        *(sys.executable, "-P", "-m", "mcp_actors", "serve", "--config", "/x/mcp.json#time"),
+        *(sys.executable, "-P", f"{PROGRAM.parents[1]}/__main__.py", "serve", "--config", "/x/mcp.json#time"),
         *("--socket", "/run/n.sock", "--control", "/run/n.ctl", "--idle", "60"),
     ]
 

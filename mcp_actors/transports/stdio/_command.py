@@ -25,7 +25,8 @@ from glob import iglob
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final
 
-from ..._errors import ConnectFailed
+from ..._errors import ConfigError, ConnectFailed
+from ..._python import our_python
 from ..._text import own_shortage, shortage_of
 from ...config._template import INHERITED
 from . import _landlock
@@ -210,6 +211,10 @@ def confined(
         ConnectFailed: this system cannot do that, or a path of the sandbox does not exist.
     """
     _check_system(server, sandbox)
+    try:
+        python = our_python(f"server {server!r}: sandbox", _landlock.__file__)
+    except ConfigError as exc:
+        raise ConnectFailed(f"{exc}, or remove sandbox", server=server, phase="open", hopeless=True) from exc
     folders = [os.path.realpath(path) for path in sandbox.write]
     cache = RUNNERS.get(os.path.basename(program))
     caches = [] if cache is None else [_at_home(cache, environment)]
@@ -217,7 +222,7 @@ def confined(
     for folder in caches:
         os.makedirs(folder, exist_ok=True)
     folders += map(os.path.realpath, caches)
-    for path in (sys.executable, os.__file__, _landlock.__file__):
+    for path in (python, os.__file__, _landlock.__file__):
         if _is_replaceable(path, folders):
             problem = f"its folders for writing contain {path!r}, which starts the sandbox"
             raise _refused(server, f"{problem}; give Sandbox(write=…) folders without it")
@@ -236,7 +241,7 @@ def confined(
             **({UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
         },
     }
-    return [sys.executable, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
+    return [python, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
 
 
 def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:

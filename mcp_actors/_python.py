@@ -1,0 +1,36 @@
+"""Find the Python interpreter that can run a file of this package.
+
+A sandbox, ``attach`` and a scripted server are programs of this package, each started by an interpreter. In a frozen
+program `sys.executable` is that program, which would start itself, and so on without end. In a zip file there is no
+file to run. `our_python` is the only place that decides; it is asked before such a program is started.
+
+The configuration, the stdio transport, the command line and the scripted server use this file. It starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Final
+
+from ._errors import ConfigError
+
+_NAME: Final = re.compile("python|pypy|graalpy", re.IGNORECASE)
+"""What the name of an interpreter contains. Programs that embed Python, such as ``uwsgi``, have names of their own."""
+
+
+def our_python(who: str, file: str | None = None) -> str:
+    """Return the interpreter that runs this program; `who` needs it, to run `file` if one is given.
+
+    Raises:
+        ConfigError: this program is not run by an interpreter, or the file is in an archive.
+    """
+    python = sys.executable or ""
+    names = {os.path.basename(path) for path in (python, os.path.realpath(python))}
+    if getattr(sys, "frozen", False) or not any(map(_NAME.search, names)):
+        problem = f"it needs a Python interpreter, and sys.executable is {sys.executable!r}"
+        raise ConfigError(f"{who}: {problem}; run this program with an installed Python")
+    if file is not None and not os.path.isfile(file):
+        raise ConfigError(f"{who}: it runs {file!r}, which is in an archive; install mcp-actors with pip")
+    return python
