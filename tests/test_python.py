@@ -62,10 +62,12 @@ print(json.dumps(said))
 
 
 @needs_landlock
-@pytest.mark.parametrize("kind", ["frozen", "embedded"])
-def test_a_program_that_is_not_run_by_an_interpreter_is_never_started_by_us(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "name"), [("frozen", "python-app"), ("embedded", "app")])
+def test_a_program_that_is_not_run_by_an_interpreter_is_never_started_by_us(
+    tmp_path: Path, kind: str, name: str
+) -> None:
     """D-82: a sandbox and ``attach`` refuse by name, and nothing has been started or written."""
-    program = tmp_path / "app"
+    program = tmp_path / name
     program.write_text(PROGRAM)
     program.chmod(0o700)
     finished = run_python(program, kind, cwd=ROOT, timeout=PATIENCE, env={**os.environ, "HOME": str(tmp_path)})
