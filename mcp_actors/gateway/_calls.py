@@ -140,6 +140,21 @@ class Unwritable(Refused):
         super().__init__(**our_error(SERVER_ERROR, f"{problem}; fix the server", "unknown", type(exc).__name__))
 
 
+def full_line(request_id: object) -> bytes:
+    """Return the answer to a request that was skipped while it arrived, because there was no room for it."""
+    problem = "the requests of all clients take too much memory; nothing was sent; send it again later"
+    return error_line(request_id if is_id(request_id) else None, not_sent(problem, "LimitExceeded").error)
+
+
+def too_large(method: str, size: int, limit: int) -> Refused:
+    """Return the error of a request whose result may not wait for its client, because too much waits already."""
+    problem = f"{method}: the result has {size} bytes, and {limit} bytes may wait for all clients until they are read"
+    remedy = "request less data, or limit it with max_line_bytes or max_body_bytes of the server"
+    return Refused(
+        **our_error(SERVER_ERROR, f"{problem}; it may have taken effect; {remedy}", "unknown", "LimitExceeded")
+    )
+
+
 def error_of(exc: Exception, *, begun: bool = False) -> Json:
     """Return the error of a client's request for an exception of ours or of a server.
 

@@ -21,7 +21,8 @@ from mcp.types import INVALID_PARAMS
 
 from .._errors import ConnectionLost, McpActorsError, ServerUnavailable
 from .._foreign import Log
-from ._calls import Call, Refused, not_sent, resource_of
+from ._calls import Call, Refused, not_sent, resource_of, written
+from ._output import LogLine
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -91,8 +92,6 @@ class Listener(Protocol):
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
 
-    def newest_call(self, server: str) -> Id | None: ...
-
     def note_stream(self) -> None: ...
 
 
@@ -124,6 +123,13 @@ class _Stream:
 
     honored: Json
     request: object
+
+
+def log_line(context: CallbackContext, params: LoggingMessageNotificationParams) -> LogLine:
+    """Return the line of a log message of a server."""
+    name = context.server if params.logger is None else f"{context.server}/{params.logger}"
+    message = {"level": params.level, "logger": name, "data": params.data}
+    return LogLine(written({"jsonrpc": "2.0", "method": "notifications/message", "params": message}) + b"\n")
 
 
 class News:
@@ -194,13 +200,6 @@ class News:
             return LEVELS.index(level) >= LEVELS.index(self.level or "info")
         wanted = [each.level for each in self._session.calls.values() if isinstance(each, Call)]
         return any(LEVELS.index(level) >= LEVELS.index(each) for each in wanted if each in LEVELS)
-
-    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server, if the client wants those of its level."""
-        if self.wants_log(params.level):
-            name = context.server if params.logger is None else f"{context.server}/{params.logger}"
-            message = {"level": params.level, "logger": name, "data": params.data}
-            self._session.notify("notifications/message", message, self._session.newest_call(context.server))
 
     # --- lists ------------------------------------------------------------------------------------------------------
 

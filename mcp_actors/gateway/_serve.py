@@ -12,7 +12,8 @@ A client that does not answer within `FENCE_TIMEOUT` gets errors that say that n
 The first line of a client over a unix socket may name one of the servers, and its session sees only that server then.
 Over TCP it must, and must prove the secret (``_network``).
 
-A client that does not read what it is sent is no longer read from (`BACKLOG`), and then disconnected (`MAX_BACKLOG`).
+A client that does not read what it is sent is no longer read from (`BACKLOG`), and disconnected if too much waits for
+all clients (`Budget`).
 A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
 
 When the gateway stops (``_listen.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
@@ -38,12 +39,12 @@ from .._tasks import TimeSlice
 from ..config import Secret
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, NotProven, answer_line, is_ours, server_in
-from ._calls import is_id, parsed
+from ._calls import full_line, is_id, parsed
 from ._daemon import peer_uid
 from ._front import Front
 from ._listen import WARN, Acceptor, KeptSocket, drain, listen
 from ._network import MAX_UNPROVEN, admit, network_of
-from ._output import GAP, Heart, Output
+from ._output import GAP, Heart, Output, poll
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
@@ -69,9 +70,6 @@ MAX_MESSAGE: Final = 16 * 1024 * 1024
 MAX_VALUES: Final = 250_000
 """JSON values in one message of a client, likewise; as many as a server may send by default. Parsing takes 50 ms."""
 
-MAX_BACKLOG: Final = 64 * 1024 * 1024
-"""Bytes that wait for a client before it is disconnected."""
-
 MAX_SESSIONS: Final = 1000
 """Clients at a time. One more is disconnected at once."""
 
@@ -83,9 +81,6 @@ FENCE_TIMEOUT: Final = 5.0
 
 FENCE_LIMIT: Final = 20.0
 """Seconds in which it has to pass it in any case. A client may have much to send before its answer."""
-
-MAX_HELD: Final = 64 * 1024 * 1024
-"""Bytes that are held before a fence. Further requests are refused."""
 
 OF_A_MESSAGE: Final = 500
 """Bytes that a message takes in memory in addition to its own."""
@@ -116,7 +111,7 @@ class Connection:
         self._client = client
         self._lines = LineSplitter(MAX_MESSAGE, MAX_VALUES)
         self._scope = trio.CancelScope()
-        self._output = Output(writes, self._scope.cancel, client, MAX_BACKLOG)
+        self._output = Output(writes, self._scope.cancel, client, gateway.identity)
         self._nursery: trio.Nursery | None = None
         self._fences = 0
         self._fence = ""
@@ -133,6 +128,7 @@ class Connection:
         heart.connections.add(self)
         self.session: Session = Session(gateway, self, self._start)
         self.session.only = only
+        self.session.local = only is None  # a client over TCP, which may be on another machine, has named its server
 
     def _start(self, fn: Callable[..., Any]) -> None:
         if self._nursery is not None:
@@ -159,7 +155,7 @@ class Connection:
         except Exception:  # of the session or its own servers; other clients go on
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
-            self._output.closed = True
+            self._output.close()
             self._heart.connections.discard(self)
             self._gateway.sessions.discard(self.session)
             self.session.close()
@@ -190,12 +186,13 @@ class Connection:
                 await self._begin(self._refuse)
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
+            self._output.in_flight = self._lines.partial.size + self._held_size
             await self._output.wait_drained()
             self._note_change()
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may have been given up since."""
-        self._late = self._late or bool(_poll(self._reads, select.POLLIN))
+        self._late = self._late or bool(poll(self._reads, select.POLLIN))
 
     async def _wait_readable(self) -> None:
         """Wait for data, for the end of the stream, or until the time for a fence is over."""
@@ -229,13 +226,18 @@ class Connection:
         """Parse and hold the messages of what was read; return False if one is over a limit."""
         for data in chunks:
             self._lines.feed(data)
-            while (line := self._lines.pop()) is not None and not isinstance(line, LongLine):
-                self._take_line(line)
+            if self._lines.partial.size and not self._output.budget.has_room(self.session.identity, len(data)):
+                self._lines.partial.skip("room")
+            while (line := self._lines.pop()) is not None and not _is_over(line):
+                if isinstance(line, LongLine):
+                    self.answer(full_line(line.id), None, 0)
+                else:
+                    self._take_line(line)
                 if self._refused:
                     return False
                 if (left := len(self._lines.whole)) and not left % BURST:
                     await self._time_slice.checkpoint()
-            if line is not None or self._lines.partial.skipped is not None:
+            if line is not None or _is_over(self._lines.partial.skipped):
                 limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
                 logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
                 return False
@@ -274,7 +276,7 @@ class Connection:
                 if key in self._held:
                     self.session.refuse_duplicate(given)
                     return
-        if self._held_size + size > MAX_HELD:
+        if self._fence and not self._output.budget.has_room(self.session.identity, size):
             self._refuse(message, size)
         else:
             self._held[key] = message, size
@@ -355,7 +357,7 @@ class Connection:
     def _is_busy(self) -> bool:
         """Whether something is in flight, unwritten or unread."""
         held = self._held or not self._lines.partial.empty
-        return bool(self.session.calls or self._output.waiting or held or _poll(self._reads, select.POLLIN))
+        return bool(self.session.calls or self._output.waiting or held or poll(self._reads, select.POLLIN))
 
     def _note_change(self) -> None:
         if self._changed is not None:
@@ -373,16 +375,14 @@ class Connection:
         self._output.write(line, at_once=len(self.session.calls) < 2)
 
 
+def _is_over(line: bytes | LongLine | None) -> bool:
+    """Return True if a line is over a limit, whatever else this process holds."""
+    return isinstance(line, LongLine) and (line.excess != "room" or line.size > MAX_MESSAGE)
+
+
 def _is_gone(descriptor: int) -> bool:
     """Return True if nothing reads what is written to a descriptor."""
-    return bool(_poll(descriptor, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL))
-
-
-def _poll(descriptor: int, events: int) -> int:
-    """Return the events of a descriptor that have happened."""
-    poll = select.poll()
-    poll.register(descriptor, events)
-    return sum(flags for _, flags in poll.poll(0))
+    return bool(poll(descriptor, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL))
 
 
 # --- The door ---------------------------------------------------------------------------------------------------------
@@ -414,8 +414,9 @@ async def serve(
         address: ``"host:port"`` for clients of other machines, which are groups with a `Socket`. With port 0 the system
             chooses one. ``"0.0.0.0:port"`` or ``"[::]:port"`` are all addresses of this machine.
         secret: the secret that these clients must prove, of 16 characters or more. Required with `address`.
-        per_session: servers of which each client gets one for itself, besides those of the group. They are started when
-            it begins its session, may ask it and see its roots, and end with it.
+        per_session: servers of which each client gets one for itself, besides those of the group. They are started by
+            its first request that needs them, may ask it and see its roots, and end with it. They have 64 processes in
+            all; a request that needs more is refused.
         idle_timeout: seconds without a client after which it returns; None (default) waits for ever.
         task_status: started once clients can connect, with the address that they connect to if one is given.
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -39,7 +39,9 @@ from pydantic_core import to_json
 
 from .._errors import McpActorsError, ServerUnavailable, ToolNotFound
 from .._foreign import Log
+from ..config import Stdio
 from ..transports.socket import OK, unknown
+from ._budget import COPIES, OF_A_CALL, PROCESSES, WAITING, Budget, budget
 from ._calls import (
     ASKED,
     OF_A_HOP,
@@ -59,11 +61,12 @@ from ._calls import (
     prompt_of,
     resource_of,
     text_in,
+    too_large,
     written,
 )
 from ._daemon import DIRECTORY
 from ._front import OneServer
-from ._news import LEVELS, SUBSCRIPTION, Latest, News
+from ._news import LEVELS, SUBSCRIPTION, Latest, News, log_line
 from ._own import in_directory, serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
@@ -75,17 +78,16 @@ if TYPE_CHECKING:
     from ..servers import PendingRequest, ServerRef
     from ._calls import Id, Json, Outlet, Prepare
     from ._front import Changed, Front
+    from ._output import LogLine
 
 logger = Log("mcp_actors.gateway")
 
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused: nothing of it was sent."""
 
-MAX_BYTES: Final = 128 * 1024 * 1024
-"""Bytes of the large requests of a session in flight, likewise. In memory they take four times as many."""
-
-LARGE_REQUEST: Final = 64 * 1024
-"""Bytes of a request that count for `MAX_BYTES`. `MAX_CALLS` bounds the smaller ones."""
+LARGE: Final = 1024  # bytes of a request whose size is noted; `OF_A_CALL` has room for the copies of smaller ones
+LARGE_RESULT: Final = 64 * 1024  # bytes of a result that passes only if it may wait for its client
+NEED_NONE: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})  # of a session's own
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 
@@ -132,6 +134,7 @@ class Gateway:
         refusal: why there are no servers.
         per_session: the servers that each client has for itself.
         stopping: whether new requests are refused, because the gateway is about to end.
+        identity: whose gateway it is.
     """
 
     front: Front | None = None
@@ -140,6 +143,7 @@ class Gateway:
     refusal: str = ""
     per_session: Sequence[ServerConfig] = ()
     stopping: trio.Event = field(factory=trio.Event)
+    identity: str = ""
 
     def answer_to(self, server: str) -> str:
         """Return the answer to a client that names a server."""
@@ -157,9 +161,10 @@ class Gateway:
         return min((level for each in self.sessions if (level := each.news.level) is not None), key=LEVELS.index)
 
     def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server, to the clients that want those of its level."""
+        """Pass on a log message of a server, to the clients that want those of its level. It is written once."""
+        line = cache(partial(log_line, context, params))
         for session in tuple(self.sessions):
-            session.pass_log(context, params)
+            session.pass_log(context, params, line)
 
 
 class Session:
@@ -173,13 +178,23 @@ class Session:
         start: starts a task of the session.
         calls: the requests of the client that have no answer yet, by id.
         only: the server that it sees alone; None if it sees all.
+        local: whether the client is on this machine, so that it may choose the directory of its own servers.
         modern: whether it is of the era since 2026-07-28; None before its first request.
         news: what the client hears without having asked.
+        outlet: see above.
+        identity: whose session it is.
+        budget: what all clients of this process may make it hold.
+        processes: the number of processes of its own servers.
     """
 
     def __init__(self, gateway: Gateway, outlet: Outlet, start: Callable[..., object]) -> None:
         self._gateway = gateway
-        self._outlet = outlet
+        self.local: bool = False
+        self.identity: str = gateway.identity
+        self.budget: Budget = budget()
+        self.budget.sources.add(self)
+        self.processes: int = 0
+        self.outlet: Outlet = outlet
         self.start = start
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self._sizes: dict[Id, int] = {}
@@ -239,7 +254,7 @@ class Session:
                 self.cancel(request_id)
         elif method == "notifications/initialized":
             self._initialized.set()
-        elif method == DIRECTORY and self.only is None:  # else the client may be on another machine
+        elif method == DIRECTORY and self.local and self.only is None and self.modern is None:
             path = params.get("path")
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
                 self._directory = path
@@ -275,36 +290,53 @@ class Session:
         elif method == "initialize":
             self._initialize(request_id, params, self._gateway.front)
             return
-        if len(self.calls) >= MAX_CALLS or size > LARGE_REQUEST:
+        self.budget.room -= COPIES * size + OF_A_CALL
+        if self.budget.room < 0 or size > LARGE or len(self.calls) >= MAX_CALLS:
             self._check_limits(request_id, size)
-        self._open_own(self._gateway.front)
-        if self._front is None:
+        needed = method not in NEED_NONE or self.only is not None
+        front = self._front or self._open_own(self._gateway.front, needed=needed)
+        if front is None:
             assert self._opened is not None
             self._run(request_id, partial(self._dispatch_after, self._opened.wait, request_id, method, params))
         else:
-            self._dispatch(self._front, request_id, method, params)
+            self._dispatch(front, request_id, method, params)
 
     def _check_limits(self, request_id: Id, size: int) -> None:
         """Refuse a request over a limit; note the size of another one."""
-        if len(self.calls) >= MAX_CALLS:
-            raise not_sent(f"too many requests in flight ({MAX_CALLS}); nothing was sent", "LimitExceeded")
-        self._sizes = {each: known for each, known in self._sizes.items() if each in self.calls}
-        if sum(self._sizes.values()) + size > MAX_BYTES:
-            limit = f"the large requests in flight have more than {MAX_BYTES} bytes"
-            raise not_sent(f"{limit}; nothing was sent; wait for some answers, then send it again", "LimitExceeded")
+        why: str | None = f"too many requests in flight ({MAX_CALLS})"
+        if len(self.calls) < MAX_CALLS:
+            why = None if self.budget.room >= 0 else self.budget.refusal(self.identity, COPIES * size + OF_A_CALL)
+        if why is not None:
+            raise not_sent(f"{why}; nothing was sent; wait for some answers, then send it again", "LimitExceeded")
         self._sizes[request_id] = size
 
-    def _open_own(self, shared: Front) -> None:
-        """Open the servers that this client has for itself, once; without any, the shared ones are all."""
+    @property
+    def in_flight(self) -> int:
+        """The bytes of memory that requests without an answer take."""
+        self._sizes = {each: size for each, size in self._sizes.items() if each in self.calls}
+        return COPIES * sum(self._sizes.values()) + OF_A_CALL * len(self.calls)
+
+    def _open_own(self, shared: Front, *, needed: bool) -> Front | None:
+        """Open the servers that this client has for itself, once and if they are needed.
+
+        Return what the client sees; None until they are open.
+        """
         if self._opened is not None:
-            return
-        self._opened = trio.Event()
+            return None
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
-        own = [in_directory(each, self._directory) for each in wanted]
-        if not own:
+        if not wanted:
             self._front = self._shown(shared)
-            return
-        self.start(partial(serve_own, self, shared, own, self._capabilities, self._use))
+        if not wanted or not needed:
+            return self._front or self._shown(shared)
+        self.processes = sum(each.replicas for each in wanted if isinstance(each.transport, Stdio))
+        if not self.budget.reserve(self):
+            limit = f"the servers that clients have for themselves have {PROCESSES} processes"
+            raise not_sent(f"{limit}; nothing was sent; end a session, then send it again", "LimitExceeded")
+        self._opened = trio.Event()
+        own = [in_directory(each, self._directory) for each in wanted]
+        serve = partial(serve_own, self, shared, own, self._capabilities, self._use)
+        self.start(partial(self.budget.run_processes, self.processes, serve))
+        return None
 
     def _use(self, own: Front) -> None:
         assert self._opened is not None
@@ -335,7 +367,7 @@ class Session:
         if type(version) is not str or type(capabilities) is not dict:
             raise Refused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
         self._capabilities = capabilities
-        self._open_own(shared)
+        self._open_own(shared, needed=False)
         agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
         self.answer(request_id, "initialize", {"protocolVersion": agreed, **self._introduction()})
 
@@ -507,7 +539,10 @@ class Session:
             logger.exception("the result of a request cannot be written: %s", method)
             self.fail(request_id, Unwritable(method, exc))
             return
-        self._outlet.answer(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), text), request_id, 0)
+        if len(text) > LARGE_RESULT and not self.budget.passes(len(text)):
+            self.fail(request_id, too_large(method, len(text), WAITING))
+            return
+        self.outlet.answer(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), text), request_id, 0)
 
     def _written(self, method: str, result: Json) -> bytes:
         if self.modern:
@@ -536,14 +571,14 @@ class Session:
         self.fail(request_id, not_sent(message, "ServerUnavailable"))
 
     def _answer_error(self, request_id: Id | None, error: Json) -> None:
-        self._outlet.answer(error_line(request_id, error), request_id, error["code"])
+        self.outlet.answer(error_line(request_id, error), request_id, error["code"])
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
         """Send a notification, which may be about a request of the client."""
         self._tell({"method": method} if params is None else {"method": method, "params": params}, about)
 
     def _tell(self, members: Json, about: Id | None) -> None:
-        self._outlet.tell(written({"jsonrpc": "2.0", **members}) + b"\n", about)
+        self.outlet.tell(written({"jsonrpc": "2.0", **members}) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
@@ -556,10 +591,11 @@ class Session:
         if front is not None and front.has_changed(kind):
             self.news.note_changed(kind)
 
-    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server that the client sees, if it wants those of its level."""
-        if self.only in (None, context.server):
-            self.news.pass_log(context, params)
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams, line: Any = None) -> None:
+        """Pass on a log message of a server that the client sees, if it wants those of its level; `line` returns it."""
+        if self.only in (None, context.server) and self.news.wants_log(params.level):
+            text: LogLine = log_line(context, params) if line is None else line()
+            self.outlet.tell(text, self.newest_call(context.server))
 
     def newest_call(self, server: str) -> Id | None:
         """Return the request that a message of a server belongs to most likely: servers do not say it."""
@@ -636,6 +672,7 @@ class Session:
 
     def close(self) -> None:
         """Withdraw all requests: the client has left."""
+        self.budget.release(self)
         for request_id in tuple(self.calls):
             self.cancel(request_id)
 

@@ -311,8 +311,8 @@ def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
 # are counted before, while the bytes arrive.
 
 
-Excess: TypeAlias = Literal["bytes", "values"]
-"""The limit that a message exceeds."""
+Excess: TypeAlias = Literal["bytes", "values", "room"]
+"""The limit that a message exceeds; ``room`` if it would be within those for each message."""
 
 
 @frozen
@@ -443,6 +443,11 @@ class PartialMessage:
         self._data = BytesIO()
 
     @property
+    def size(self) -> int:
+        """The number of bytes that are kept."""
+        return self._data.tell()
+
+    @property
     def empty(self) -> bool:
         """True if nothing has arrived."""
         return self._data.tell() == 0 and self.skipped is None
@@ -470,13 +475,14 @@ class PartialMessage:
         self._data.write(data)
         self._counter.feed(data)
         if self._data.tell() > self._max_bytes:
-            self._skip("bytes")
+            self.skip("bytes")
         elif self._counter.values > self._max_values:
-            self._skip("values")
+            self.skip("values")
         elif self.coming is None and self._data.tell() > LONG:
             self.coming = Excerpt(self._data.getbuffer())
 
-    def _skip(self, excess: Excess) -> None:
+    def skip(self, excess: Excess) -> None:
+        """Drop the message, which exceeds a limit, but for its two ends."""
         self.coming = self.skipped = LongLine(self._data.getbuffer(), excess)
         self._data = BytesIO()
 

@@ -20,7 +20,7 @@ from mcp.types import EmptyResult, SetLevelRequestParams, SubscribeRequestParams
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Stdio
-from mcp_actors.gateway import _news, _output, _serve, _session
+from mcp_actors.gateway import _news, _output, _serve
 
 from ..servers.hostile import LongestStep
 from ..servers.library import Library
@@ -29,13 +29,12 @@ from ..soak.census import memory
 from ..source import ROOT
 from .hosts import BOUND, LEGACY, MODERN, Host, gateway, in_process, notes, outcome_of
 from .test_serve import across_a_gap, until, write_file
-from .test_sessions import slow
 
 STEP: Final = 0.1
 """Seconds of processor time that one step may take: several times of the 20 ms that are aimed at, for slow machines."""
 
 MEMORY: Final = 200 * 2**20
-"""Bytes by which the process may grow: a flooded connection has `_serve.MAX_BACKLOG` for its answers."""
+"""Bytes by which the process may grow."""
 
 
 def line(method: str, params: Any = None, **more: Any) -> bytes:
@@ -248,26 +247,6 @@ async def test_a_forged_not_sent_behind_two_gateways_repeats_nothing(tmp_path: P
             error = await host.error("tools/call", {"name": "b_a_add", "arguments": {"a": 1, "b": 2}})
             assert error == {"code": -32000, "message": "not sent", "data": {}}
     assert ledger.read_text().splitlines().count("tools/call add") == 3
-
-
-async def test_the_large_requests_of_a_client_in_flight_are_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_session, "MAX_BYTES", 250_000)
-    async with gateway(tmp_path, in_process("slow", slow(gate := trio.Event()))) as door:
-        host, other = await door.connect(), await door.connect()
-        asked = [
-            host.request("tools/call", {"name": "slow_wait", "arguments": {"name": "x" * 100_000}}) for _ in range(3)
-        ]
-        await host.send(*asked)
-        error = (await host.answer_to(asked[2]))["error"]
-        assert outcome_of(error) == ("not_sent", "LimitExceeded")
-        assert "the large requests in flight have more than 250000 bytes; nothing was sent" in error["message"]
-        await other.send(asked[2])
-        gate.set()
-        for client, request in ((host, asked[0]), (host, asked[1]), (other, asked[2])):
-            assert "result" in await client.answer_to(request)
-        assert await host.call("slow_wait", name="x" * 100_000) == "done"
 
 
 async def test_a_subscription_to_a_long_uri_is_refused(tmp_path: Path) -> None:

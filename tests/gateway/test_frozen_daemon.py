@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, Socket, open_servers
-from mcp_actors.gateway import _output, _serve
+from mcp_actors.gateway import _budget, _output, _serve
 
 from ..programs import FULL_SIZE
 from ..servers.processes import freeze
@@ -295,7 +295,7 @@ async def test_a_client_that_never_ends_sending_is_refused_at_the_limit(mock_clo
 
 
 async def test_more_than_may_be_held_is_refused_at_once(mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_serve, "MAX_HELD", 10_000)
+    monkeypatch.setattr(_budget, "IN_FLIGHT", 10_000)
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
         clock.jump(LATE)

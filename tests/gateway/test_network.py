@@ -421,7 +421,7 @@ async def test_only_changes_of_its_own_server_reach_a_client(tmp_path: Path) -> 
             await host.stream.aclose()
 
 
-def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
+async def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
     class Written(list[bytes]):
         def answer(self, line: bytes, request_id: object, code: int) -> None:
             self.append(line)

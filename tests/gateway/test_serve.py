@@ -20,7 +20,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import _tasks, open_servers
-from mcp_actors.gateway import _output, _serve, _session, serve
+from mcp_actors.gateway import _budget, _output, _serve, _session, serve
 from mcp_actors.gateway._front import Front
 from mcp_actors.transports import LineSplitter
 
@@ -173,7 +173,8 @@ async def test_other_tasks_run_between_the_steps_for_one_client(
 async def test_a_client_that_does_not_read_is_disconnected_and_no_other_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_serve, "MAX_BACKLOG", 1024 * 1024)
+    monkeypatch.setattr(_budget, "WAITING", 1024 * 1024)
+    monkeypatch.setattr(_output, "STALLED", 0.0)
     async with gateway(tmp_path, in_process("n", notes())) as door:
         other = await door.connect()
         deaf = socket.socket(socket.AF_UNIX)

@@ -577,7 +577,7 @@ async def test_two_tasks_can_wait_for_a_client_to_read() -> None:
     ours.setblocking(False)
     theirs.setblocking(False)
     with ours, theirs, trio.fail_after(BOUND):
-        output = _output.Output(ours.fileno(), lambda _: None, "client", 10 * _output.BACKLOG)
+        output = _output.Output(ours.fileno(), lambda _: None, "client", "")
         output.write(b"x" * 3 * _output.BACKLOG)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(output.run)

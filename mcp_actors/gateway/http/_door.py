@@ -171,6 +171,7 @@ class Door:
         if route.secret:
             self.strangers.pop(connection, None)
         head.identity, head.answer = identity, route.answer
+        connection.output.identity = identity if self.several else ""
         return route.answer
 
     def _answer_ready(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
@@ -217,7 +218,7 @@ class Door:
         """Serve an identity, with servers for itself if there are several."""
         gateway = self._gateway
         if self.several:
-            gateway = evolve(gateway, sessions=set())
+            gateway = evolve(gateway, sessions=set(), identity=identity)
             self._own[identity] = await self._nursery.start(self._keep, gateway, servers)
         self.mcp.add(identity, gateway)
 

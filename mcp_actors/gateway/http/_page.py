@@ -448,7 +448,7 @@ class Pages:
         def is_ready() -> bool:
             if self._page_of(head) is not page:
                 scope.cancel("the sign-in has ended")
-            return not connection.waiting and not scope.cancel_called
+            return not connection.output.waiting and not scope.cancel_called
 
         async def follow() -> None:
             with scope:

@@ -15,6 +15,7 @@ Each session belongs to a `Gateway`, and there is one for each identity, so noth
 
 from __future__ import annotations
 
+import math
 import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_SESSIONS: Final = 2000
-"""Sessions of all identities. Each may have an equal share of them; one more is refused."""
+"""Sessions of all identities. Each may have an equal share of them; one more ends the one that was idle longest."""
 
 SESSION_SECONDS: Final = 1800.0
 """Seconds after the last request or stream of a session after which it ends."""
@@ -156,11 +157,17 @@ class HttpSession:
         gateway: that of its identity.
         id: the name by which requests of the client refer to it.
         used: the time at which it was last used.
+        waiting: the bytes of messages for a stream that is not open.
+        moved: when a client has read some of them: never.
+        identity: whose session it is.
         failed: whether its last answer was an error.
     """
 
+    moved: Final = -math.inf
+
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
+        self.identity: str = gateway.identity
         self.id = secrets.token_hex(16)
         self.used = trio.current_time()
         self.session = Session(gateway, self, self._start)
@@ -168,7 +175,7 @@ class HttpSession:
         self._present: Reply | None = None
         self._stream: Reply | None = None
         self._kept: dict[bytes, None] = {}
-        self._kept_bytes = 0
+        self.waiting: int = 0
         self._first: list[Callable[..., Any]] = []
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
@@ -188,6 +195,7 @@ class HttpSession:
         finally:
             self.gateway.sessions.discard(self.session)
             self.session.close()
+            self.give_back(gently=True)
             for reply in (*self._replies.values(), self._stream):
                 if reply is not None:
                     reply.refuse(Refused(404, "the session has ended; begin a new one with initialize"))
@@ -206,6 +214,11 @@ class HttpSession:
     def busy(self) -> bool:
         """Whether a client has a stream or waits for a reply. One that has left does not, though its call may go on."""
         return self._stream is not None or not all(reply.done for reply in self._replies.values())
+
+    @property
+    def idle_since(self) -> float:
+        """When it was last used; infinity while a client has a stream or a call."""
+        return math.inf if self.busy or self.session.calls else self.used
 
     def take(self, message: Json, size: int, reply: Reply, late: float) -> None:
         """Take a message of so many bytes, with the reply to its POST, which may have arrived so many seconds ago."""
@@ -248,11 +261,22 @@ class HttpSession:
             return
         if line not in self._kept:
             self._kept[line] = None
-            self._kept_bytes += len(line)
-        while len(self._kept) > MAX_KEPT or self._kept_bytes > MAX_KEPT_BYTES:
+            self._keep(len(line))
+        while len(self._kept) > MAX_KEPT or self.waiting > MAX_KEPT_BYTES:
             oldest = next(iter(self._kept))
             del self._kept[oldest]
-            self._kept_bytes -= len(oldest)
+            self._keep(-len(oldest))
+
+    def _keep(self, size: int) -> None:
+        """Count bytes that are kept; those that are not kept any more are negative."""
+        self.waiting += size
+        self.session.budget.count(self, size)
+
+    def give_back(self, *, gently: bool) -> int:
+        """Drop what is kept for a stream that is not open, and return how many messages."""
+        kept, self._kept = self._kept, {}
+        self._keep(-self.waiting)
+        return len(kept)
 
     def listen(self, reply: Reply) -> None:
         """Send all messages that are about no request on a reply, and end the one before."""
@@ -263,7 +287,8 @@ class HttpSession:
         reply.on_gone = lambda: self._close_stream(reply)
         reply.on_drain = lambda: self._end_stream(reply)
         reply.stream()
-        kept, self._kept, self._kept_bytes = self._kept, {}, 0
+        kept = self._kept
+        self.give_back(gently=True)
         for line in kept:
             reply.say(line)
 
@@ -348,11 +373,11 @@ class Mcp:
         if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
             self._take_legacy(connection.late, head, message, len(body), reply)
         else:
-            self._take_modern(connection, head, message, reply)
+            self._take_modern(connection, head, message, len(body), reply)
 
     # --- since 2026-07-28 -------------------------------------------------------------------------------------------
 
-    def _take_modern(self, connection: Connection, head: Head, message: Json, reply: Reply) -> None:
+    def _take_modern(self, connection: Connection, head: Head, message: Json, size: int, reply: Reply) -> None:
         request_id = message.get("id")
         if "id" not in message and type(message.get("method")) is str:
             if head.headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
@@ -385,7 +410,7 @@ class Mcp:
             return
         if message["method"] == LISTEN:
             reply.on_drain = partial(exchange.session.end_stream, request_id)
-        exchange.session.take(message)
+        exchange.session.take(message, size)
 
     # --- before -----------------------------------------------------------------------------------------------------
 
@@ -394,10 +419,14 @@ class Mcp:
             self._session(head).take(message, size, reply, late)
             return
         gateway, most = self.gateways[head.identity], max(1, MAX_SESSIONS // len(self.gateways))
-        if sum(each.gateway is gateway for each in self.sessions.values()) >= most:
-            limit = f"{most}, the share of each of {len(self.gateways)} tokens" if len(self.gateways) > 1 else most
-            text = f"too many sessions of this token ({limit}); end some with DELETE, or keep one and use it again"
-            raise Refused(503, text, b"retry-after: 60\r\n")
+        mine = [each for each in self.sessions.values() if each.gateway is gateway]
+        if len(mine) >= most:
+            idle = min(mine, key=lambda each: each.idle_since)
+            if idle.idle_since == math.inf:
+                limit = f"{most}, the share of each of {len(self.gateways)} tokens" if len(self.gateways) > 1 else most
+                text = f"too many sessions of this token ({limit}) are in use; end some with DELETE, or use one again"
+                raise Refused(503, text, b"retry-after: 60\r\n")
+            self._end(idle)
         session = HttpSession(gateway)
         self.sessions[session.id] = session
         reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")

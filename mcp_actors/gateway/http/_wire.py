@@ -15,7 +15,6 @@ read, or have come while this process was frozen.
 
 h11 parses heads, and bodies in chunks. A head with the same bytes as the last one of the connection is not parsed
 again: clients that keep connections open send little else. What the site knows from the head alone is kept with it.
-
 No connection has a timer. `Connection.check`, which is called every second, ends what takes too long.
 """
 
@@ -36,8 +35,9 @@ from attrs import define, field
 from ..._foreign import Log
 from ..._tasks import TimeSlice
 from ...transports import PartialMessage
-from .._output import GAP, Heart, Output
-from .._serve import CHUNK, MAX_BACKLOG, MAX_MESSAGE, MAX_VALUES
+from .._calls import full_line
+from .._output import GAP, Heart, LogLine, Output
+from .._serve import CHUNK, MAX_MESSAGE, MAX_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -78,10 +78,11 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 
 
 class Refused(Exception):
-    """A request is answered with an error status and a sentence."""
+    """A request is answered with an error status and a sentence, or with an error of MCP."""
 
-    def __init__(self, status: int, text: str, headers: bytes = b"") -> None:
+    def __init__(self, status: int, text: str, headers: bytes = b"", kind: str = "text/plain; charset=utf-8") -> None:
         super().__init__(text)
+        self.kind = kind
         self.status = status
         self.headers = headers
 
@@ -213,7 +214,7 @@ class Reply:
             self.end()
             return
         self.headers += refused.headers
-        self.send(refused.status, f"{refused}\n".encode(errors="replace"), "text/plain; charset=utf-8")
+        self.send(refused.status, f"{refused}\n".encode(errors="replace"), refused.kind)
 
     def stream(self) -> None:
         """Make the reply a stream of events, if it is not one yet."""
@@ -259,7 +260,9 @@ class Reply:
     def _write_event(self, begin: bytes, text: bytes = b"") -> None:
         if not self.done:
             self._spoke = trio.current_time()
-            if self._head.chunks:
+            if isinstance(text, LogLine) and self._head.chunks:
+                self._connection.write(text.event)
+            elif self._head.chunks:
                 self._write(b"%x\r\n%b" % (len(begin) + len(text) + 2, begin), text, b"\n\n\r\n")
             else:
                 self._write(begin, text, b"\n\n")
@@ -322,6 +325,7 @@ class Connection:
         closing: whether it ends after the present reply.
         drains: whether it ends after the next reply.
         memo: for the site.
+        output: writes to the client.
         write: writes data behind what waits for the client.
         late: the seconds for which this process had not run when the next request may have arrived; 0 if it ran.
         ended: whether the connection has ended.
@@ -346,8 +350,8 @@ class Connection:
         self._due: float = trio.current_time() + HEAD_SECONDS
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self._output = Output(sock.fileno(), self._scope.cancel, client, MAX_BACKLOG)
-        self.write: Callable[..., None] = self._output.write
+        self.output: Output = Output(sock.fileno(), self._scope.cancel, client, "")
+        self.write: Callable[..., None] = self.output.write
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | LEFT)
@@ -361,11 +365,6 @@ class Connection:
         if self._nursery is not None:
             self._nursery.start_soon(fn)
 
-    @property
-    def waiting(self) -> int:
-        """The bytes that wait for the client."""
-        return self._output.waiting
-
     async def run(self) -> None:
         """Answer requests until one side closes the connection.
 
@@ -374,7 +373,7 @@ class Connection:
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
-                    self._nursery.start_soon(self._output.run)
+                    self._nursery.start_soon(self.output.run)
                     with self._reading:
                         while self.busy or not self.closing:  # the end of the last reply is the end of this
                             await self._sleep()
@@ -387,7 +386,7 @@ class Connection:
         except Exception:  # other connections go on
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
-            self._output.closed = True
+            self.output.close()
             self._socket.close()
             self._leave_site()
             if self._reply is not None:
@@ -436,7 +435,7 @@ class Connection:
 
     def _take_whole(self, data: bytes) -> bool:
         """Take a request that is exactly this; return False if that needs more work."""
-        if ((reply := self._reply) is not None and not reply.done) or self._output.waiting:
+        if ((reply := self._reply) is not None and not reply.done) or self.output.waiting:
             return False
         if (head := self._head) is None or not data.startswith(head.raw):
             if not 0 < (end := data.find(END_OF_HEAD)) <= MAX_HEAD:
@@ -495,7 +494,7 @@ class Connection:
             self.closing |= not is_read
             reply.refuse(refused)
         self.late = 0.0
-        await self._output.wait_drained()
+        await self.output.wait_drained()
 
     async def _fill(self) -> None:
         """Read more. If the client has left, the connection ends."""
@@ -520,11 +519,7 @@ class Connection:
         return data
 
     async def _read_head(self) -> Head:
-        """Return the next head.
-
-        Raises:
-            Refused: it is not valid.
-        """
+        """Return the next head; raise `Refused` if it is not valid."""
         while (end := self._buffer.find(END_OF_HEAD)) < 0 and len(self._buffer) <= MAX_HEAD:
             self._due = min(self._due, self.site.heart.now + HEAD_SECONDS)
             await self._fill()
@@ -538,11 +533,7 @@ class Connection:
         return self._head
 
     async def _read_body(self, head: Head) -> bytes:
-        """Return the body.
-
-        Raises:
-            Refused: it is over a limit, or not valid.
-        """
+        """Return the body; raise `Refused` if it is over a limit, or not valid, or there is no room for it."""
         size = head.length
         if size is not None and size <= len(self._buffer):
             body, self._buffer = self._buffer[:size], self._buffer[size:]
@@ -556,10 +547,13 @@ class Connection:
         else:
             while size:
                 piece, self._buffer = self._buffer[:size], self._buffer[size:]
-                _append(message, piece)
+                self._append(message, piece)
                 size -= len(piece)
                 if size:
                     await self._fill()
+        self.output.in_flight = 0
+        if message.skipped is not None:
+            raise Refused(200, full_line(message.skipped.id).decode(), kind="application/json")
         return bytes(message.value)  # type: ignore[arg-type]  # not over a limit
 
     async def _read_chunks(self, head: Head, message: PartialMessage) -> None:
@@ -569,7 +563,7 @@ class Connection:
             parser.next_event()
             while not isinstance(event := parser.next_event(), h11.EndOfMessage):
                 if isinstance(event, h11.Data):
-                    _append(message, bytes(event.data))
+                    self._append(message, bytes(event.data))
                     await time_slice.checkpoint()
                     continue
                 if not self._buffer:
@@ -579,6 +573,14 @@ class Connection:
         except h11.RemoteProtocolError as exc:
             raise Refused(400, f"the body is not valid HTTP: {exc}") from None
         self._buffer = parser.trailing_data[0]
+
+    def _append(self, message: PartialMessage, piece: bytes) -> None:
+        message.append(piece)
+        if message.size and not self.output.budget.has_room(self.output.identity, len(piece)):
+            message.skip("room")
+        self.output.in_flight = message.size
+        if message.skipped is not None and message.skipped.excess != "room":
+            raise Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")
 
     def _has_left(self) -> bool:
         """Return True if the client has closed the connection, as far as can be known without reading on."""
@@ -606,13 +608,13 @@ class Connection:
     def note_gap(self) -> None:
         """Note that the event loop did not run. If there is something to read, it may be given up since."""
         self._due += self.site.heart.silence  # the client could not be heard,
-        self._output.moved += self.site.heart.silence  # nor could what it has read be noticed
+        self.output.moved += self.site.heart.silence  # nor could what it has read be noticed
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 
     def check(self, now: float) -> None:
         """End what takes too long, and let a long reply say something."""
-        if self._output.waiting and now - self._output.moved > READ_SECONDS:
+        if self.output.waiting and now - self.output.moved > READ_SECONDS:
             self._scope.cancel("the client does not read")
         elif now > self._due:
             self.closing = True
@@ -640,7 +642,7 @@ class Connection:
                 reply.on_drain()
         elif not self._buffer and not self._poll.poll(0):
             self.closing = True
-            if not self._output.waiting:  # in the step that has looked, so that no request arrives in between
+            if not self.output.waiting:  # in the step that has looked, so that no request arrives in between
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_WR)
             self._end_idle("nothing is left to answer")
@@ -661,7 +663,7 @@ class Connection:
     def idle_since(self) -> float:
         """When the last reply was written; infinity if a request is being read or answered, or the client reads."""
         is_asleep = self._task is not None or self._begin is not None
-        return math.inf if not is_asleep or self.busy or self.waiting else self._due - IDLE_SECONDS
+        return math.inf if not is_asleep or self.busy or self.output.waiting else self._due - IDLE_SECONDS
 
     def give_way(self) -> None:
         """Close the connection: another one needs its place, or its client has left."""
@@ -685,16 +687,10 @@ class Connection:
 
     async def _part(self) -> None:
         """Wait until the client has what was written, and does not send any more."""
-        await self._output.wait_drained(0)
+        await self.output.wait_drained(0)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
         with trio.move_on_after(LINGER):
             while True:
                 self._buffer = b""
                 await self._fill()
-
-
-def _append(message: PartialMessage, piece: bytes) -> None:
-    message.append(piece)
-    if message.skipped is not None:
-        raise Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")

@@ -21,14 +21,12 @@ from mcp_actors.gateway.http import _door, _streamable, _wire
 from ...forkserver import start_python
 from ...servers.processes import eventually, freeze
 from ...source import ROOT
-from ..hosts import BOUND, LEGACY, in_process, notes
+from ..hosts import BOUND, in_process, notes
 from .doors import House, Peer, open_house
 from .test_identities import Noted
 from .test_modern import Work
 from .test_program import peers, serving
 from .test_wire import call_of, text_of
-
-TOKENS = {"ann": "a-token-of-ann-0001", "bob": "a-token-of-bob-0001"}
 
 WAIT = {"name": "work_wait", "arguments": {}}
 
@@ -292,23 +290,6 @@ async def test_a_flood_of_connections_does_not_delay_a_client_that_is_connected(
 # --- Sessions ---------------------------------------------------------------------------------------------------------
 
 
-async def test_each_identity_has_its_share_of_the_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_streamable, "MAX_SESSIONS", 5)
-    async with open_house(in_process("notes", notes()), tokens=TOKENS) as house:
-        ann = [await house.begin(TOKENS["ann"]) for _ in range(2)]
-        params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-        peer = await house.connect()
-        await peer.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params}, token=TOKENS["ann"])
-        reply = await peer.read()
-        assert (reply.status, reply.headers["retry-after"]) == (503, "60")
-        assert reply.text.startswith(
-            "too many sessions of this token (2, the share of each of 2 tokens); end some with"
-        )
-        await house.begin(TOKENS["bob"])
-        await ann[0].end()
-        await house.begin(TOKENS["ann"])
-
-
 async def test_a_gap_of_the_loop_ends_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_house(in_process("notes", notes())) as house:
         session = await house.begin()
@@ -332,13 +313,13 @@ async def test_messages_for_a_stream_that_is_not_open_have_a_limit_in_bytes(monk
             for _ in range(2):  # what is kept already takes no more place
                 found.session.notify("notifications/message", {"level": "info", "data": f"{number} {text}"})
         found.session.notify("notifications/message", {"level": "info", "data": "the last one"})
-        assert found._kept_bytes == sum(map(len, found._kept)) <= _streamable.MAX_KEPT_BYTES
+        assert found.waiting == sum(map(len, found._kept)) <= _streamable.MAX_KEPT_BYTES
         stream = await session.listen()
         said = [(await stream.read_event())["params"]["data"].partition(" ")[0] for _ in range(11)]
         assert said == [*(f"{number}" for number in range(20, 30)), "the"]
         found.session.notify("notifications/message", {"level": "info", "data": "now"})
         assert (await stream.read_event())["params"]["data"] == "now"
-        assert found._kept_bytes == 0
+        assert found.waiting == 0
 
 
 async def test_one_message_over_the_limit_in_bytes_is_not_kept() -> None:

@@ -17,7 +17,7 @@ import yaml
 
 from mcp_actors import ServerConfig, Stdio
 from mcp_actors.cli._app import make_app
-from mcp_actors.gateway import _listen, _network, _news, _output, _serve, _session
+from mcp_actors.gateway import _budget, _listen, _network, _news, _output, _serve, _session
 from mcp_actors.gateway.http import _door, _streamable, _wire
 from mcp_actors.transports.socket import HANDSHAKE_SECONDS
 
@@ -29,7 +29,8 @@ LONGEST_END: Final = _door.PROBE_SECONDS + _listen.DRAIN_SECONDS + ServerConfig(
 """Seconds from SIGTERM to the end of the process."""
 
 
-IN_FLIGHT: Final = (_session.MAX_CALLS, _session.LARGE_REQUEST // 1024, _session.MAX_BYTES // 1024**2)
+IN_ALL: Final = (_budget.IN_FLIGHT // 1024**2, _budget.COPIES, _budget.OF_A_CALL // 1024)
+"""The row of the requests of all clients in flight."""
 
 
 def block(language: str, number: int = 0) -> str:
@@ -117,8 +118,11 @@ def test_systemd_finds_nothing_wrong_with_the_units(was: str, became: str, wrong
             "messages of a session for a stream that is not open",
             (_streamable.MAX_KEPT, _streamable.MAX_KEPT_BYTES // 1024**2),
         ),
-        ("requests of a session in flight", IN_FLIGHT),
-        ("data that a client does not read", (_serve.MAX_BACKLOG // 1024**2, _wire.READ_SECONDS)),
+        ("requests of a session in flight", (_session.MAX_CALLS,)),
+        ("requests of all clients in flight", IN_ALL),
+        ("data that a client does not read", (_wire.READ_SECONDS,)),
+        ("data that waits for all clients", (_budget.WAITING // 1024**2, _budget.STALLED)),
+        ("processes of servers `per-session`", (_budget.PROCESSES,)),
     ],
 )
 def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:
@@ -131,9 +135,12 @@ def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -
         ("clients", (_serve.MAX_SESSIONS,)),
         ("connections over TCP that have not proven the secret", (_network.MAX_UNPROVEN, HANDSHAKE_SECONDS)),
         ("a message", (_serve.MAX_MESSAGE // 1024**2, _serve.MAX_VALUES // 1000)),
-        ("requests of a client in flight", IN_FLIGHT),
+        ("requests of a client in flight", (_session.MAX_CALLS,)),
+        ("requests of all clients in flight", IN_ALL),
         ("subscriptions of a client", (_news.MAX_WATCHED, _news.MAX_URI // 1024)),
-        ("data that a client does not read", (_output.BACKLOG // 1024**2, _serve.MAX_BACKLOG // 1024**2)),
+        ("data that a client does not read", (_output.BACKLOG // 1024**2,)),
+        ("data that waits for all clients", (_budget.WAITING // 1024**2, _budget.STALLED)),
+        ("processes of servers `per-session`", (_budget.PROCESSES,)),
     ],
 )
 def test_the_limits_over_stdio_and_sockets_are_those_of_the_code(row: str, values: tuple[float, ...]) -> None:
