@@ -1,4 +1,4 @@
-"""Bound what clients make this process hold, in sum, and share it among their identities.
+"""Bound what clients make this process hold, and share it fairly.
 
 A `Budget` belongs to a run of Trio, so all gateways of a process and all ways to them share it. It bounds three sums:
 
@@ -41,7 +41,7 @@ REPORT: Final = 60.0  # seconds after which a line says how many log messages we
 
 
 class Budget:
-    """What clients make this process hold. Each part of it has the ``identity`` of its client; "" if there is only one.
+    """The budget of this process. Each part has the ``identity`` of its client, which is "" without several of them.
 
     A holder has the bytes that wait for a client (``waiting``, ``moved``), and can give some back (``give_back``). A
     source has requests ``in_flight``, in bytes of memory. An owner has ``processes``, and an ``outlet`` that may end
@@ -95,7 +95,8 @@ class Budget:
         """Return True if a result of so many bytes may wait for its client."""
         if self.waiting + size > WAITING:
             self.make_room(size)
-        return self.waiting + size <= WAITING + max(0, IN_FLIGHT - _sums(self.sources, "in_flight").total())
+        over = self.waiting + size - WAITING
+        return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "in_flight").total()
 
     # --- what is in flight ------------------------------------------------------------------------------------------
 

@@ -293,8 +293,7 @@ class Session:
         self.budget.room -= COPIES * size + OF_A_CALL
         if self.budget.room < 0 or size > LARGE or len(self.calls) >= MAX_CALLS:
             self._check_limits(request_id, size)
-        needed = method not in NEED_NONE or self.only is not None
-        front = self._front or self._open_own(self._gateway.front, needed=needed)
+        front = self._front or self._open_own(self._gateway.front, method)
         if front is None:
             assert self._opened is not None
             self._run(request_id, partial(self._dispatch_after, self._opened.wait, request_id, method, params))
@@ -316,17 +315,17 @@ class Session:
         self._sizes = {each: size for each, size in self._sizes.items() if each in self.calls}
         return COPIES * sum(self._sizes.values()) + OF_A_CALL * len(self.calls)
 
-    def _open_own(self, shared: Front, *, needed: bool) -> Front | None:
-        """Open the servers that this client has for itself, once and if they are needed.
+    def _open_own(self, shared: Front, method: str) -> Front | None:
+        """Open the servers that this client has for itself, once a method needs them, and return None until they are.
 
-        Return what the client sees; None until they are open.
+        Before that, return what the client sees without them.
         """
         if self._opened is not None:
             return None
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
         if not wanted:
             self._front = self._shown(shared)
-        if not wanted or not needed:
+        if not wanted or method == "initialize" or (method in NEED_NONE and self.only is None):
             return self._front or self._shown(shared)
         self.processes = sum(each.replicas for each in wanted if isinstance(each.transport, Stdio))
         if not self.budget.reserve(self):
@@ -367,7 +366,7 @@ class Session:
         if type(version) is not str or type(capabilities) is not dict:
             raise Refused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
         self._capabilities = capabilities
-        self._open_own(shared, needed=False)
+        self._open_own(shared, "initialize")
         agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
         self.answer(request_id, "initialize", {"protocolVersion": agreed, **self._introduction()})
 

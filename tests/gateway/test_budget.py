@@ -1,4 +1,4 @@
-"""What all clients make a gateway hold, in sum: bytes that wait for them, requests in flight, and processes."""
+"""Bounds of the sums that clients make a gateway hold: bytes that wait, requests in flight, and processes."""
 
 from __future__ import annotations
 
