@@ -6,8 +6,9 @@
 
 The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
 is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
-as on Trio, or a cancellation that came meanwhile. If the block is dropped, the run ends without it, at the latest in
-the exit handler, except that a guest ends only in its own thread. In a forked process, leaving the block does nothing.
+as on Trio, or a cancellation that came meanwhile. The run ends without its block if that is dropped, at the latest in
+the exit handler, except that a guest ends only in its own thread; and if something fails and no task can be cancelled
+to end the block. In a forked process, leaving the block does nothing.
 
 This file makes the lanes between threads, sets ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure`` of
 the bridge, and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. It registers exit
@@ -33,7 +34,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Protoc
 import outcome
 import trio
 
-from .._collapse import collapse
+from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
 from ._bridge import Bridge, Lane, Step
 
@@ -54,7 +55,7 @@ class InterruptGuard:
     The guest's code is its turns, and the steps of the bridge, which run between turns: a request begins in one. All
     other code of the thread is the host's, and is interrupted as if there were no guest.
 
-    Outside the main thread, and where SIGINT is ignored or has its default action, nothing is installed.
+    Nothing is installed outside the main thread, and where SIGINT is ignored or has its default action.
     """
 
     def __init__(self) -> None:
@@ -221,8 +222,8 @@ class TrioRun(ABC):
 class ThreadRun(TrioRun):
     """A Trio run in a thread of its own.
 
-    The thread is a daemon, because Python joins other threads before it runs the exit handlers that end this run. It is
-    joined all the same, by the block or by the exit handler.
+    The thread is a daemon, because Python joins other threads before it runs the exit handlers that end this run. The
+    block or the exit handler joins it.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -243,8 +244,7 @@ class ThreadRun(TrioRun):
 
     def abort(self) -> None:
         # The thread sets its token first and reads `unwanted` later. So either the token is here and the step is
-        # posted, or the thread will find the flag. In the opposite order an abort between the two would be lost, and
-        # the block would open although its task has left.
+        # posted, or the thread will find the flag. In the opposite order an abort between the two would be lost.
         self.block.unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
@@ -287,8 +287,7 @@ class ThreadRun(TrioRun):
 class GuestRun(TrioRun):
     """A Trio run in the thread of an event loop, as one callback of the loop for each turn.
 
-    If the event loop ends first, the run still needs turns to stop its servers. It gets them from the block when that
-    is dropped, or from the exit handler.
+    If the event loop ends first, the block that is dropped or the exit handler gives the run its last turns.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -314,8 +313,7 @@ class GuestRun(TrioRun):
             run_sync_soon_threadsafe=partial(self._schedule, loop.call_soon_threadsafe),
             run_sync_soon_not_threadsafe=partial(self._schedule, loop.call_soon),
             done_callback=self._done,
-            # Otherwise Trio would replace the wake-up descriptor through which asyncio notices signals.
-            host_uses_signal_set_wakeup_fd=True,
+            host_uses_signal_set_wakeup_fd=True,  # or Trio would replace the descriptor that wakes asyncio at signals
         )
         atexit.register(self.at_exit)
 
@@ -341,8 +339,7 @@ class GuestRun(TrioRun):
         try:
             self._interrupts.take(self._turns.popleft())
         except BaseException as exc:
-            # Trio itself has failed, or was interrupted in the midst of a turn. It will schedule no further turn, so
-            # its done callback would never be called, and the block would wait for ever.
+            # Trio itself has failed, or was interrupted within a turn. Its done callback will never be called.
             self._done(outcome.Error(exc))
             if not isinstance(exc, Exception):
                 raise
@@ -351,8 +348,7 @@ class GuestRun(TrioRun):
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
-            # Cleared before the turns are counted, since Trio's I/O thread may schedule one at any moment: its turn is
-            # either found by the loop below or sets the event again.
+            # Cleared first: a turn that Trio's I/O thread schedules now is found below, or sets the event again.
             self._turn_due.clear()
             while self._turns:
                 self._take_turn()
@@ -416,6 +412,7 @@ class BlockProxy(Generic[T]):
         owner: runs the block.
 
     Attributes:
+        alone: set to True, by any thread, before `leave` if that is not the exit of the block.
         unwanted: set to True, by any thread, to open nothing; it is read once, before the opening.
     """
 
@@ -426,7 +423,7 @@ class BlockProxy(Generic[T]):
         self._scope = trio.CancelScope()
         self._left = trio.Event()
         self._from_block: BaseException | None = None
-        self.unwanted = False
+        self.alone = self.unwanted = False
 
     # --- functions to be posted -------------------------------------------------------------------------------------
 
@@ -458,8 +455,10 @@ class BlockProxy(Generic[T]):
                     raise
                 except BaseException as exc:
                     failure = exc
-                # In this order and with no checkpoint between: a request that is posted from now on is answered by its
-                # `begin`, and one that is in the nursery already is answered when it is cancelled. So none is lost.
+                    if self.alone:
+                        self._bridge.end_alone(exc)
+                # With no checkpoint between: a request that is posted from now on is answered by its `begin`, and one
+                # that is in the nursery already is answered when it is cancelled. So none is lost.
                 self._bridge.serving = False
                 self._bridge.nursery.cancel_scope.cancel("the block has ended")
         except BaseExceptionGroup as group:
@@ -482,9 +481,8 @@ class BlockProxy(Generic[T]):
             await self._left.wait()
         except BaseException:
             # Cancelled, because the opened thing has failed, or a KeyboardInterrupt that Trio was given. The block must
-            # end before the thing closes, as in a Trio program. It runs on the event loop, out of reach of this
-            # cancellation: its owner cancels it there, and the shield waits for that. Without the shield the thing
-            # would close under a block that still uses it. If the loop is closed, `abort` has set the event already.
+            # end before the thing closes, as in a Trio program. Its owner cancels it on the event loop, and the shield
+            # waits for that. If the loop is closed, `abort` has set the event already.
             with suppress(RuntimeError):  # the event loop is closed
                 self._bridge.to_loop(self._owner.on_failing)
             with trio.CancelScope(shield=True):
@@ -509,8 +507,7 @@ class Door(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
-    fails) returns. A cancellation does not shorten this wait; it is raised after it. Only a `GeneratorExit` is raised
-    at once, and the Trio run ends in the background.
+    fails) returns. A cancellation is raised after that. Only a `GeneratorExit` is raised at once, and the run goes on.
 
     Args:
         name: the function that returns this: ``"open_servers"``.
@@ -564,8 +561,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         except BaseException as exc:
             self._run.abort()
             error, _ = await self._wait_ended()
-            # The thing may have opened and failed at once, before this task ran again: then `on_failing` has cancelled
-            # a block that never began, and the failure is raised in place of that cancellation.
+            # If the thing has failed before this task ran again, `on_failing` has cancelled a block that never began.
             if self._is_ours(exc):
                 reraise(error)
             raise
@@ -602,8 +598,8 @@ class Door(Block[V_co], Generic[T, V_co]):
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
             self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
-        # asyncio delivers a cancellation once. Behind an exception that the program handles, it would be lost, and the
-        # program would go on. So it comes first, except before what ends the program or cancels this task anyway.
+        # asyncio delivers a cancellation once, and behind an exception that the program handles it would be lost. So it
+        # comes first, except before what ends the program or cancels this task anyway.
         if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
@@ -612,8 +608,7 @@ class Door(Block[V_co], Generic[T, V_co]):
 
     def _abandon(self) -> None:
         """End the Trio run without waiting, because a dropped task or generator can await nothing."""
-        # The task that has entered the block may be running other code by the time the run ends: it must not be
-        # cancelled as if it were still in the block.
+        # From here on `on_failing` must not cancel the task that has entered the block: it may run other code.
         self._leaving = self._abandoned = True
         self._run.abandon()
 
@@ -624,8 +619,8 @@ class Door(Block[V_co], Generic[T, V_co]):
         task = _current_task()
         if not self._cancelled_block or task is not self._task:
             return False
-        # asyncio counts the cancellations of a task. Ours is taken back, exactly once, or else an `asyncio.timeout` or
-        # a task group around the block would miscount. A count above that at the start was requested by other code.
+        # asyncio counts the cancellations of a task. Ours is taken back once, or else an `asyncio.timeout` around the
+        # block would miscount. A count above that at the start was requested by other code.
         if not self._uncancelled:
             self._uncancelled = True
             task.uncancel()
@@ -637,14 +632,15 @@ class Door(Block[V_co], Generic[T, V_co]):
 
         self._leaving = True
         interruption = None
-        # asyncio has no shield, so a cancellation is kept for later and the wait goes on: to leave now would leave
-        # server processes behind. The wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
+        # asyncio has no shield, so a cancellation is kept for later: to leave now would leave server processes behind.
+        # The wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
         while not self._ended.done() or self._bridge.callbacks:
             try:
                 await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
             except asyncio.CancelledError as exc:
                 interruption = exc
         self._run.finish()
+        self._task.remove_done_callback(self._on_task_ended)
         ended = self._ended
         del self._ended  # it would keep the exception, and with that the frames of the program
         return ended.result(), interruption
@@ -659,6 +655,14 @@ class Door(Block[V_co], Generic[T, V_co]):
         """Cancel the block, unless it has not begun or is being left."""
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
+            # The task may have ended before, or run code that does not exit the block.
+            self._task.add_done_callback(self._on_task_ended)
+
+    def _on_task_ended(self, _: asyncio.Task[Any]) -> None:
+        if not self._leaving:
+            self._block.alone = True
+            with suppress(RuntimeError):  # Trio's side has ended by itself
+                self._bridge.to_trio(partial(self._block.leave, None))
 
     def on_ended(self, error: BaseException | None) -> None:
         """Fail the waiting requests and cancel the callbacks, because the Trio run has ended."""
@@ -669,6 +673,14 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._ended.set_result(error)
         if self._abandoned:
             self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
+        if error is not None and self._block.alone and is_exit(error):
+            self._bridge.loop.call_soon(self._exit, error)
+
+    def _exit(self, error: BaseException) -> None:
+        if not self._leaving:  # else the exit of the block raises it
+            self._ended = self._bridge.loop.create_future()
+            self._ended.set_result(None)
+            raise error
 
 
 def reraise(error: BaseException | None) -> NoReturn:

@@ -47,8 +47,10 @@ import outcome
 import trio
 from attrs import frozen
 
-from .._collapse import caused_by
+from .._collapse import caused_by, is_exit
 from .._errors import ServerUnavailable
+from .._foreign import Log
+from .._text import problem_of
 from ..kernel import act_for_caller
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ if TYPE_CHECKING:
     from ..kernel import PendingCall
     from ..servers import PendingRequest
 
+
+logger = Log("mcp_actors.bridge")
 
 T = TypeVar("T")
 
@@ -72,8 +76,12 @@ class Asker(Protocol):
         """The subject of errors: ``"server 'github'"``."""
 
     @abstractmethod
-    def _ended_error(self) -> Exception:
-        """Return a new error for a request that fails because Trio's side has ended."""
+    def _ended_error(self, why: str | None) -> Exception:
+        """Return a new error for a request that fails because Trio's side has ended.
+
+        Args:
+            why: the reason, if that is not the exit of the block.
+        """
 
 
 class Bridge:
@@ -88,6 +96,7 @@ class Bridge:
         serving: True while Trio's side takes requests. Written there only.
         ended: True once Trio's side has ended. Written on the event loop's side only.
         failure: the exception that ended Trio's side, if one did.
+        why: that exception in words, if Trio's side has ended without its block.
         adapted: for each server by name, a configuration of the program and the one that was made of it for Trio's
             side. Event loop's side only.
     """
@@ -104,6 +113,7 @@ class Bridge:
         self.serving: bool = False
         self.ended: bool = False
         self.failure: BaseException | None = None
+        self.why: str | None = None
         self.adapted: Final[dict[str, tuple[object, object]]] = {}
         self._running_loop = asyncio.get_running_loop
         self._process = os.getpid()
@@ -191,6 +201,12 @@ class Bridge:
                 "asyncio.run_coroutine_threadsafe(..., that_loop), or open it on this loop too"
             )
 
+    def end_alone(self, failure: BaseException) -> None:
+        """Note why Trio's side ends without its block, and log it, as the block may never exit and raise it."""
+        self.why = problem_of((failure.__cause__ or failure) if is_exit(failure) else failure)
+        if not is_exit(failure):
+            logger.warning("the block was stopped although it has not exited: %s", self.why)
+
     def end(self, failure: BaseException | None) -> None:
         """Fail all waiting requests, because Trio's side has ended. Called on the event loop's side."""
         self.ended = True
@@ -231,7 +247,7 @@ class _Request(ABC, Generic[T]):
 
     def ended_error(self) -> Exception:
         """Return the error for a request that fails because Trio's side has ended, with the cause of that."""
-        error = self.asker._ended_error()
+        error = self.asker._ended_error(self._bridge.why)
         if self._begun and isinstance(error, ServerUnavailable):
             error.outcome = "unknown"  # Trio's side, which has ended, may have sent it
             error.add_note("the request may have taken effect; send it again only if a second time does no harm")
@@ -567,7 +583,7 @@ class _Reader:
     def _who(self) -> str:
         return self.opener._who
 
-    def _ended_error(self) -> Exception:
+    def _ended_error(self, why: str | None) -> Exception:
         return StopAsyncIteration()
 
 

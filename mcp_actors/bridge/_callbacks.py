@@ -141,8 +141,8 @@ class ServerAsker:
     def _who(self) -> str:
         return f"server {self.server!r}"
 
-    def _ended_error(self) -> Exception:
-        message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
+    def _ended_error(self, why: str | None) -> Exception:
+        message = f"{self._who} is stopped because {why or 'its open_servers() block has exited; open it again'}"
         return ServerUnavailable(message, server=self.server, state="stopped")
 
 

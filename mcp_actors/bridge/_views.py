@@ -235,8 +235,8 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
     def _who(self) -> str:
         return f"actor {self.name!r}"
 
-    def _ended_error(self) -> Exception:
-        message = f"{self._who} has stopped because the block that opened it has exited; open it again"
+    def _ended_error(self, why: str | None) -> Exception:
+        message = f"{self._who} has stopped because {why or 'the block that opened it has exited; open it again'}"
         return ActorStopped(message, actor=self.name)
 
     @property
@@ -310,8 +310,8 @@ class AsyncioMonitor(View[Monitor]):
     def _who(self) -> str:
         return f"monitor of actor {self._target.ref.name!r}"
 
-    def _ended_error(self) -> Exception:
-        return self.ref._ended_error()
+    def _ended_error(self, why: str | None) -> Exception:
+        return self.ref._ended_error(why)
 
     @property
     def ref(self) -> AsyncioActorRef:
@@ -390,8 +390,8 @@ class ServerView(View[ServerRef]):
     def _who(self) -> str:
         return f"server {self.name!r}"
 
-    def _ended_error(self) -> Exception:
-        return ServerAsker(self.name)._ended_error()
+    def _ended_error(self, why: str | None) -> Exception:
+        return ServerAsker(self.name)._ended_error(why)
 
     @property
     def name(self) -> str:
@@ -500,8 +500,8 @@ class GroupView(View[ServerGroup], Mapping[str, AnyServer]):
     def _who(self) -> str:
         return "this group of servers"
 
-    def _ended_error(self) -> Exception:
-        message = f"{self._who} is stopped because its open_servers() block has exited; open it again"
+    def _ended_error(self, why: str | None) -> Exception:
+        message = f"{self._who} is stopped because {why or 'its open_servers() block has exited; open it again'}"
         return ServerUnavailable(message, server="*", state="stopped")
 
     def __getitem__(self, name: str) -> AnyServer:

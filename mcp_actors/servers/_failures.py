@@ -255,7 +255,9 @@ def request_lost(server: str, operation: str, reason: BaseException | None) -> C
 
 def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
     """Return the error for a sent request to a server that was stopped."""
-    message = f"server {server!r} was stopped during {operation}, {_MAY_HAVE_ACTED}"
+    end = life.end_of_group()
+    why = f" ({problem_of(end)})" if end is not None else ""
+    message = f"server {server!r} was stopped{why} during {operation}, {_MAY_HAVE_ACTED}"
     return ServerUnavailable(message, server=server, state=life.state, last_error=life.error, outcome="unknown")
 
 

@@ -226,6 +226,7 @@ class _Owner:
 
     def on_failing(self) -> None:
         """Close the group, because it has failed. A thread cannot be cancelled: its next call raises."""
+        self.block.alone = True
         self.block.leave(None)
 
     def on_ended(self, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ from mcp_actors.bridge._callbacks import ServerAsker
 class Pump:
     _who = "actor 'pump'"
 
-    def _ended_error(self) -> Exception:
+    def _ended_error(self, why: str | None) -> Exception:
         return LookupError("the pump has ended")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import threading
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -327,6 +329,71 @@ def test_it_may_be_entered_and_left_by_different_tasks(host: Host) -> None:
         await asyncio.create_task(leave())
 
     asyncio.run(main())
+
+
+def test_a_failure_after_the_task_that_entered_the_block_has_ended_is_the_reason_in_each_later_error(
+    host: Host, caplog: pytest.LogCaptureFixture, ended: asyncio.Event
+) -> None:
+    """D-81: no task can be cancelled, so calls raise it at once, one warning has it, and so does the exit."""
+    why = "server 'a' has failed and closed its group"
+    configs = server("a", on_failure="raise", restarts=NEVER), server("b")
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            servers = await asyncio.create_task(stack.enter_async_context(open_servers(*configs, host=host)))
+            waiting = asyncio.create_task(servers["b"].call("sleep", seconds=600))
+            await servers["b"].call("echo", text="the first call has been sent")
+            pid = servers["a"].statistics().pid
+            assert pid is not None
+            os.kill(pid, 9)
+            with leaving(ServerUnavailable, match=rf"'b' was stopped \({why}.*\) during tools/call 'sleep'"):
+                await waiting
+            await ended.wait()
+            for use in (servers["a"].list_tools, lambda: servers["b"].call("echo", text="late"), servers.reconnect):
+                with leaving(ServerUnavailable) as caught:
+                    await use()
+                assert why in str(caught.value)
+                assert why in str(caught.value.__cause__)
+
+    with leaving(ServerUnavailable) as raised:
+        asyncio.run(main())
+    assert str(raised.value).startswith(why)
+    assert [each.getMessage() for each in caplog.records if each.name == "mcp_actors.bridge"] == [
+        f"the block was stopped although it has not exited: {raised.value}"
+    ]
+
+
+def test_a_task_that_goes_on_after_a_failure_keeps_nothing_of_the_block(host: Host) -> None:
+    async def main() -> None:
+        block = open_supervisor(worker(), max_restarts=0, host=host)
+        exited = weakref.ref(block)
+        with leaving(RestartLimitReached):
+            async with block as supervisor, asyncio.TaskGroup() as tasks:
+                tasks.create_task(fail(supervisor.child("worker")))
+                await asyncio.Event().wait()
+        del block, supervisor
+        gc.collect()
+        assert exited() is None
+
+    asyncio.run(main())
+
+
+def test_an_actor_says_why_its_supervisor_has_ended_without_its_block(host: Host, ended: asyncio.Event) -> None:
+    """D-81."""
+
+    async def main() -> None:
+        async with AsyncExitStack() as stack:
+            block = open_supervisor(worker(), max_restarts=0, host=host)
+            supervisor = await asyncio.create_task(stack.enter_async_context(block))
+            await fail(ref := supervisor.child("worker"))
+            await ended.wait()
+            with leaving(ActorStopped, match="'worker' has stopped because") as caught:
+                await ref.call(Echo(1))
+            assert isinstance(caught.value.__cause__, RestartLimitReached)
+            assert str(caught.value.__cause__) in str(caught.value)
+
+    with leaving(RestartLimitReached):
+        asyncio.run(main())
 
 
 def test_calls_that_wait_when_the_block_ends_get_one_outcome_each(host: Host) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from contextlib import AsyncExitStack, suppress
 
 import pytest
 from mcp.server.mcpserver import MCPServer
 
-from mcp_actors import InProcess, ServerConfig
+from mcp_actors import InProcess, ServerConfig, ServerUnavailable
 from mcp_actors.bridge import AsyncioServerRef, Host, open_servers
 from tests.forkserver import run_python
 from tests.servers.groups import BOUND
@@ -69,6 +70,64 @@ def test_a_signal_ends_the_program(host: Host, again: bool) -> None:
     assert caught.value.code == TERMINATED
     assert answers == ([] if again else ["done"] * 3)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("runs_on", [False, True])
+@pytest.mark.parametrize("calls", [False, True])
+def test_a_signal_ends_the_program_whichever_task_has_entered_the_block(
+    host: Host, again: bool, runs_on: bool, calls: bool
+) -> None:
+    """D-81: it has ended since, or runs other code. An `AsyncExitStack` holds the block, and the program waits."""
+    answers, refusals, facts, before = list[str](), list[str](), list[object](), signal.getsignal(signal.SIGTERM)
+
+    async def hold(ref: AsyncioServerRef) -> None:
+        with suppress(ServerUnavailable):  # after the second signal
+            answers.append(text_of(await ref.call_tool("hold")))
+
+    async def refused(ref: AsyncioServerRef) -> None:
+        try:
+            await ref.call_tool("hold")
+        except ServerUnavailable as error:
+            refusals.append(str(error))
+            raise
+
+    async def main() -> None:
+        hall, opened = Hall(), asyncio.get_running_loop().create_future()
+
+        async def start_up() -> None:
+            opening = open_servers(hall.config, stop_on=signal.SIGTERM, host=host)
+            opened.set_result(await stack.enter_async_context(opening))
+            if runs_on:
+                await asyncio.Event().wait()
+
+        async with AsyncExitStack() as stack:
+            starting = asyncio.create_task(start_up())
+            ref = (await opened)["hall"]
+            holding = [asyncio.create_task(hold(ref)) for _ in range(3)]  # noqa: F841  # keeps the tasks
+            await hall.full.wait()
+            signal.raise_signal(signal.SIGTERM)
+            await ref.wait_state("stopping")
+            if again:
+                signal.raise_signal(signal.SIGTERM)
+            else:
+                hall.let_go.set()
+            try:
+                await (refused(ref) if calls else asyncio.Event().wait())
+            finally:
+                facts.append((starting.done(), calls or signal.getsignal(signal.SIGTERM) is before))
+                if not calls:
+                    with suppress(ServerUnavailable):
+                        await refused(ref)
+
+    with pytest.raises(SystemExit) as caught:
+        asyncio.run(main())
+    assert caught.value.code == TERMINATED
+    assert answers == ([] if again else ["done"] * 3)
+    why = "server 'hall' is stopped because SIGTERM was received, which ends the program (stop_on)"
+    assert refusals == [why]
+    assert facts == [(True, True)]  # another signal would do what it does without us
 
 
 LOOP_ENDS = """

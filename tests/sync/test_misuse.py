@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import threading
 from pathlib import Path
@@ -18,7 +19,7 @@ from mcp_actors.sync import open_servers
 from mcp_actors.sync._wait import ThreadBridge, in_caller
 from tests.forkserver import run_python
 from tests.messages import Said
-from tests.servers.groups import BOUND, pids_in, server
+from tests.servers.groups import BOUND, NEVER, pids_in, server
 from tests.servers.processes import state_of
 from tests.source import ROOT
 
@@ -106,6 +107,33 @@ def test_a_block_that_is_dropped_and_not_left_ends_its_servers(tmp_path: Path) -
     assert state_of(pids_in(pids)[0]) == "gone"
     with pytest.raises(ServerUnavailable):
         servers["a"].call("echo", text="late")
+
+
+def test_a_server_that_ends_its_group_is_the_reason_in_each_later_error(caplog: pytest.LogCaptureFixture) -> None:
+    """D-81: the thread in the block cannot be cancelled, and learns it from its calls."""
+    why = "server 'a' has failed and closed its group"
+
+    def kill_and_call() -> None:
+        with open_servers(server("a", on_failure="raise", restarts=NEVER), server("b")) as servers:
+            pid = servers["a"].statistics().pid
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            for use in (lambda: servers["b"].call("sleep", seconds=600), servers["b"].list_tools, servers.reconnect):
+                with pytest.raises(ServerUnavailable) as caught:
+                    use()
+                assert why in str(caught.value)
+                assert why in str(caught.value.__cause__)
+
+    with pytest.raises(ServerUnavailable) as raised:
+        kill_and_call()
+    assert str(raised.value).startswith(why)
+    assert [line for line in warnings_in(caplog) if "the block was stopped" in line] == [
+        f"the block was stopped although it has not exited: {raised.value}"
+    ]
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_answers_that_are_faster_than_their_threads_leave_no_steps_behind() -> None:

@@ -34,14 +34,15 @@ from ..._errors import (
 )
 from ..._foreign import Log
 from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, refuse_positional, unknown_argument
+from ..._text import problem_of
 from ...catalog import CatalogSnapshot, Listing, result_value
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from .._sources import anchored
-from ..record import ACTIVE, CONNECTED, PARKED
+from ..record import ACTIVE, CONNECTED
 from ..ref import ServerRef, reconnect, wait_started
 from ._lifecycle import Add, Reload, Remove, Replace
-from ._tree import GROUP, LIFECYCLE
+from ._tree import GROUP, LIFECYCLE, ended_by, has_ended_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -420,12 +421,12 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     async def _change(self, message: Call[T]) -> T:
         if self._roster.closing:
-            raise closed()
+            raise closed(self._roster)
         check_trio("this group of servers", here=self._roster.timer.lives_here)
         try:
             return await self._lifecycle.call(message)
         except (ActorStopped, ActorCrashed, ActorStartError):
-            raise closed() from None
+            raise closed(self._roster) from self._roster.end
 
     async def wait_ready(self, *names: str) -> None:
         """Wait until these servers, or all servers, serve at the same moment.
@@ -500,11 +501,11 @@ def translate(roster: Roster) -> Iterator[Phase]:
         if exc.actor != GROUP:
             raise
         records = roster.records.values()
-        failure = (_unavailable(records) or exc) if phase.started else _start_failure(records, exc)
+        failure = (ended_by(records) or exc) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
         # Not `group.split`, which recurses through the groups that the block has raised.
         others = [exc for exc in group.exceptions if not (isinstance(exc, RestartLimitReached) and exc.actor == GROUP)]
-        unavailable = _unavailable(roster.records.values())
+        unavailable = ended_by(roster.records.values())
         if not others or len(others) == len(group.exceptions) or unavailable is None:
             raise
         failure = unavailable
@@ -516,13 +517,12 @@ def translate(roster: Roster) -> Iterator[Phase]:
     raise failure from failure.__cause__
 
 
-def closed() -> ServerUnavailable:
-    """Return the error for a change of a group after its block."""
-    return ServerUnavailable(
-        "this group of servers cannot be changed because its open_servers() block has exited; open it again",
-        server="*",
-        state="stopped",
-    )
+def closed(roster: Roster) -> ServerUnavailable:
+    """Return the error for a change of a group that has ended."""
+    end = roster.end
+    why = "its open_servers() block has exited; open it again" if end is None else problem_of(end)
+    message = f"this group of servers cannot be changed because {why}"
+    return caused_by(ServerUnavailable(message, server="*", state="stopped"), end)
 
 
 def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
@@ -530,27 +530,6 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
     errors = (record.life.last_error for record in records if record.required or has_ended_group(record))
     failures = [error for error in errors if error is not None]
     return first_of(failures) if failures else exc
-
-
-def has_ended_group(record: ServerRecord) -> bool:
-    """Return True if a server has failed for good, which ends its group (``on_failure="raise"``)."""
-    return record.config.on_failure == "raise" and record.life.state in PARKED
-
-
-def _unavailable(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
-    """Return the error for the server that ended its group; None if a defect ended it."""
-    record = next(filter(has_ended_group, records), None)
-    if record is None:
-        return None
-    name = record.config.name
-    failure = ServerUnavailable(
-        f"server {name!r} has failed and closed its group (on_failure='raise'): {record.life.last_error}; fix that, or "
-        "set on_failure='park' to keep the other servers",
-        server=name,
-        state=record.life.state,
-        last_error=record.life.last_error,
-    )
-    return caused_by(failure, record.life.last_error)
 
 
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:

@@ -373,6 +373,7 @@ class GroupEnd:
                     block.cancel("a second signal was received")
                     return
                 first.append(number)
+                self._roster.signal = name_of(number)
                 waits = f"finishing requests for at most {self.seconds:g} s, then stopping all servers"
                 logger.info("received %s; %s", name_of(number), waits)
                 background.start_soon(finish, number, name="servers:finish")
@@ -382,4 +383,4 @@ class GroupEnd:
                 background.start_soon(listen, name="servers:signals")
                 yield
         if first:
-            raise SystemExit(128 + first[0])
+            raise SystemExit(128 + first[0]) from self._roster.end

@@ -48,11 +48,22 @@ from ...kernel import ChildSpec, EventHub, open_supervisor
 from .._sources import Configured, Sources, anchored
 from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
-from ._group import ServerGroup, has_ended_group, translate
+from ._group import ServerGroup, translate
 from ._lifecycle import LifecycleActor, Reload, in_words
 from ._loop import DRAIN_TIMEOUT, GroupEnd
 from ._memory import CatalogMemory
-from ._tree import GROUP, LIFECYCLE, MAX_SERVERS, MAX_STARTING, WATCH, GroupLimits, Roster, group_specs, status_spec
+from ._tree import (
+    GROUP,
+    LIFECYCLE,
+    MAX_SERVERS,
+    MAX_STARTING,
+    WATCH,
+    GroupLimits,
+    Roster,
+    group_specs,
+    has_ended_group,
+    status_spec,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Sequence

@@ -39,7 +39,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypedDict
 import trio
 from attrs import asdict, frozen
 
-from ..._errors import ActorStopped, ChildError, ConfigError
+from ..._collapse import caused_by
+from ..._errors import ActorStopped, ChildError, ConfigError, ServerUnavailable
 from ..._misuse import is_whole
 from ..._tasks import ClosingOrder, Upkeep
 from ..._text import bad_option
@@ -53,7 +54,7 @@ from .._deadlines import DeadlineActor, DeadlineTimer
 from .._rules import seconds_to_retry
 from .._watch import LAST_STATUS_WAIT, StatusActor
 from ..connection import ServerActor
-from ..record import REPLICA, ServerRecord, server_of
+from ..record import PARKED, REPLICA, ServerRecord, server_of
 from ..ref import Retire, ServerEntry, ServerRef, tell
 from ._memory import FLUSH_WAIT, MemoryActor
 
@@ -240,6 +241,7 @@ class Roster:
         members: the servers that the group shows, by name, in configured order.
         opened: set when the group shows its first servers. They are not changed before that.
         closing: True once the block of the group has ended.
+        signal: the name of the signal that ends the group, if one does.
         naming: the template of the tools' public names.
         timer: enforces the deadlines of all requests.
         not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
@@ -276,6 +278,7 @@ class Roster:
         self._removed: dict[str, Pins] = {}
         self.upkeep: Upkeep = Upkeep()
         self.closing = False
+        self.signal: str | None = None
         self.strict = strict
         self.limits = limits
         self.naming = naming
@@ -317,8 +320,17 @@ class Roster:
         records = [self._new_record(config, **self._options(config)) for config in configs]
         for record in records:
             record.observe_calls(self._call_observers)
+            record.life.end_of_group = lambda: self.end
         self.records = MappingProxyType({**self.records, **{record.config.name: record for record in records}})
         return records
+
+    @property
+    def end(self) -> ServerUnavailable | None:
+        """The reason why the group ends or has ended; None while it is open, and if its block has exited."""
+        if self.signal is not None:
+            message = f"{self.signal} was received, which ends the program (stop_on)"
+            return ServerUnavailable(message, server="*", state="stopping")
+        return ended_by(self.records.values())
 
     def record_of(self, actor: str) -> ServerRecord | None:
         """Return the record of the server that an actor runs, or a replica of it; None for any other actor."""
@@ -374,6 +386,27 @@ class Roster:
             "callbacks": effective_callbacks(config.callbacks, self._callbacks, server=config.name),
             "client_info": config.client_info or self._client_info,
         }
+
+
+def has_ended_group(record: ServerRecord) -> bool:
+    """Return True if a server has failed for good, which ends its group (``on_failure="raise"``)."""
+    return record.config.on_failure == "raise" and record.life.state in PARKED
+
+
+def ended_by(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
+    """Return the error for the server that ended its group; None if none did."""
+    record = next(filter(has_ended_group, records), None)
+    if record is None:
+        return None
+    name = record.config.name
+    failure = ServerUnavailable(
+        f"server {name!r} has failed and closed its group (on_failure='raise'): {record.life.last_error}; fix that, or "
+        "set on_failure='park' to keep the other servers",
+        server=name,
+        state=record.life.state,
+        last_error=record.life.last_error,
+    )
+    return caused_by(failure, record.life.last_error)
 
 
 def _key(config: ServerConfig) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import trio
 from attrs import define, field
 
+from ..._collapse import caused_by
 from ..._errors import ServerUnavailable
 from ..._foreign import Log
 from ..._text import problem_of
@@ -92,6 +93,7 @@ class ServerLife:
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
         leaving: `Wanted.departure`, of the life of a server only: each request looks at it.
         left: True once it is no longer in an open group; nothing changes any more.
+        end_of_group: returns why its group ends, if not because the block exits. Written by the roster.
 
     Args:
         config: the configuration of the server.
@@ -130,6 +132,7 @@ class ServerLife:
     holding: bool = field(default=False, init=False)
     left: bool = field(default=False, init=False)
     leaving: Departure | None = field(default=None, init=False)
+    end_of_group: Callable[[], ServerUnavailable | None] = field(default=lambda: None, init=False)
     _wanted: Wanted = field(init=False)
     _reason: str = field(init=False)
     _link: Link | None = field(default=None, init=False)
@@ -382,9 +385,13 @@ class ServerLife:
     def gone(self) -> ServerUnavailable:
         """Return the error for the use of a server that is no longer in an open group."""
         name, why = self._config.name, "is stopped because its open_servers() block has exited; open it again"
+        end = None
         if self.leaving == "removal":
             why = "was removed from its group; to use it again, await servers.add(...)"
-        return ServerUnavailable(f"server {name!r} {why}", server=name, state=self.state, last_error=self.error)
+        elif (end := self.end_of_group()) is not None:
+            why = f"is stopped because {problem_of(end)}"
+        error = ServerUnavailable(f"server {name!r} {why}", server=name, state=self.state, last_error=self.error)
+        return caused_by(error, end)
 
     def _wake(self) -> None:
         self._on_change()

@@ -256,7 +256,7 @@ class Caller:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
         if not isinstance(exc, ActorError) or server_of(exc.actor) != self._config.name:
             return exc  # an ActorError about another actor comes from a middleware that has called it
-        reason: BaseException | None = self._life.error
+        reason: BaseException | None = self._life.error or self._life.end_of_group()
         failure: ServerError
         match exc:
             case ActorCrashed():

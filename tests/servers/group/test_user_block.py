@@ -86,6 +86,27 @@ async def test_a_nursery_of_the_block_may_fail_while_calls_are_in_flight(tmp_pat
     assert [str(error) for error in caught.value.exceptions] == ["mine"]
 
 
+async def test_a_server_that_ends_its_group_is_the_reason_in_the_errors_of_others() -> None:
+    """D-81: also before the block has exited."""
+    why = "server 'a' has failed and closed its group"
+
+    async def kill_and_call() -> None:
+        async with open_servers(server("a", on_failure="raise", restarts=NEVER), server("b")) as servers:
+            kill(servers["a"])
+            with trio.CancelScope(shield=True):
+                for use in (lambda: servers["b"].call("sleep", seconds=600), servers["b"].list_tools):
+                    with pytest.raises(ServerUnavailable) as caught:
+                        await use()
+                    assert why in str(caught.value)
+                    assert why in str(caught.value.__cause__)
+                with pytest.raises(ServerUnavailable, match=why):
+                    await servers.add(server("c"))
+
+    with pytest.raises(ServerUnavailable) as raised:
+        await kill_and_call()
+    assert str(raised.value).startswith(why)
+
+
 async def test_a_call_after_the_group_was_left_fails_at_once() -> None:
     """A-03: it does not wait for what will not come."""
     async with open_servers(server("a")) as servers:
