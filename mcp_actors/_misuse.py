@@ -12,9 +12,10 @@ are checks and errors for
 - numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
 - names of states to wait for (`check_states`).
 
-The kernel, the servers, the bridge, the configuration, the command line and ``_backoff`` use this file. It imports
-nothing of the package. It writes the methods of the classes that its decorators are given, and a `Block` notes that it
-was entered. For type checkers, what `explained` and `explained_methods` decorate keeps its type.
+The kernel, the servers, the bridge, the configuration, the command line and ``_backoff`` use this file. Of the package
+it imports the logger only. It writes the methods of the classes that its decorators are given, and a `Block` notes that
+it was entered; that of `opens_block` has a system task of Trio's, which logs a main task that does not exit it. For
+type checkers, what `explained` and `explained_methods` decorate keeps its type.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Param
 
 import sniffio
 import trio
+
+from ._foreign import Log
+
+logger = Log("mcp_actors.servers")
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -256,15 +261,33 @@ class _Opened(Block[T_co]):
     def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
         super().__init__(door)
         self._opening = opening
+        self._exited = trio.Event()
 
     async def __aenter__(self) -> T_co:
         self._enter_once()
-        return await self._opening.__aenter__()
+        opened = await self._opening.__aenter__()
+        trio.lowlevel.spawn_system_task(self._keep, name=f"{self._door}: keeps the block")
+        return opened
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool | None:
-        return await self._opening.__aexit__(kind, exc, traceback)
+        try:
+            return await self._opening.__aexit__(kind, exc, traceback)
+        finally:
+            self._exited.set()
+
+    async def _keep(self) -> None:
+        """Keep the block alive until it exits, also if the program holds only what the block has opened.
+
+        Otherwise Trio would close its generator in another task, which cannot leave the nurseries of this one.
+        """
+        try:
+            await self._exited.wait()
+        except trio.Cancelled:
+            problem = "the main task has ended and this block has not exited, which Trio reports as an internal error"
+            logger.warning("%s", self._refuse(problem))
+            raise
 
 
 # --- The wrong kind of event loop -------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ a configuration run in threads.
 
 Ownership
 ---------
-The thread that enters the block starts Trio's thread. `_Owner` is what that reports to; it does not refer to the
-`Door`, so a door that is dropped without being left ends its Trio run. Otherwise the thread that leaves the block, or
-the exit handler, waits for its end.
+The thread that enters the block starts Trio's thread, which reports to an `_Owner`. The program's side (the `Door`, the
+group and the refs) refers to a bridge of its own (`ThreadBridge.held`). When all of it has been dropped and the block
+was not left, the Trio run ends. Otherwise the thread that leaves the block, or the exit handler, waits for its end.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import attrs
 import trio
 
 from .. import servers
+from .._foreign import Log
 from .._misuse import Unopened, explained, explained_methods, refuse_positional
 from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
     from ..servers import ReloadSummary, ServerGroup
     from ..servers._sources import Configured
     from ..servers.ref import PromptRequest, ResourceRequest, ToolCall
+
+logger = Log("mcp_actors.bridge")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -191,6 +194,12 @@ class SyncServerGroup(GroupView[SyncServerRef]):
 # --- The ``with`` block -----------------------------------------------------------------------------------------------
 
 
+_DROPPED: Final = (
+    "a block was dropped without being exited, so its servers are stopped; keep the group or one of its refs to go on, "
+    "and exit the block to stop them"
+)
+
+
 class LoneRun(ThreadRun):
     """A Trio run in a thread, without an event loop next to it."""
 
@@ -198,6 +207,15 @@ class LoneRun(ThreadRun):
         """Start, without waiting."""
         self._thread.start()
         atexit.register(self.at_exit)
+
+    def drop(self) -> None:
+        """End the run, because the program can no longer use what it has opened, or exit the block."""
+        if self._token is None or self.block.unwanted or self.bridge.is_copy:
+            return  # it ends already, as at the exit of the program
+        with suppress(trio.RunFinishedError):
+            # On Trio's side, because this may run within any line of any thread.
+            self._token.run_sync_soon(logger.warning, _DROPPED)
+        self.abort()
 
     def report_end(self) -> None:
         """Report it, and let go of the program: `finish` is not called for a block that was dropped."""
@@ -257,12 +275,12 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         bridge = ThreadBridge()
         bridge.refuse_loops("mcp_actors.sync.open_servers()")
         self._enter_once()
-        self._bridge, self._owner = bridge, _Owner(bridge)
+        self._bridge, self._owner = bridge.held(), _Owner(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
-        # Ends the run of a block that is dropped and not left. A `__del__` would run after each block, and Python
-        # ignores a Ctrl-C in it.
-        self._dropped = weakref.finalize(self, run.abandon)
+        # Ends the run once this door, the group and all refs have been dropped: each of them holds the bridge, so any
+        # of them keeps the block open. A `__del__` would run after each block, and Python ignores a Ctrl-C in it.
+        self._dropped = weakref.finalize(self._bridge, run.drop)
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
             run.start()
@@ -277,7 +295,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         if group is None:
             error, interruption = self._wait_ended(run, run.abort)
             reraise(interruption or error)
-        return SyncServerGroup(bridge, group)
+        return SyncServerGroup(self._bridge, group)
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

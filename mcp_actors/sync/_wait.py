@@ -195,6 +195,12 @@ class ThreadBridge(Bridge):
         super().__init__(cast("Any", self.threads))
         self.to_loop = run_now
 
+    def held(self) -> ThreadBridge:
+        """Return the same bridge as an object of its own, for the program to hold. Trio's side does not refer to it."""
+        held = ThreadBridge.__new__(ThreadBridge)
+        held.__dict__ = self.__dict__
+        return held
+
     def check_loop(self, asker: Asker) -> None:
         """Raise an error in a forked process, and where waiting would block an event loop."""
         if self.is_copy:

@@ -331,6 +331,27 @@ def test_it_may_be_entered_and_left_by_different_tasks(host: Host) -> None:
     asyncio.run(main())
 
 
+def test_a_block_that_was_dropped_stays_open_until_it_exits(host: Host) -> None:
+    """D-80: a ref keeps it open. Afterwards nothing refers to it."""
+
+    async def main() -> None:
+        block = open_supervisor(worker(), host=host)
+        dropped = weakref.ref(block)
+        ref = (await AsyncExitStack().enter_async_context(block)).child("worker")
+        del block
+        gc.collect()
+        assert await ref.call(Echo(1)) == 1
+        kept = dropped()
+        assert kept is not None
+        await kept.__aexit__(None, None, None)
+        del kept, ref
+        await asyncio.sleep(0)
+        gc.collect()
+        assert dropped() is None
+
+    asyncio.run(main())
+
+
 def test_a_failure_after_the_task_that_entered_the_block_has_ended_is_the_reason_in_each_later_error(
     host: Host, caplog: pytest.LogCaptureFixture, ended: asyncio.Event
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -11,7 +12,10 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from socketserver import ThreadingMixIn
 from typing import Any
+from urllib.request import urlopen
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from mcp_actors import ServerUnavailable
 from mcp_actors.sync import SyncServerGroup, open_servers
@@ -82,6 +86,38 @@ def dropped(servers: SyncServerGroup) -> None:
     print("leaving", flush=True)
 
 
+class WebServer(ThreadingMixIn, WSGIServer):
+    """Serves each request in a thread."""
+
+
+def web(servers: SyncServerGroup) -> None:
+    """Serve requests over HTTP, although nothing but the group is left of the block."""
+
+    def app(environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return [servers["a"].call("echo", text=environ["PATH_INFO"][1:]).encode()]
+
+    def get(number: int) -> str:
+        with urlopen(f"http://127.0.0.1:{port}/{number}") as response:
+            return str(response.read().decode())
+
+    kept.clear()
+    gc.collect()
+    kept.append(servers)  # as a global name of a module
+    with make_server("127.0.0.1", 0, app, WebServer, Quiet) as site, ThreadPoolExecutor() as pool:
+        port = site.server_port
+        threading.Thread(target=site.serve_forever).start()
+        print("answers:", *pool.map(get, range(10)), flush=True)
+        site.shutdown()
+    print("leaving", flush=True)
+
+
+class Quiet(WSGIRequestHandler):
+    """Logs no requests."""
+
+    def log_message(self, *_: object) -> None: ...
+
+
 def handle_signals(servers: SyncServerGroup) -> None:
     """Reload in the handler of a signal, and end by another one, each during a call of the main thread."""
 
@@ -110,6 +146,7 @@ LEAVES_OPEN: dict[str, Callable[[SyncServerGroup], object]] = {
     "daemon": daemon,
     "worker": worker,
     "dropped": dropped,
+    "web": web,
 }
 LEAVES: dict[str, Callable[[SyncServerGroup], object]] = {
     "exit": lambda servers: sys.exit(5),

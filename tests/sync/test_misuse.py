@@ -7,6 +7,9 @@ import gc
 import os
 import signal
 import threading
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,7 @@ import trio
 
 from mcp_actors import ServerUnavailable
 from mcp_actors.bridge._views import View
-from mcp_actors.sync import open_servers
+from mcp_actors.sync import SyncServerGroup, open_servers
 from mcp_actors.sync._wait import ThreadBridge, in_caller
 from tests.forkserver import run_python
 from tests.messages import Said
@@ -93,20 +96,45 @@ def test_a_method_before_the_block_and_a_second_block_are_explained(said: Said) 
     said("entered twice", str(twice.value))
 
 
-def test_a_block_that_is_dropped_and_not_left_ends_its_servers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("enter", [lambda block: block.__enter__(), lambda block: ExitStack().enter_context(block)])
+def test_a_block_that_was_dropped_stays_open_until_the_group_and_all_refs_have_been_dropped_too(
+    enter: Callable[[AbstractContextManager[SyncServerGroup]], SyncServerGroup],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """D-80: then it ends, nothing is left, and one warning says why."""
     pids = tmp_path / "pids"
     threads = set(threading.enumerate())
-    block = open_servers(server("a", "--pid-file", str(pids)))
-    servers = block.__enter__()
-    assert servers["a"].state == "ready"
+    servers = enter(open_servers(server("a", "--pid-file", str(pids))))
     (ours,) = (each for each in set(threading.enumerate()) - threads if each.name == "mcp_actors: Trio")
-    del block
     gc.collect()
+    assert servers.call("mcp__a__echo", text="by the group") == "by the group"
+    ref, group = servers["a"], weakref.ref(servers._target)
+    del servers
+    gc.collect()
+    assert ref.call("echo", text="by the ref") == "by the ref"
+    assert warnings_in(caplog) == []
+    del ref
     ours.join(BOUND)
     assert not ours.is_alive()
     assert state_of(pids_in(pids)[0]) == "gone"
-    with pytest.raises(ServerUnavailable):
-        servers["a"].call("echo", text="late")
+    gc.collect()
+    assert group() is None
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith("a block was dropped without being exited")
+
+
+def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+
+
+def test_a_block_that_has_exited_is_kept_by_nothing_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    with open_servers(server("a")) as servers:
+        held = weakref.ref(servers._bridge)
+    del servers
+    gc.collect()
+    assert held() is None
+    assert warnings_in(caplog) == []
 
 
 def test_a_server_that_ends_its_group_is_the_reason_in_each_later_error(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,10 +158,6 @@ def test_a_server_that_ends_its_group_is_the_reason_in_each_later_error(caplog: 
     assert [line for line in warnings_in(caplog) if "the block was stopped" in line] == [
         f"the block was stopped although it has not exited: {raised.value}"
     ]
-
-
-def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
 
 
 def test_answers_that_are_faster_than_their_threads_leave_no_steps_behind() -> None:
@@ -191,6 +215,13 @@ def test_a_fork_is_refused_and_its_end_leaves_the_servers_alone(tmp_path: Path, 
 def test_a_process_of_multiprocessing_is_refused(tmp_path: Path) -> None:
     finished = run(tmp_path, "multiprocessing")
     assert finished.stdout.splitlines() == ["refused: RuntimeError", "the server serves"], finished.stderr
+
+
+def test_a_web_application_that_keeps_only_the_group_serves_and_stops_its_servers_at_its_exit(tmp_path: Path) -> None:
+    """D-80: as applications of Flask open them, at the import of a module."""
+    finished = run(tmp_path, "web")
+    assert finished.stdout.splitlines() == ["answers: 0 1 2 3 4 5 6 7 8 9", "leaving"], finished.stderr
+    assert (finished.returncode, finished.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("what", ["open", "daemon", "worker", "dropped"])

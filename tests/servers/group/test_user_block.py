@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NoReturn
 
@@ -10,7 +13,9 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ServerUnavailable, open_servers
+from tests.forkserver import run_python
 from tests.idle_clock import IdleClock
+from tests.source import ROOT
 
 from ..fleet import PROMPT, Outcome, kill, wait_calls
 from ..groups import BOUND, NEVER, pids_in, server
@@ -84,6 +89,44 @@ async def test_a_nursery_of_the_block_may_fail_while_calls_are_in_flight(tmp_pat
     with pytest.raises(ExceptionGroup) as caught:
         await call_and_fail()
     assert [str(error) for error in caught.value.exceptions] == ["mine"]
+
+
+async def test_a_block_whose_context_manager_was_dropped_stays_open_until_it_exits(tmp_path: Path) -> None:
+    """D-80: a ref keeps it open. Afterwards nothing refers to it."""
+    pids = tmp_path / "pids"
+    block = open_servers(server("a", "--pid-file", str(pids)))
+    dropped = weakref.ref(block)
+    ref = (await AsyncExitStack().enter_async_context(block))["a"]
+    del block
+    gc.collect()
+    assert await ref.call("echo", text="still open") == "still open"
+    kept = dropped()
+    assert kept is not None
+    await kept.__aexit__(None, None, None)
+    assert state_of(pids_in(pids)[0]) == "gone"
+    await wait_all_tasks_blocked()
+    del kept, ref
+    gc.collect()
+    assert dropped() is None
+
+
+NOT_EXITED = """
+import trio
+from mcp_actors import open_servers
+
+async def main():
+    await open_servers().__aenter__()
+
+trio.run(main)
+"""
+
+
+def test_a_main_task_that_ends_without_the_exit_of_its_block_is_explained() -> None:
+    """D-80: Trio calls its nursery that was not left an internal error."""
+    finished = run_python("-c", NOT_EXITED, cwd=ROOT, timeout=BOUND)
+    warning, *_ = finished.stderr.splitlines()
+    assert warning.startswith("open_servers(): the main task has ended and this block has not exited")
+    assert "trio.TrioInternalError" in finished.stderr
 
 
 async def test_a_server_that_ends_its_group_is_the_reason_in_the_errors_of_others() -> None:
