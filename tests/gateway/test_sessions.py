@@ -499,6 +499,7 @@ async def test_instructions_name_their_servers_if_there_are_several(tmp_path: Pa
 async def test_a_client_hears_that_a_list_has_changed_if_it_wants_to(version: str, tmp_path: Path) -> None:
     async with gateway(tmp_path, in_process("a", notes())) as door:
         host, deaf = await door.connect(version), await door.connect(MODERN)
+        await host.result("tools/list")  # from then on changes are notified
         wishes = {"toolsListChanged": True, "resourceSubscriptions": []}
         listening = host.request("subscriptions/listen", {"notifications": wishes})
         if version == MODERN:

@@ -125,8 +125,9 @@ class Peer:
         """Read a whole reply."""
         found = await self.read_head()
         if found.headers.get("transfer-encoding") == "chunked":
-            while (piece := await self.read_chunk()) != b"":
-                found.body += piece
+            with trio.fail_after(BOUND):  # also if the gateway only keeps it alive: then no chunk is late
+                while (piece := await self.read_chunk()) != b"":
+                    found.body += piece
         else:
             found.body = await self._exactly(int(found.headers.get("content-length", "0")))
         return found
@@ -142,9 +143,10 @@ class Peer:
 
     async def read_event(self) -> Any:
         """Read the next event of a stream that is a message; None at the end."""
-        while (piece := await self.read_chunk()) != b"":
-            if piece.startswith(b"event: message\ndata: "):
-                return json.loads(piece.removeprefix(b"event: message\ndata: "))
+        with trio.fail_after(BOUND):  # as `read`
+            while (piece := await self.read_chunk()) != b"":
+                if piece.startswith(b"event: message\ndata: "):
+                    return json.loads(piece.removeprefix(b"event: message\ndata: "))
         return None
 
     async def _exactly(self, size: int) -> bytes:

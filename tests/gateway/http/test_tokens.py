@@ -104,7 +104,7 @@ async def test_what_an_identity_without_a_token_has_ends_and_that_of_others_does
         work.gate.set()  # what was begun is finished
         assert (await busy.read()).json["result"]["content"][0]["text"] == "waited"
         assert await busy.wait_closed() == b""
-        assert (await sessions[BOB].ask("ping")).status == 200
+        assert (await sessions[BOB].ask("tools/list")).status == 200  # from then on changes are notified
         await house.group.remove("work")
         for stream in streams[BOB]:
             assert (await stream.read_event())["method"].endswith("/list_changed")
