@@ -2,8 +2,8 @@
 
 `Front` makes the lists of tools, prompts, resources and templates from those of the servers, with the public names of
 the group, and finds the server behind a name or URI. It keeps the lists of prompts and resources of each server, and
-requests them again when they may have changed (`Front.follow`, a task of the gateway, with one more for each server
-that is being asked). Of tools it keeps nothing: the group has them. `Changed` says which lists have changed.
+requests them again when they may have changed (`Front.follow`, a task of the gateway, with one more for each list
+that is being requested). Of tools it keeps nothing: the group has them. `Changed` says which lists have changed.
 
 A resource belongs to the first server, in configured order, that lists its URI; one that no server lists to the first
 with a template that matches. `OneServer` is the front for a client that has named one of the servers. ``_session`` asks
@@ -13,7 +13,9 @@ the catalogue of the group keeps no icons.
 
 from __future__ import annotations
 
+import logging
 import math
+import random
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
@@ -22,7 +24,9 @@ from attrs import define, evolve, field
 from mcp import MCPError
 from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from mcp.types import METHOD_NOT_FOUND
 
+from .._backoff import Backoff
 from .._errors import McpActorsError, ServerUnavailable
 from .._foreign import Log
 from .._text import problem_of
@@ -58,23 +62,30 @@ FIRST_LIST: Final = 5.0
 """Seconds for which the first list, and what names an unknown thing, waits for servers that are being connected."""
 
 
+LISTED: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
+"""The lists that are kept, each with the method of `ServerRef` that requests it; a task requests one list."""
+
+AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
+"""Seconds from a failed request for a list to the next."""
+
+
 @define(eq=False)
 class Kept:
     """The prompts and resources of one server, as the server lists them, in JSON.
 
     Attributes:
         prompts, resources, templates: the lists; empty for a server without them.
-        asked: whether the server was asked since it was last connected.
-        outdated: the kinds that have changed since they were requested.
-        asking: whether a task requests them now.
+        asked: the lists that the server was asked for; ``tools`` once it was connected.
+        outdated: the lists that have changed since they were requested.
+        asking: the lists that a task requests now.
     """
 
     prompts: tuple[Json, ...] = ()
     resources: tuple[Json, ...] = ()
     templates: tuple[Json, ...] = ()
-    asked: bool = False
+    asked: set[str] = field(factory=set)
     outdated: set[str] = field(factory=set)
-    asking: bool = False
+    asking: set[str] = field(factory=set)
 
 
 class Front:
@@ -248,7 +259,7 @@ class Front:
         """Return what is kept of each server that is shown, in configured order."""
         return [(ref.name, self._kept[ref.name]) for ref in self.group.configured if ref.name in self._kept]
 
-    def lasting(self, method: str) -> int:
+    def lasting(self, method: str) -> int | None:
         """Return for how many milliseconds the answer to a method that lists holds: the least of all servers."""
         each = [ref._record.catalog.lasting.get(method, 0) for ref in self.servers()]
         return int(least) if math.isfinite(least := min(each, default=0)) else 0
@@ -304,11 +315,11 @@ class Front:
         """True once `wait_listed` would not wait."""
         return self._settled.is_set() and (self._shared is None or self._shared.listed)
 
-    async def wait_listed(self) -> None:
+    async def wait_listed(self, kind: str = "tools") -> None:
         """Wait until each server has its lists or has failed, for `FIRST_LIST` seconds at most since the start."""
         await self._settled.wait()
         if self._shared is not None:
-            await self._shared.wait_listed()
+            await self._shared.wait_listed(kind)
 
     @property
     def complete(self) -> bool:
@@ -337,7 +348,7 @@ class Front:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._settle)
                 for ref in self.group.connected:
-                    self._look_again(ref.name, "prompts", "resources")
+                    self._look_again(ref.name, *LISTED)
                 before = self.tools()
                 while True:
                     await self._news.wait()
@@ -352,12 +363,12 @@ class Front:
         """Take an event of the group, as an observer."""
         match event:
             case StateChanged(new="ready" | "degraded"):
-                self._look_again(event.server, "prompts", "resources")
+                self._look_again(event.server, *LISTED)
                 self._on_change("servers")
             case PromptsChanged():
                 self._look_again(event.server, "prompts")
             case ResourcesChanged():
-                self._look_again(event.server, "resources")
+                self._look_again(event.server, "resources", "templates")
             case ServerRemoved():
                 if self._kept.pop(event.server, None) is not None:
                     self._on_change("prompts")
@@ -382,40 +393,53 @@ class Front:
     def _is_awaited(self, ref: ServerRef) -> bool:
         life = ref._record.life
         if life.state in ("ready", "degraded"):
-            return not self._kept.get(ref.name, Kept()).asked
+            return len(self._kept.get(ref.name, Kept()).asked) <= len(LISTED)
         started = life.wanted.mode == "run" or ref.name in self.starting
         return life.state in ("pending", "connecting") and started and life.last_error is None
 
     def _look_again(self, server: str, *kinds: str) -> None:
         kept = self._kept.setdefault(server, Kept())
+        kept.asked.add("tools")  # by the group, before it was connected
         kept.outdated.update(kinds)
-        if not kept.asking and self._nursery is not None:
-            kept.asking = True
-            self._nursery.start_soon(self._ask, server, kept)
+        if self._nursery is not None:
+            for kind in set(kinds) - kept.asking:
+                kept.asking.add(kind)
+                self._nursery.start_soon(self._ask, server, kept, kind)
 
-    async def _ask(self, server: str, kept: Kept) -> None:
-        """Request what is outdated, until nothing is."""
-        try:
-            while kept.outdated:
-                kind = kept.outdated.pop()
-                with suppress(McpActorsError, MCPError, KeyError):  # the next connection asks again
-                    await self._request(self.group[server], kind, kept)
-        finally:
-            kept.asking = False
-        kept.asked = True
-        self._note_news()
+    async def _ask(self, server: str, kept: Kept, kind: str) -> None:
+        """Request a list until it is up to date. After a failure it stays as it is, and is requested again."""
+        failures = 0
+        while kind in kept.outdated and (ref := self.group.get(server)) is not None:
+            kept.outdated.discard(kind)
+            delay = 0.0
+            try:
+                await self._request(ref, kind, kept)
+                failures = 0
+            except (McpActorsError, MCPError) as exc:
+                if ref._record.life.state in ("ready", "degraded"):  # else its next connection has it requested again
+                    level = logging.DEBUG if failures else logging.WARNING
+                    failures += 1
+                    delay = AGAIN.delay(failures, random=random.random)
+                    text = "server %r: its %s could not be listed: %s; the request is repeated in %.3g s"
+                    logger.log(level, text, server, kind, problem_of(exc), delay)
+            kept.asked.add(kind)
+            self._note_news()
+            if delay:
+                with trio.move_on_after(delay):
+                    while kind not in kept.outdated:
+                        await self._news.wait()
+                kept.outdated.add(kind)
+        kept.asking.discard(kind)
 
     async def _request(self, ref: ServerRef, kind: str, kept: Kept) -> None:
-        if kind == "prompts":
-            before, kept.prompts = kept.prompts, tuple(map(json_of, await ref.list_prompts()))
-            changed = kept.prompts != before
-        else:
-            before = kept.resources + kept.templates
-            resources = tuple(map(json_of, await ref.list_resources()))
-            kept.templates = tuple(map(json_of, await ref.list_resource_templates()))
-            kept.resources = resources
-            changed = kept.resources + kept.templates != before
-        if changed:
+        found: tuple[Json, ...] = ()
+        try:
+            found = tuple(map(json_of, await getattr(ref, LISTED[kind])()))
+        except MCPError as exc:
+            if exc.code != METHOD_NOT_FOUND:  # then the list is empty
+                raise
+        if found != getattr(kept, kind):
+            setattr(kept, kind, found)
             self._on_change("prompts" if kind == "prompts" else "resources")
 
 
@@ -488,25 +512,26 @@ class OneServer(Front):
 
     def has_changed(self, kind: Changed) -> bool:
         """See `Front.has_changed`."""
-        now = self.resources() + self.templates() if kind == "resources" else getattr(self, kind)()
+        kinds = ("resources", "templates") if kind == "resources" else (kind,)
+        now = [getattr(self, each)() for each in kinds]
         before, self._seen[kind] = self._seen.get(kind), now
-        return now != before and self._asked  # a client waits for that, and has seen no list before
+        return now != before and all(map(self._has, kinds))  # a client waits for that, and has seen no list before
 
     @property
     def complete(self) -> bool:
         """True: it takes any name."""
         return True
 
-    async def wait_listed(self) -> None:
-        """Start the server if it is lazy, and wait until it has its lists.
+    async def wait_listed(self, kind: str = "tools") -> None:
+        """Start the server if it is lazy, and wait until it has this list.
 
         Raises:
             ServerUnavailable: it has none, because it is not connected.
         """
         ref = self.ref
-        if ref._record.life.wanted.mode == "rest" and not self._asked:
+        if ref._record.life.wanted.mode == "rest" and not self._has(kind):
             ref._caller.wake()
-        while not self._asked:
+        while not self._has(kind):
             news, life = self._front._news, ref._record.life
             if life.state not in ("pending", "connecting", "ready", "degraded"):
                 why = "" if life.error is None else f": {problem_of(life.error)}"
@@ -515,9 +540,12 @@ class OneServer(Front):
             await news.wait()
             ref = self.ref
 
-    @property
-    def _asked(self) -> bool:
-        return self._kept.get(self._name, Kept()).asked
+    def _has(self, kind: str) -> bool:
+        return kind in self._kept.get(self._name, Kept()).asked
+
+    def lasting(self, method: str) -> int | None:
+        """See `Front.lasting`; None if the server does not support the method."""
+        return None if math.isinf(self.ref._record.catalog.lasting.get(method, 0)) else super().lasting(method)
 
 
 def json_of(model: Any) -> Json:

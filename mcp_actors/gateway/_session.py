@@ -57,6 +57,7 @@ from ._calls import (
     is_id,
     json_id,
     malformed,
+    not_found,
     not_sent,
     prompt_of,
     resource_of,
@@ -380,7 +381,7 @@ class Session:
         """Take a request. If what it names is unknown, it waits, once, for servers that are being connected."""
         take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
         if take is None:
-            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
+            raise not_found(method)
         try:
             take(self, front, request_id, method, params)
         except (Unknown, ToolNotFound):
@@ -493,10 +494,12 @@ class Session:
         self._run(request_id, partial(self._answer_list, front, request_id, method))
 
     async def _answer_list(self, front: Front, request_id: Id, method: str) -> None:
-        await front.wait_listed()
-        await trio.lowlevel.checkpoint_if_cancelled()
         kind, name = LISTS[method]
-        self.answer(request_id, method, {name: getattr(front, kind)(), "ttlMs": front.lasting(method)})
+        await front.wait_listed(kind)
+        await trio.lowlevel.checkpoint_if_cancelled()
+        if (lasting := front.lasting(method)) is None:
+            raise not_found(method)
+        self.answer(request_id, method, {name: getattr(front, kind)(), "ttlMs": lasting})
 
     def _discover(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         discovered = {"supportedVersions": list(MODERN_PROTOCOL_VERSIONS), **self._introduction()}

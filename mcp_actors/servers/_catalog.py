@@ -90,7 +90,7 @@ class ServerCatalog:
         failure: why the connected server has not listed its tools on this connection; None if it has.
         naming: the template of public names in the group.
         lasting: for how many milliseconds the last answer to each method that lists holds, as the server says; infinite
-            without the capability. Written by the requests that list.
+            without the capability or the method. Written by the requests that list.
 
     Args:
         config: the server's configuration.

@@ -13,6 +13,7 @@ from mcp import MCPError
 from mcp.server.subscriptions import PromptsListChanged, ResourcesListChanged
 from mcp.types import (
     INTERNAL_ERROR,
+    METHOD_NOT_FOUND,
     ListPromptsResult,
     Prompt,
     PromptListChangedNotification,
@@ -22,7 +23,7 @@ from mcp.types import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Backoff, ConfigError, RetryPolicy, StateChanged, bridge, open_servers
-from mcp_actors.servers import PromptsChanged, ResourcesChanged
+from mcp_actors.servers import PromptsChanged, ResourcesChanged, ServerRef
 
 from ..messages import Said
 from .groups import Events
@@ -32,6 +33,14 @@ from .test_resources import Protocol, both_eras
 LISTS = ("resources/list", "resources/templates/list", "prompts/list")
 
 NEW = Resource(uri="file:///new", name="new")
+
+
+EVERYTHING = dict(zip(LISTS, (tuple(RESOURCES), tuple(TEMPLATES), tuple(PROMPTS)), strict=True))
+
+
+def kept(ref: ServerRef) -> dict[str, tuple[Any, ...]]:
+    """Return the lists that are kept of a server, by the method that lists them."""
+    return dict(zip(LISTS, (ref.resources, ref.resource_templates, ref.prompts), strict=True))
 
 
 def listings(library: Library) -> list[str]:
@@ -240,3 +249,37 @@ def test_so_it_is_from_asyncio() -> None:
 async def test_only_true_and_false_are_valid() -> None:
     with pytest.raises(ConfigError, match=r"keep_resources='yes' is not valid; give True or False"):
         Library().config(keep_resources="yes")
+
+
+@both_eras
+@pytest.mark.parametrize("method", LISTS)
+async def test_a_list_that_is_not_supported_is_empty_and_costs_no_other(
+    era: Protocol, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-40: the lists that the program keeps, too."""
+    library = Library()
+    library.failing[method] = [MCPError(METHOD_NOT_FOUND, "Method not found")]
+    async with open_servers(library.config(protocol=era, keep_resources=True)) as servers:
+        assert kept(servers["library"]) == {**EVERYTHING, method: ()}
+        assert library.failing[method] == []
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize("method", LISTS)
+async def test_a_list_that_fails_stays_as_it_is_and_costs_no_other(method: str, autojump_clock: MockClock) -> None:
+    """D-40: until it is listed again."""
+    library = Library()
+    failure = MCPError(INTERNAL_ERROR, "the archive is closed")
+    library.failing[method] = [failure]
+    async with open_servers(library.config(protocol="legacy", keep_resources=True)) as servers:
+        assert kept(servers["library"]) == {**EVERYTHING, method: ()}
+        await trio.sleep(60)
+        assert kept(servers["library"]) == EVERYTHING
+        library.failing[method] = [failure]
+        library.resources.append(NEW)
+        await announce(library)
+        await trio.sleep(0.5)
+        new = {} if method == "resources/list" else {"resources/list": (*RESOURCES, NEW)}
+        assert kept(servers["library"]) == {**EVERYTHING, **new}
+        await trio.sleep(60)
+        assert kept(servers["library"]) == {**EVERYTHING, "resources/list": (*RESOURCES, NEW)}

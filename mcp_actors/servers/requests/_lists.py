@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeV
 from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import (
+    METHOD_NOT_FOUND,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
@@ -125,6 +126,10 @@ async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T])
         found = await _collected(_Pages(session, record, kind, meter), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(kind.what, [exc])
+        raise
+    except MCPError as exc:
+        if exc.code == METHOD_NOT_FOUND:
+            lasting[kind.method] = math.inf
         raise
     record.catalog.note_over_limit(kind.what, meter.left_out)
     record.catalog.note_invalid(kind.what, meter.invalid)
@@ -265,11 +270,25 @@ class KeepResources(Request[None]):
     operation: ClassVar[str] = "resources/list"
 
     async def send(self, session: Session, record: ServerRecord) -> None:
-        """Request every page of each, and show the result."""
-        ticket = record.resources.begin()
-        resources = await all_pages(session, record, RESOURCES)
-        templates = await all_pages(session, record, TEMPLATES)
-        record.resources.show(ticket, resources, templates, await all_pages(session, record, PROMPTS))
+        """Request every page of each, and show the result. A list that fails stays as it is, and is stale then.
+
+        Raises:
+            LimitExceeded, mcp.MCPError, pydantic_core.ValidationError: as for `all_pages`, for the first that failed.
+        """
+        kept, failures = record.resources, list[Exception]()
+        ticket, lists = kept.begin(), list[Any]()
+        kinds: tuple[Kind[Any, Any], ...] = (RESOURCES, TEMPLATES, PROMPTS)
+        for kind, before in zip(kinds, (kept.resources, kept.templates, kept.prompts), strict=True):
+            try:
+                lists.append(await all_pages(session, record, kind))
+            except (LimitExceeded, MCPError, ValidationError) as exc:
+                missing = isinstance(exc, MCPError) and exc.code == METHOD_NOT_FOUND
+                lists.append(() if missing else before)
+                failures += [] if missing else [exc]
+        kept.show(ticket, *lists)
+        if failures:
+            kept.mark_stale()
+            raise failures[0]
 
 
 # --- Leave out items of a list that are too large or invalid ----------------------------------------------------------
