@@ -19,14 +19,7 @@ import trio
 from attrs import frozen
 from mcp import MCPError
 from mcp.client import InputRequiredRoundsExceededError
-from mcp.types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    INVALID_REQUEST,
-    METHOD_NOT_FOUND,
-    PARSE_ERROR,
-    InputRequiredResult,
-)
+from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from .._errors import InvalidArguments, McpActorsError, NotSupported, ToolNotFound
@@ -196,11 +189,6 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
 def our_error(code: int, message: str, outcome: str, error: str, **facts: Any) -> Json:
     """Return an error of this gateway."""
     return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error, **facts}}}
-
-
-def not_found(method: str) -> Refused:
-    """Return the refusal of a method that there is not."""
-    return Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
 
 
 def not_sent(message: str, error: str) -> Refused:

@@ -13,10 +13,9 @@ the catalogue of the group keeps no icons.
 
 from __future__ import annotations
 
-import logging
 import math
-import random
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 import trio
@@ -26,8 +25,7 @@ from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from mcp.types import METHOD_NOT_FOUND
 
-from .._backoff import Backoff
-from .._errors import McpActorsError, ServerUnavailable
+from .._errors import ServerUnavailable
 from .._foreign import Log
 from .._text import problem_of
 from ..servers import (
@@ -38,6 +36,7 @@ from ..servers import (
     StateChanged,
     ToolsChanged,
 )
+from ..servers.connection import AFTER_FAILURE, keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -64,9 +63,6 @@ FIRST_LIST: Final = 5.0
 
 LISTED: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
 """The lists that are kept, each with the method of `ServerRef` that requests it; a task requests one list."""
-
-AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed request for a list to the next."""
 
 
 @define(eq=False)
@@ -408,33 +404,27 @@ class Front:
 
     async def _ask(self, server: str, kept: Kept, kind: str) -> None:
         """Request a list until it is up to date. After a failure it stays as it is, and is requested again."""
-        failures = 0
-        while kind in kept.outdated and (ref := self.group.get(server)) is not None:
-            kept.outdated.discard(kind)
-            delay = 0.0
-            try:
-                await self._request(ref, kind, kept)
-                failures = 0
-            except (McpActorsError, MCPError) as exc:
-                if ref._record.life.state in ("ready", "degraded"):  # else its next connection has it requested again
-                    level = logging.DEBUG if failures else logging.WARNING
-                    failures += 1
-                    delay = AGAIN.delay(failures, random=random.random)
-                    text = "server %r: its %s could not be listed: %s; the request is repeated in %.3g s"
-                    logger.log(level, text, server, kind, problem_of(exc), delay)
+
+        def describe(error: Exception, wait: float) -> str | None:
             kept.asked.add(kind)
             self._note_news()
-            if delay:
-                with trio.move_on_after(delay):
-                    while kind not in kept.outdated:
-                        await self._news.wait()
-                kept.outdated.add(kind)
+            if server not in self.group or self.group[server].state not in ("ready", "degraded"):
+                return None  # its next connection has the list requested again
+            return (
+                f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
+            )
+
+        while kind in kept.outdated:
+            kept.outdated.discard(kind)
+            await keep_trying(partial(self._request, server, kind, kept), AFTER_FAILURE, describe)
+            kept.asked.add(kind)
+            self._note_news()
         kept.asking.discard(kind)
 
-    async def _request(self, ref: ServerRef, kind: str, kept: Kept) -> None:
+    async def _request(self, server: str, kind: str, kept: Kept) -> None:
         found: tuple[Json, ...] = ()
         try:
-            found = tuple(map(json_of, await getattr(ref, LISTED[kind])()))
+            found = tuple(map(json_of, await getattr(self.group[server], LISTED[kind])()))
         except MCPError as exc:
             if exc.code != METHOD_NOT_FOUND:  # then the list is empty
                 raise

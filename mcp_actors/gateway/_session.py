@@ -57,7 +57,6 @@ from ._calls import (
     is_id,
     json_id,
     malformed,
-    not_found,
     not_sent,
     prompt_of,
     resource_of,
@@ -381,7 +380,7 @@ class Session:
         """Take a request. If what it names is unknown, it waits, once, for servers that are being connected."""
         take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
         if take is None:
-            raise not_found(method)
+            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
         try:
             take(self, front, request_id, method, params)
         except (Unknown, ToolNotFound):
@@ -498,7 +497,7 @@ class Session:
         await front.wait_listed(kind)
         await trio.lowlevel.checkpoint_if_cancelled()
         if (lasting := front.lasting(method)) is None:
-            raise not_found(method)
+            raise Refused(METHOD_NOT_FOUND, f"method not found: {method}", method)
         self.answer(request_id, method, {name: getattr(front, kind)(), "ttlMs": lasting})
 
     def _discover(self, front: Front, request_id: Id, method: str, params: Json) -> None:

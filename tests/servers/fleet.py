@@ -48,6 +48,12 @@ def pid_of(ref: ServerRef) -> int:
     return pid
 
 
+def kept_of(ref: ServerRef) -> int:
+    """Return the number of entries that are kept for the deadlines of a server's requests; a request may have two."""
+    deadlines = ref._record.calls.deadlines
+    return len(deadlines._requests) + len(deadlines._idle)
+
+
 def kill(ref: ServerRef) -> int:
     """Kill a server's process as ``kill -9`` does, and return what its pid was."""
     pid = pid_of(ref)

@@ -36,7 +36,7 @@ from mcp_actors import (
 )
 
 from ..programs import run_programs
-from .fleet import ask_by_function
+from .fleet import ask_by_function, kept_of
 from .links import text_of
 from .memory_link import Machine
 
@@ -154,7 +154,7 @@ class Run:
                 # Those without a bound of their own are let go, as they would be at the end of a program.
                 await servers["here"].stop()
                 await wait_all_tasks_blocked()
-                assert servers["here"]._record.calls.deadlines.kept == 0
+                assert kept_of(servers["here"]) == 0
 
     async def do(self, act: Act, ref: ServerRef, nursery: trio.Nursery) -> None:
         match act.verb:

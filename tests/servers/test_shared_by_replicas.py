@@ -17,8 +17,18 @@ from mcp import MCPError
 from mcp.types import INTERNAL_ERROR, ListRootsResult
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
-from mcp_actors import BreakerPolicy, Callbacks, ConnectionLost, RetryPolicy, ServerUnavailable, bridge
+from mcp_actors import (
+    BreakerPolicy,
+    Callbacks,
+    ConnectionLost,
+    RetryPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    bridge,
+)
 from mcp_actors.cli._check import _row
+from mcp_actors.cli._connect import masker_of
 from mcp_actors.kernel import Event, SupervisorRef
 from mcp_actors.servers import (
     ReplicaChanged,
@@ -33,6 +43,7 @@ from .library import TOOL, Library
 from .links import text_of
 from .processes import eventually
 from .replicated import Shop, begin, open_servers, replica_states, replicated, server_states, who
+from .scripted_server import command
 from .test_kept_resources import announce
 
 ONCE: Final = RetryPolicy(attempts=1)
@@ -285,6 +296,14 @@ async def test_the_table_of_the_command_line_shows_the_processes_that_run(autoju
         for number in (0, 2):
             group._roster.records["shop"].replicas[number].session.pid = 101 + number
         assert _row(group["shop"].statistics(), trio.current_time())[3] == "101 103"
+
+
+async def test_the_command_line_masks_the_credentials_of_a_server_with_replicas() -> None:
+    """B-18, D-01: with the masker of a connection. The server itself has none."""
+    program, args = command()
+    config = ServerConfig("a", Stdio(program, args, env={"API_KEY": "s3cret-s3cret"}), replicas=2, required=True)
+    async with open_servers(config) as group:
+        assert "s3cret" not in masker_of(group["a"])("the key is s3cret-s3cret")
 
 
 # --- processes --------------------------------------------------------------------------------------------------------

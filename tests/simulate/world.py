@@ -33,7 +33,7 @@ from mcp_actors.servers.record import ACTIVE, PARKED
 from mcp_actors.testing import run_seeded
 from mcp_actors.transports.http._bodies import QUIET
 
-from ..servers.fleet import ask_by_function
+from ..servers.fleet import ask_by_function, kept_of
 from .http import HttpMachine
 from .pipes import PipeMachine, PipeProcess
 from .plan import LONG, PLAIN, Deed, Plan
@@ -574,7 +574,7 @@ class World:
 
     def _no_deadline_is_kept(self) -> None:
         for name in self.houses:
-            if self.plan.drains[-1:] != ("leave",) and (kept := self._ref(name)._record.calls.deadlines.kept):
+            if self.plan.drains[-1:] != ("leave",) and (kept := kept_of(self._ref(name))):
                 self.problems.append(f"{name} keeps {kept} deadlines")
 
     def _no_call_is_pending(self, since: str, server: str | None = None) -> None:

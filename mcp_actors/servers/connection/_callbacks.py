@@ -214,8 +214,8 @@ class Questions:
         return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
 
     def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
-        """Suspend the progress_timeout of all requests. If the request is known, `Listener` does that for it."""
-        return nullcontext() if current_trace().deadline is not None else self._record.calls.deadlines.held()
+        """Suspend the progress_timeout of all requests of the actor. If one is known, `Listener` does that for it."""
+        return nullcontext() if current_trace().deadline else self._record.calls.deadlines.held(self._record.name)
 
     def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
         """Return the error of a callback that failed, without its text, which may be confidential."""

@@ -1,8 +1,9 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-`keep_trying` repeats a step with a back-off; ``_streams`` uses it, too. `keep_refreshed` and `keep_resources_listed`
-list again what has changed, at the pace of `Pace`. `report_lifetime` reports a connection that is unused or old. The
-last part signs a person in and out, and says whether one is signed in, or may be asked to (`can_ask`).
+`keep_trying` repeats a step with a back-off; ``_streams`` and the gateway use it, too. `keep_refreshed` and
+`keep_resources_listed` list again what has changed, at the pace of `Pace`. `report_lifetime` reports a connection that
+is unused or old. The last part signs a person in and out, and says whether one is signed in, or may be asked to
+(`can_ask`).
 
 The actor starts the tasks, in the tree of its owner, and calls `ask_to_sign_in` for a connect; refs call the functions
 that sign in and out. The tasks that list send requests through the mailbox (`request_internally`); of the replicas of a

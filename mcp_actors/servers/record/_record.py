@@ -14,8 +14,9 @@ Theory of operation
 -------------------
 Code of a connection writes the parts of the record that its actor was given (`info`: of the server's record). Without
 replicas that is the record of the server. With replicas each actor has a record of its own, a copy of that of the
-server with another `name`, `replicas`, `life`, `session`, `health` and `read_stderr`; the catalogue, the calls, the
-subscriptions and the other objects are shared.
+server with another `name`, `replicas`, `life`, `session`, `listeners`, `health` and `read_stderr`; the catalogue, the
+calls, the subscriptions and the other objects are shared. What one process sends reaches the listeners of its own
+record, and by these those of the server.
 
 The state of a server with replicas is computed in the step of each event of one: kernel events, which come through
 `ServerRecord.follow`, and events of its own life, such as a change of its health, which come through `_emit_for`. It is
@@ -158,8 +159,8 @@ class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
     A server with replicas has a record for itself, and one for each replica (`replicas`), from which it differs in
-    `life`, `health` and `session`; all other parts are the same objects. The record of a server without replicas is
-    also that of its only actor.
+    `life`, `health`, `listeners` and `session`; all other parts are the same objects. The record of a server without
+    replicas is also that of its only actor.
 
     Attributes:
         server: the record of the server: itself, except for a replica.
@@ -177,7 +178,7 @@ class ServerRecord:
         opening: what the next connect begins with. Written by the connection.
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Its writers are listed in ``_catalog``.
-        listeners: receive what the server sends, over any connection.
+        listeners: receive what the server sends, over any connection; for a replica, over its own.
         subscriptions: subscriptions to resources, which each connection renews.
         health: consecutive failures and checks. Written by health checks, and by requests that end.
         calls: what all requests share. Written by their callers.
@@ -402,6 +403,7 @@ class ServerRecord:
         replica.name = f"{config.name}{REPLICA}{number}"
         replica.replicas = (replica,)
         replica.session = Session()
+        replica.listeners = Listeners(config.name, of=self.listeners)
         replica.read_stderr = str
         replica.health = ServerHealth(
             config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name

@@ -29,7 +29,12 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 
 import trio
 from attrs import define, field, frozen
-from mcp.types import ResourceUpdatedNotification
+from mcp.types import (
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    ToolListChangedNotification,
+)
 
 from ..._foreign import Log
 from ..._tasks import open_background
@@ -283,6 +288,12 @@ class Subscriptions:
 
 M = TypeVar("M")
 
+CHANGED: Final = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+"""The notices of changed lists. All replicas of a server send them, each when it has noticed the change."""
+
+TOGETHER: Final = 1.0
+"""Seconds in which equal notices of replicas are passed on as one, at their end: then each replica has the new list."""
+
 logger = Log("mcp_actors.servers")
 
 
@@ -305,11 +316,18 @@ class Listeners:
 
     Args:
         server: the name of the server.
+        of: for those of a replica, the listeners of its server, which get its messages first.
+
+    Attributes:
+        of: see above.
+        changed: for those of a server with replicas, the notices of changed lists that wait to be passed on.
     """
 
-    def __init__(self, server: str) -> None:
+    def __init__(self, server: str, of: Listeners | None = None) -> None:
         self._server = server
-        self._listeners: tuple[_Listener[Any], ...] = ()
+        self.of: Listeners | None = of
+        self.changed: set[type] = set()
+        self._listeners: tuple[_Listener[Any], ...] = () if of is None else (_Listener(object, of.tell),)
 
     def add(self, kind: type[M], fn: Callable[[M], object]) -> Callable[[], None]:
         """Call a function with each message of one kind, after earlier listeners. Return a function that ends this.
@@ -371,7 +389,21 @@ class Incoming:
     async def handle(self, message: IncomingMessage) -> None:
         """Pass a message on: the ``message_handler`` of the session."""
         # No checkpoint here: it runs in the step that reads the message, or in the code of a server in this process.
-        if not self.closed:
+        if self.closed:
+            return
+        server = self.listeners.of
+        if server is None or not isinstance(message, CHANGED):
+            self.listeners.tell(message)
+        elif type(message) not in server.changed:
+            server.changed.add(type(message))
+            self.tasks.start_soon(self._tell_later, message, server.changed, name="servers:changed")
+
+    async def _tell_later(self, message: object, changed: set[type]) -> None:
+        """Pass on a notice that other replicas are about to send, too. It is passed on also if the connection ends."""
+        try:
+            await trio.sleep(TOGETHER)
+        finally:
+            changed.discard(type(message))
             self.listeners.tell(message)
 
 

@@ -282,7 +282,7 @@ class KeepResources(Request[None]):
             try:
                 lists.append(await all_pages(session, record, kind))
             except (LimitExceeded, MCPError, ValidationError) as exc:
-                missing = isinstance(exc, MCPError) and exc.code == METHOD_NOT_FOUND
+                missing = math.isinf(record.catalog.lasting[kind.method])
                 lists.append(() if missing else before)
                 failures += [] if missing else [exc]
         kept.show(ticket, *lists)
