@@ -410,9 +410,7 @@ class Front:
             self._note_news()
             if server not in self.group or self.group[server].state not in ("ready", "degraded"):
                 return None  # its next connection has the list requested again
-            return (
-                f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
-            )
+            return f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
 
         while kind in kept.outdated:
             kept.outdated.discard(kind)

@@ -29,7 +29,7 @@ before another one is given at least as much time back, so their order stays.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import asynccontextmanager, contextmanager
 from itertools import takewhile
 from threading import get_ident
@@ -202,7 +202,7 @@ class Deadlines:
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
-        self._holds = 0
+        self._held: Counter[str | None] = Counter()
         self._asking_since: float | None = None
         self._timer = timer or DeadlineTimer()
         self._settled: trio.Event | None = None
@@ -253,6 +253,8 @@ class Deadlines:
         self._requests.pop(deadline, None)
         if self._idle:
             self._idle.pop(deadline, None)
+        if not self._requests:
+            self._timer.used.pop(self, None)
         if self._settled is not None:
             self._settled.set()
         if self.note_quiet and not deadline.own:
@@ -270,7 +272,7 @@ class Deadlines:
 
     def renew(self, deadline: Deadline) -> None:
         """See `Deadline.renew`."""
-        if self._progress_timeout is None or deadline.expired:
+        if self._progress_timeout is None or deadline not in self._requests:
             return
         deadline.idle_at = trio.current_time() + self._progress_timeout
         self._idle[deadline] = None
@@ -278,18 +280,18 @@ class Deadlines:
         self._wake_by(deadline.idle_at)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Stop the time without progress of all requests while the server waits for our answer to a question.
+    def held(self, actor: str) -> Iterator[None]:
+        """Stop the time without progress of an actor's requests while its server waits for our answer to a question.
 
         For questions that do not say which request they belong to.
         """
-        self._holds += 1
+        self._held[actor] += 1
         try:
             yield
         finally:
-            self._holds -= 1
-            if not self._holds:
-                for deadline in tuple(self._idle):
+            self._held[actor] -= 1
+            if not self._held[actor]:
+                for deadline in tuple(each for each in self._idle if each.actor == actor):
                     self.renew(deadline)
 
     @contextmanager
@@ -309,11 +311,6 @@ class Deadlines:
                 deadline.asked += asked
                 deadline.at += asked
             self._wake_by(self.next())
-
-    @property
-    def kept(self) -> int:
-        """The number of entries; a request may have two."""
-        return len(self._requests) + len(self._idle)
 
     def pending(self, *, queued: bool, actor: str | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
@@ -340,7 +337,7 @@ class Deadlines:
     def next(self) -> float:
         """Return the time at which the next request expires, unless it ends before that."""
         first = next(iter(self._requests), None) if self._asking_since is None else None
-        first_idle = next(iter(self._idle), None) if not self._holds else None
+        first_idle = next((each for each in self._idle if not self._held[each.actor]), None)
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
 
     def _wake_by(self, time: float) -> None:
@@ -367,9 +364,9 @@ class Deadlines:
                 break
             due[deadline] = "request_timeout"
         for deadline in self._idle:
-            if deadline.idle_at > now or self._holds:
+            if deadline.idle_at > now:
                 break
-            if deadline not in due or deadline.idle_at < deadline.at:
+            if not self._held[deadline.actor] and (deadline not in due or deadline.idle_at < deadline.at):
                 due[deadline] = "progress_timeout"
         return due
 
@@ -386,7 +383,7 @@ class Deadlines:
             seconds, without = self._request_timeout, ""
         if deadline.sent:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
-            if deadline.asked_back or self._holds:
+            if deadline.asked_back or self._held[deadline.actor]:
                 detail += "; the server was waiting for a callback of yours, whose time counts"
         elif deadline.again:
             detail = "it was waiting to be retried"
@@ -413,8 +410,8 @@ class DeadlineTimer:
         self.thread: int = get_ident()
         self._at = math.inf
         self._sleep = trio.CancelScope()
-        # Those that have, or have had, a request since the last wake-up: of many servers few are used.
-        self._used: dict[Deadlines, None] = {}
+        # Those that have a request: of many servers few are used. One that was removed must not be held here.
+        self.used: dict[Deadlines, None] = {}
 
     @property
     def lives_here(self) -> bool:
@@ -425,7 +422,7 @@ class DeadlineTimer:
         """Look at these deadlines at a time, or earlier; never if it is infinite."""
         if time == math.inf:
             return
-        self._used[deadlines] = None
+        self.used[deadlines] = None
         # The deadline of the scope is often that of a request which has ended: an early wake-up now and then costs less
         # than moving the deadline at every request.
         if time < self._at:
@@ -434,11 +431,10 @@ class DeadlineTimer:
     async def run(self) -> None:
         """Expire deadlines while the group is open."""
         while True:
-            self._used = {each: None for each in self._used if each.kept}
-            self._at = min((each.next() for each in self._used), default=math.inf)
+            self._at = min((each.next() for each in self.used), default=math.inf)
             with trio.CancelScope(deadline=self._at) as self._sleep:
                 await trio.sleep_forever()
-            for each in tuple(self._used):
+            for each in tuple(self.used):
                 each.expire(trio.current_time())
 
 
