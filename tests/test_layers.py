@@ -100,7 +100,8 @@ ORDER: Final = {
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
     "config.formats": "_file _inputs _keys _entry _load _dump",
-    "gateway": "_daemon _relay attach _listen _network _budget _output _front _control _calls _news _own _session _serve http",
+    "gateway": "_daemon _relay attach _listen _network _budget _output _front _control _calls _news _own _session "
+    "_serve http",
     "gateway.http": "_wire _access _streamable _door _page",
     "hosts": "ray",
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
