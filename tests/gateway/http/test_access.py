@@ -116,6 +116,7 @@ def test_a_token_file_that_others_may_read_is_refused(mode: int, tmp_path: Path)
     ],
 )
 def test_a_token_file_that_is_not_one_says_where(text: str, words: str, tmp_path: Path) -> None:
+    """D-55: nor is one that is half made."""
     file = tmp_path / "token"
     file.write_text(text)
     file.chmod(0o600)

@@ -59,6 +59,7 @@ async def test_a_request_without_a_session_is_refused(headers: dict[str, str], m
 
 
 async def test_a_session_belongs_to_its_identity() -> None:
+    """D-55: its id is unknown to another one."""
     async with open_house(in_process("notes", notes()), tokens={"ann": TOKEN, "bob": "token-of-bob-12345"}) as house:
         session = await house.begin(TOKEN)
         session.token = "token-of-bob-12345"
