@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The (logging|roots) capability:m
 
 
 class Heard:
-    """What the callbacks of a program were called with."""
+    """The arguments of the callbacks of a program."""
 
     def __init__(self) -> None:
         self.logs: list[object] = []

@@ -58,7 +58,7 @@ async def test_the_page_does_not_change_a_server_that_several_identities_share(t
 
 
 async def test_connections_that_have_not_proven_the_secret_are_bounded(tmp_path: Path, mock_clock: MockClock) -> None:
-    """D-55: at any time, before their time for it is over. This clock stands still."""
+    """D-55: at any time, before their time for it is over. No time passes on this clock."""
     more, closed = 10, 0
 
     async def read(stream: trio.SocketStream) -> None:
