@@ -493,6 +493,7 @@ async def test_a_line_for_which_there_is_no_room_is_skipped_and_its_request_refu
         await eventually(lambda: arrived().total() > 2 * MIB - 100_000)
         error = await host.error("tools/call", wait(2 * MIB))
         assert outcome_of(error) == ("not_sent", "LimitExceeded")
+        assert "the requests of all clients take too much memory" in error["message"]  # it was not even parsed
         work.gate.set()
         assert "result" in await host.answer_to(other)
         await trio.aclose_forcefully(half.stream)

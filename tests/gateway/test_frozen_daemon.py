@@ -300,7 +300,9 @@ async def test_more_than_may_be_held_is_refused_at_once(mock_clock: MockClock, m
     async with across_a_gap(begun) as (host, clock):
         clock.jump(LATE)
         small, large = wait_call(host, "small"), wait_call(host, "x" * 10_000)
-        await host.send(small, large)
+        await host.send(small)
+        await until(lambda: host.asked)
+        await host.send(large)
         assert outcome_of((await host.answer_to(large))["error"]) == ("not_sent", "ServerUnavailable")
         await pass_fence(host)
         await until(lambda: begun)
