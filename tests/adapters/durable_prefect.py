@@ -14,7 +14,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-os.environ |= {"PREFECT_HOME": sys.argv[1], "PREFECT_LOGGING_LEVEL": "CRITICAL"}
+os.environ |= {
+    "PREFECT_HOME": sys.argv[1],
+    "PREFECT_LOGGING_LEVEL": "CRITICAL",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "100",
+}
 
 from prefect import flow, task
 from pydantic_ai import Agent
