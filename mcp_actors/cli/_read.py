@@ -8,10 +8,11 @@ commands return exit codes, or raise an error. ``_app`` imports this file when o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import product
 from typing import Any
 
 from mcp import MCPError
-from mcp.types import TextContent, TextResourceContents
+from mcp.types import METHOD_NOT_FOUND, TextContent, TextResourceContents
 
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
@@ -23,14 +24,14 @@ from ._output import Binary, Misuse, Output
 async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print the resources and the templates of the servers, and return the exit code."""
 
-    async def listed(ref: ServerRef) -> list[dict[str, Any]]:
-        resources, templates = await ref.list_resources(), await ref.list_resource_templates()
-        return [
-            *(_entry(ref, each, "uri", str(each.uri)) for each in resources),
-            *(_entry(ref, each, "uri_template", each.uri_template) for each in templates),
-        ]
+    async def resources(ref: ServerRef) -> list[dict[str, Any]]:
+        return [_entry(ref, each, "uri", str(each.uri)) for each in await ref.list_resources()]
 
-    return await _list(names, config, output, listed)
+    async def templates(ref: ServerRef) -> list[dict[str, Any]]:
+        found = await ref.list_resource_templates()
+        return [_entry(ref, each, "uri_template", each.uri_template) for each in found]
+
+    return await _list(names, config, output, resources, templates)
 
 
 async def list_prompts(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -56,20 +57,21 @@ async def _list(
     names: Sequence[str],
     config: str | None,
     output: Output,
-    listed: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
+    *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
-    """Print what the servers list. A server that has no such things lists none."""
+    """Print what the servers list. A list that a server does not have is empty, and hides no other."""
     loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         entries: list[dict[str, Any]] = []
         errors = [*loaded.errors, *group.errors.values()]
-        for ref in group.connected:
+        for ref, listed in product(group.connected, lists):
             try:
                 entries += await listed(ref)
             except NotSupported:
                 continue
             except MCPError as error:
-                errors.append(answered(ref.name, error))
+                if error.code != METHOD_NOT_FOUND:
+                    errors.append(answered(ref.name, error))
             except McpActorsError as error:
                 errors.append(error)
     for entry in entries:

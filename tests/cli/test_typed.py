@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,6 +90,32 @@ def test_a_server_without_resources_lists_none(run: Run) -> None:
     program, arguments = command()
     done = run("resources", "--json", "--", program, *arguments)
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [], "")
+
+
+ONE_LIST = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    about = {"capabilities": {"resources": {}}, "serverInfo": {"name": "a", "version": "1"}}
+    answers = {"initialize": {"protocolVersion": "2025-06-18", **about}, sys.argv[1]: json.loads(sys.argv[2])}
+    found = answers.get(asked["method"])
+    answer = {"error": {"code": -32601, "message": "not here"}} if found is None else {"result": found}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **answer}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "found"),
+    [
+        ("resources/list", {"resources": [{"uri": "note:///a", "name": "a"}]}),
+        ("resources/templates/list", {"resourceTemplates": [{"uriTemplate": "note:///{name}", "name": "a"}]}),
+    ],
+)
+def test_a_list_that_a_server_does_not_have_hides_no_other(run: Run, method: str, found: dict[str, Any]) -> None:
+    """D-40: at the command line, too."""
+    done = run("resources", "--json", "--", sys.executable, "-I", "-S", "-c", ONE_LIST, method, json.dumps(found))
+    assert (done.returncode, [each["name"] for each in json.loads(done.stdout)], done.stderr) == (0, ["a"], "")
 
 
 @pytest.mark.parametrize("words", [["tools", "--"], ["--", "x"]])

@@ -368,7 +368,7 @@ LARGE = Limits(max_text_chars=3 * SHOWN)
 
 
 async def test_a_definition_is_shown_whole_and_approved_alone() -> None:
-    """D-50: eleven tools with much harmless text cut the twelfth away, which was approved with them."""
+    """D-50, D-55: eleven tools with much harmless text cut the twelfth away, which was approved with them."""
     changing = Changing()
     harmless = {f"tool{number}": "first" for number in range(11)}
     last = "send\u200b"

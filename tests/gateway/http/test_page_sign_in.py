@@ -141,6 +141,7 @@ async def test_a_sign_in_ends_when_its_time_is_over() -> None:
 
 
 async def test_a_browser_too_many_signs_out_the_first_one_of_its_own_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D-55: sign-ins of one identity do not end those of another."""
     monkeypatch.setattr(_page, "MAX_SIGNED_IN", 2)
     async with paged({"ann": TOKEN, "bob": OTHER}) as house:
         bob = await (await house.connect()).sign_in(OTHER)
