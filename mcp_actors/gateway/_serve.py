@@ -186,7 +186,8 @@ class Connection:
                 await self._begin(self._refuse)
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
-            self._output.in_flight = self._lines.partial.size + self._held_size
+            if self._fence or self._output.in_flight or (data and data[-1][-1:] != b"\n"):
+                self._output.in_flight = self._lines.partial.size + self._held_size
             await self._output.wait_drained()
             self._note_change()
 
@@ -226,13 +227,11 @@ class Connection:
         """Parse and hold the messages of what was read; return False if one is over a limit."""
         for data in chunks:
             self._lines.feed(data)
-            if self._lines.partial.size and not self._output.budget.has_room(self.session.identity, len(data)):
+            begun = self._lines.partial.size if data[-1:] != b"\n" else 0
+            if begun and not self._output.budget.has_room(self.session.identity, len(data)):
                 self._lines.partial.skip("room")
-            while (line := self._lines.pop()) is not None and not _is_over(line):
-                if isinstance(line, LongLine):
-                    self.answer(full_line(line.id), None, 0)
-                else:
-                    self._take_line(line)
+            while (line := self._lines.pop()) is not None and (isinstance(line, bytes) or not _is_over(line)):
+                self._take_line(line)
                 if self._refused:
                     return False
                 if (left := len(self._lines.whole)) and not left % BURST:
@@ -247,8 +246,11 @@ class Connection:
             self._take_line(self._lines.take_rest())
         return True
 
-    def _take_line(self, line: bytes) -> None:
-        """Hold the message in a line. Skip a blank line."""
+    def _take_line(self, line: bytes | LongLine) -> None:
+        """Hold the message in a line; refuse one for which there was no room. Skip a blank line."""
+        if isinstance(line, LongLine):
+            self.answer(full_line(line.id), None, 0)
+            return
         begins, self._begins = self._begins, False
         if begins and is_ours(line):
             said = REFUSED if (server := server_in(line)) is None else self._gateway.answer_to(server)
