@@ -161,7 +161,7 @@ def test_a_fork_starts_with_the_sdk_and_leads_the_session_that_was_asked_for(tmp
 
 
 def test_an_interpreter_in_a_path_that_no_script_line_can_hold_runs_a_script(tmp_path: Path) -> None:
-    """Neither a blank nor a path of more than 127 bytes can stand in a ``#!`` line."""
+    """A ``#!`` line holds no blank, and no path of more than 127 bytes."""
     for name in ("plain", "with a blank", "ü" * 100):
         (folder := tmp_path / name).mkdir()
         (python := folder / "python").symlink_to(sys.executable)

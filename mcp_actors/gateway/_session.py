@@ -172,7 +172,6 @@ class Session:
 
     Args:
         gateway: what all sessions share.
-        outlet: takes the lines for the client.
 
     Attributes:
         start: starts a task of the session.
@@ -181,7 +180,7 @@ class Session:
         local: whether the client is on this machine, so that it may choose the directory of its own servers.
         modern: whether it is of the era since 2026-07-28; None before its first request.
         news: what the client hears without having asked.
-        outlet: see above.
+        outlet: takes the lines for the client.
         identity: whose session it is.
         budget: what all clients of this process may make it hold.
         processes: the number of processes of its own servers.
