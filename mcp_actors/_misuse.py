@@ -261,7 +261,7 @@ class _Opened(Block[T_co]):
     def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
         super().__init__(door)
         self._opening = opening
-        self._exited = trio.Event()
+        self._exited, self._released = trio.Event(), trio.Event()
 
     async def __aenter__(self) -> T_co:
         self._enter_once()
@@ -276,6 +276,8 @@ class _Opened(Block[T_co]):
             return await self._opening.__aexit__(kind, exc, traceback)
         finally:
             self._exited.set()
+            with trio.CancelScope(shield=True):  # it takes two steps of the event loop, and leaves no task behind
+                await self._released.wait()
 
     async def _keep(self) -> None:
         """Keep the block alive until it exits, also if the program holds only what the block has opened.
@@ -288,6 +290,8 @@ class _Opened(Block[T_co]):
             problem = "the main task has ended and this block has not exited, which Trio reports as an internal error"
             logger.warning("%s", self._refuse(problem))
             raise
+        finally:
+            self._released.set()
 
 
 # --- The wrong kind of event loop -------------------------------------------------------------------------------------

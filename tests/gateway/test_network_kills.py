@@ -225,4 +225,5 @@ async def test_a_peer_that_says_nothing_is_disconnected_after_five_seconds(tmp_p
                     await trio.sleep(0.1)
                 assert (await rest_of(silent)).count(b"\n") == 1
                 assert 4 < trio.current_time() - began < BOUND
-    assert gateway.log.read_text().count("it has not proven the secret within 5 s") == 1  # the first one of a minute
+    # The first one of a minute has a line at once, the other one at the end, unless the process has no time for that.
+    assert gateway.log.read_text().count("it has not proven the secret within 5 s") in (1, 2)
