@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from ..servers import PendingRequest, ServerRef
     from ._calls import Id, Json, Outlet, Prepare
     from ._front import Changed, Front
-    from ._output import LogLine
 
 logger = Log("mcp_actors.gateway")
 
@@ -87,7 +86,8 @@ MAX_CALLS: Final = 1000
 
 LARGE: Final = 1024  # bytes of a request whose size is noted; `OF_A_CALL` has room for the copies of smaller ones
 LARGE_RESULT: Final = 64 * 1024  # bytes of a result that passes only if it may wait for its client
-NEED_NONE: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})  # of a session's own
+SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})
+"""Methods that the shared servers answer alone, so that those of the session need not start."""
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 
@@ -161,10 +161,10 @@ class Gateway:
         return min((level for each in self.sessions if (level := each.news.level) is not None), key=LEVELS.index)
 
     def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server, to the clients that want those of its level. It is written once."""
-        line = cache(partial(log_line, context, params))
+        """Pass on a log message of a server, to the clients that want this level. Its line is made once at most."""
+        make = cache(partial(log_line, context, params))
         for session in tuple(self.sessions):
-            session.pass_log(context, params, line)
+            session.pass_log(context, params, make)
 
 
 class Session:
@@ -324,7 +324,8 @@ class Session:
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
         if not wanted:
             self._front = self._shown(shared)
-        if not wanted or method == "initialize" or (method in NEED_NONE and self.only is None):
+        # A client that has named one of these servers (`only`) sees no other, so even these methods need it.
+        if not wanted or method == "initialize" or (method in SHARED_ONLY and self.only is None):
             return self._front or self._shown(shared)
         self.processes = sum(each.replicas for each in wanted if isinstance(each.transport, Stdio))
         if not self.budget.reserve(self):
@@ -529,10 +530,7 @@ class Session:
     # --- messages to the client -------------------------------------------------------------------------------------
 
     def answer(self, request_id: Id, method: str, result: Json) -> None:
-        """Answer a request with a result, as the era of the client has it, or with an error if it cannot be written.
-
-        The result is changed.
-        """
+        """Complete a result for the era of the client and answer with it, or with an error if it cannot be written."""
         try:
             text = self._written(method, result)
         except Exception as exc:
@@ -591,11 +589,11 @@ class Session:
         if front is not None and front.has_changed(kind):
             self.news.note_changed(kind)
 
-    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams, line: Any = None) -> None:
-        """Pass on a log message of a server that the client sees, if it wants those of its level; `line` returns it."""
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams, make: Any = None) -> None:
+        """Pass on a log message of a server that the client sees, if it wants this level; `make` makes its line."""
         if self.only in (None, context.server) and self.news.wants_log(params.level):
-            text: LogLine = log_line(context, params) if line is None else line()
-            self.outlet.tell(text, self.newest_call(context.server))
+            make = make or partial(log_line, context, params)
+            self.outlet.tell(make(), self.newest_call(context.server))
 
     def newest_call(self, server: str) -> Id | None:
         """Return the request that a message of a server belongs to most likely: servers do not say it."""
