@@ -9,8 +9,8 @@ returns the text of a name whose class has another ``repr``, such as an `enum.St
 
 `answer_of` and `always_async` let users give a plain function or an async one. An exception of that function leaves.
 
-The kernel, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``_pickling`` and ``_tasks`` use
-this file. Of the package it imports ``_collapse``. It keeps no state but the logger in a `Log`, and starts no task.
+All folders but ``observe`` and ``testing`` use this file, and so do ``_misuse``, ``_pickling`` and ``_tasks``. Of the
+package it imports ``_collapse``. It keeps no state but the logger in a `Log`, and starts no task.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ are checks and errors for
 - numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
 - names of states to wait for (`check_states`).
 
-The kernel, the servers, the bridge, the configuration, the command line and ``_backoff`` use this file. Of the package
-it imports the logger only. It writes the methods of the classes that its decorators are given, and a `Block` notes that
-it was entered; that of `opens_block` has a system task of Trio's, which logs a main task that does not exit it. For
-type checkers, what `explained` and `explained_methods` decorate keeps its type.
+The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
+Of the package it imports the logger only. It writes the methods of the classes that its decorators are given, and a
+`Block` notes that it was entered. The block of `opens_block` starts a system task of Trio's, which holds the block, and
+logs a warning if the main task ends first. For type checkers, decorated functions and classes keep their types.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class _Opened(Block[T_co]):
         """
         try:
             await self._exited.wait()
-        except trio.Cancelled:
+        except trio.Cancelled:  # Trio cancels system tasks once the main task has ended
             problem = "the main task has ended and this block has not exited, which Trio reports as an internal error"
             logger.warning("%s", self._refuse(problem))
             raise

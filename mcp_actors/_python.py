@@ -2,7 +2,7 @@
 
 A sandbox, ``attach`` and a scripted server are programs of this package, each started by an interpreter. In a frozen
 program `sys.executable` is that program, which would start itself, and so on without end. In a zip file there is no
-file to run. `our_python` is the only place that decides; it is asked before such a program is started.
+file to run. Only `our_python` decides what runs such a program, and it is called before one is started.
 
 The configuration, the stdio transport, the command line and the scripted server use this file. It starts nothing.
 """
@@ -21,7 +21,11 @@ _NAME: Final = re.compile("python|pypy|graalpy", re.IGNORECASE)
 
 
 def our_python(who: str, file: str | None = None) -> str:
-    """Return the interpreter that runs this program; `who` needs it, to run `file` if one is given.
+    """Return the path of the interpreter that runs this program, and that can run a file of this package.
+
+    Args:
+        who: the subject of errors: ``"server 'docs': sandbox"``.
+        file: the file; None if it is not of this package.
 
     Raises:
         ConfigError: this program is not run by an interpreter, or the file is in an archive.
@@ -29,8 +33,8 @@ def our_python(who: str, file: str | None = None) -> str:
     python = sys.executable or ""
     names = {os.path.basename(path) for path in (python, os.path.realpath(python))}
     if getattr(sys, "frozen", False) or not any(map(_NAME.search, names)):
-        problem = f"it needs a Python interpreter, and sys.executable is {sys.executable!r}"
+        problem = f"a Python interpreter is needed, and sys.executable is {sys.executable!r}"
         raise ConfigError(f"{who}: {problem}; run this program with an installed Python")
     if file is not None and not os.path.isfile(file):
-        raise ConfigError(f"{who}: it runs {file!r}, which is in an archive; install mcp-actors with pip")
+        raise ConfigError(f"{who}: cannot run {file!r}, which is in an archive; install mcp-actors with pip")
     return python

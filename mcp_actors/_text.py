@@ -1,16 +1,16 @@
 """Show foreign text, and describe errors.
 
 - `plain_text` makes the text of a server safe for logs and terminals. `one_line` drops what `HIDDEN` finds, for a
-  search in the text, `escaped` shows it, and `indented` indents further lines, so that none looks like a message of its
-  own.
+  search in the text; `escaped` shows it, for a review; and `indented` indents further lines, so that no line looks like
+  a separate message.
 - `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
   `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
   `shortage_of` names one that a retry may not meet.
 - `LOGGERS` are the names of the package's loggers.
 
-``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and ``_tasks`` use this file, and
-the kernel uses `plain_text`, so nothing but the standard library, attrs and ``_errors`` is imported here. It does no
-I/O, does not log, and keeps no state outside of the objects that it makes.
+The adapters, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli``, ``gateway`` and
+``_tasks`` use this file, and the kernel uses `plain_text`, so nothing but the standard library, attrs and ``_errors``
+is imported here. It does no I/O, does not log, and keeps no state outside of the objects that it makes.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def one_line(text: str) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text for review, with what `HIDDEN` finds as escapes."""
+    """Return a text for review, with its hidden characters (`HIDDEN`) as escapes."""
     return HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
 
 

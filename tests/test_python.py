@@ -73,7 +73,7 @@ def test_a_program_that_is_not_run_by_an_interpreter_is_never_started_by_us(
     finished = run_python(program, kind, cwd=ROOT, timeout=PATIENCE, env={**os.environ, "HOME": str(tmp_path)})
     assert finished.returncode == 0, finished.stderr
     said = json.loads(finished.stdout)
-    refusal = f"it needs a Python interpreter, and sys.executable is {str(program)!r}"
+    refusal = f"a Python interpreter is needed, and sys.executable is {str(program)!r}"
     remedy = "run this program with an installed Python"
     assert said["sandbox"] == f"server 'time': sandbox: {refusal}; {remedy}, or remove sandbox"
     assert said["attach"] == said["config attach cursor"] == 1
@@ -85,7 +85,7 @@ def test_a_program_that_is_not_run_by_an_interpreter_is_never_started_by_us(
 
 
 def test_a_file_in_an_archive_is_refused_by_name() -> None:
-    refusal = r"it runs '/x/app\.pyz/attach\.py', which is in an archive; install mcp-actors with pip$"
+    refusal = r"cannot run '/x/app\.pyz/attach\.py', which is in an archive; install mcp-actors with pip$"
     with pytest.raises(ConfigError, match=f"^mcp-actors attach: {refusal}"):
         our_python("mcp-actors attach", "/x/app.pyz/attach.py")
 

@@ -35,7 +35,7 @@ from mcp.types import (
 )
 
 from .._errors import ServerUnavailable, ToolNotFound
-from .._foreign import Log
+from .._foreign import Log, answer_of
 from .._misuse import nearest, unknown_argument
 from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
@@ -211,15 +211,16 @@ def failure_text(result: CallToolResult) -> str:
 
 
 CARRIED_OUT: Final = ""
+"""The key of the options that an adapter carries out, in its table of the options of a framework."""
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
     """Check the options that an adapter is given besides its own arguments. None is accepted and ignored.
 
     Args:
-        adapter: the class; the last parameter takes the options.
-        table: a remedy, or `CARRIED_OUT` → names of options of the framework's own class.
-        given: the names.
+        adapter: the class of the adapter; its last parameter takes the options.
+        table: a remedy, or `CARRIED_OUT` → options of the framework's own class, separated by spaces.
+        given: the names of the options.
 
     Raises:
         TypeError: an option is not carried out.
@@ -237,9 +238,11 @@ def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str])
 class Approvals:
     """The approvals that an option gives by the names of tools.
 
-    A name means the tool with that public name and all tools with that name on their own servers. They all need
-    approval, if the name says so. A name that exempts from approval exempts the tool with that public name; else the
-    only tool with that own name. While a name means no listed tool, every tool needs approval: it may be misspelled.
+    A name means the tool with that public name and all tools with that name on their own servers.
+
+    - If the name requires approval, all these tools need it.
+    - If it exempts from approval, it exempts the tool with that public name, or else the only tool with that own name.
+    - While the name means no listed tool, every tool needs approval, because the name may be misspelled.
 
     Args:
         offer: the tools.
@@ -287,8 +290,7 @@ async def first_answer(ask: Callable[[Any], Any], questions: Iterable[Any], deci
     """Ask a function of the program, async or not, until an answer decides; return the last answer."""
     answer: Any = None
     for question in questions:
-        answer = ask(question)
-        answer = await answer if inspect.isawaitable(answer) else answer
+        answer = await answer_of(ask(question))
         if decides(answer):
             break
     return answer

@@ -2,8 +2,8 @@
 
 `OpenAIAgentsServer` answers from the offer: it lists and calls tools, makes instructions for an agent, and has prompts
 and resources if it has one server. It keeps no tools between turns. Connecting and cleaning up do nothing, and failures
-are left to that SDK. Options that name tools, and functions that judge or resolve by name, are given both names of a
-tool.
+are left to that SDK. Options name a tool by its public name or by that of its server, and functions of the program that
+judge a tool, or resolve something for one, are called with both names.
 """
 
 from __future__ import annotations
@@ -70,11 +70,12 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
             Default True: the tools that they listed last.
         name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
-            ``use_structured_content`` and so on. The others of its subclasses are refused. A name in
-            ``require_approval`` is the public name of a tool, or the server's own; while it means no listed tool, all
-            tools need approval. A function there, and guardrails, are called with the own name of a tool and then with
-            its public one, and both must permit. ``tool_meta_resolver`` and ``custom_data_extractor`` are called with
-            the names of the server and its tool; if they return None, with the name of this and the public name.
+            ``use_structured_content`` and so on. Further options of its subclasses are refused. A name in
+            ``require_approval`` is the public name of a tool, or the server's own; while a name means no listed tool,
+            all tools need approval. A function as ``require_approval``, and guardrails, are called with the server's
+            own name of a tool and then with the public name, and both must permit. ``tool_meta_resolver`` and
+            ``custom_data_extractor`` are called with the names of the server and its tool; if they return None, with
+            the `name` of this adapter and the public name.
 
     Raises:
         TypeError: `group` is not a group of the bridge, or an option is refused or does not exist.
@@ -93,15 +94,16 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         check_options(OpenAIAgentsServer, OPTIONS, options)
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._name = name or self._offer.label
-        self._asks: Any = self._normalize_needs_approval(require_approval=options.pop("require_approval", None))
-        if isinstance(self._asks, dict):
-            self._asks = Approvals(self._offer, "OpenAIAgentsServer: require_approval", self._asks)
+        self._approval: Any = self._normalize_needs_approval(require_approval=options.pop("require_approval", None))
+        if isinstance(self._approval, dict):
+            self._approval = Approvals(self._offer, "OpenAIAgentsServer: require_approval", self._approval)
         for option in ("tool_meta_resolver", "custom_data_extractor"):
             if resolver := options.get(option):
                 options[option] = partial(self._resolve, resolver)
         for option in ("tool_input_guardrails", "tool_output_guardrails"):
-            options[option] = [self._judging_both(each) for each in options.get(option) or ()]
-        super().__init__(require_approval=self._asks if isinstance(self._asks, bool) else self._must_ask, **options)
+            options[option] = [self._by_both_names(each) for each in options.get(option) or ()]
+        approval = self._approval if isinstance(self._approval, bool) else self._needs_approval_by_name
+        super().__init__(require_approval=approval, **options)
 
     def __repr__(self) -> str:
         return f"<OpenAIAgentsServer {self._name!r}: {self._offer!r}>"
@@ -156,14 +158,14 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`."""
         return await self._offer.call(tool_name, arguments, meta=meta)
 
-    async def _must_ask(self, run: Any, agent: Any, tool: Tool) -> bool:
+    async def _needs_approval_by_name(self, run: Any, agent: Any, tool: Tool) -> bool:
         """Apply ``require_approval`` to a tool by both of its names."""
         if (known := self._offer.find(tool.name)) is None:
-            return True  # it was renamed or removed since this turn began
-        if isinstance(self._asks, Approvals):
-            return self._asks.judge()(known)
+            return True  # the tool was renamed or removed since this turn began
+        if isinstance(self._approval, Approvals):
+            return self._approval.judge()(known)
         named = (tool.model_copy(update={"name": name}) for name in dict.fromkeys((known.name, tool.name)))
-        return bool(await first_answer(lambda each: self._asks(run, agent, each), named, bool))
+        return bool(await first_answer(lambda each: self._approval(run, agent, each), named, bool))
 
     async def _resolve(self, resolver: Callable[[Any], Any], context: Any) -> Any:
         """Call a function of the program that resolves something for a tool."""
@@ -171,7 +173,7 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         own = [] if known is None else [replace(context, server_name=known.server, tool_name=known.name)]
         return await first_answer(resolver, [*own, context], lambda answer: answer is not None)
 
-    def _judging_both(self, guardrail: Any) -> Any:
+    def _by_both_names(self, guardrail: Any) -> Any:
         """Return a guardrail of the program that judges a tool by both of its names."""
 
         async def judge(data: Any) -> Any:

@@ -146,7 +146,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         self._on_tool_error = tool_error_behavior
         self._on_server_error = server_error_behavior
 
-    __eq__, __hash__ = object.__eq__, object.__hash__
+    __eq__, __hash__ = object.__eq__, object.__hash__  # by identity: a `DynamicToolset` compares factories and ids
 
     def __repr__(self) -> str:
         return f"<PydanticAIToolset {self._offer!r}>"
@@ -197,11 +197,11 @@ class PydanticAIToolset(DynamicToolset[Any]):
             UserError: this is the second attempt of an activity of Temporal.
             Exception: see ``tool_error_behavior`` and ``server_error_behavior``; or ``process_tool_call`` raised it.
         """
-        temporal = sys.modules.get("temporalio.activity")
         # Temporal repeats an activity whose worker has died, or that has failed, until it succeeds.
+        temporal = sys.modules.get("temporalio.activity")
         if temporal and isinstance(ctx, DurableRunContext) and temporal.in_activity() and temporal.info().attempt > 1:
             problem = f"tool {name!r} is not called again: an earlier attempt of this activity may have executed it"
-            raise UserError(f"{problem}; see there why it failed, and set RetryPolicy(maximum_attempts=1)")
+            raise UserError(f"{problem}; to see why that failed, set RetryPolicy(maximum_attempts=1)")
         if self._process_tool_call is not None:
             return await self._process_tool_call(ctx, self._call, name, tool_args)
         return await self._call(name, tool_args)
@@ -224,15 +224,15 @@ class PydanticAIToolset(DynamicToolset[Any]):
 
 
 def _itself(ctx: RunContext[Any]) -> None:
-    """Stand for the factory of a `DynamicToolset`, which is not called."""
+    """Serve as the factory that a `DynamicToolset` has to have; it is never called."""
 
 
 def _check_step() -> None:
     """Refuse to offer tools in the code of a durable workflow, which a recovery runs again.
 
-    Pydantic AI rejects toolsets of a run's own there, and makes steps of the calls of an agent's. What is left are its
-    deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability. A flow of Prefect may have such an
-    agent, as it is ordinary code, so flows count only where Pydantic AI's integration of Prefect is used.
+    Pydantic AI itself rejects toolsets of a single run in such code, and makes steps of the calls of an agent with a
+    capability. Its deprecated ``DBOSAgent`` and ``PrefectAgent`` and an agent without a capability get here. In a flow
+    of Prefect, an agent without one is ordinary code, so flows count only if Pydantic AI's integration is loaded.
     """
     dbos, temporal = sys.modules.get("dbos"), sys.modules.get("temporalio.workflow")
     prefect = sys.modules.get("prefect.context") if "pydantic_ai.durable_exec.prefect" in sys.modules else None

@@ -58,6 +58,6 @@ def test_an_activity_of_temporal_executes_its_tool_at_the_first_attempt_only(tmp
     assert came["first attempt"] == "paid 5"
     assert came["second attempt"] == (
         "UserError: tool 'mcp__bank__pay' is not called again: an earlier attempt of this activity may have executed "
-        "it; see there why it failed, and set RetryPolicy(maximum_attempts=1)"
+        "it; to see why that failed, set RetryPolicy(maximum_attempts=1)"
     )
     assert came["paid"] == ["5"]
