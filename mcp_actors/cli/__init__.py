@@ -24,7 +24,8 @@ def main() -> None:
     0 is success, 1 a failed server, tool or file, 2 invalid arguments, 78 a file that `serve` cannot use, 130 Ctrl-C;
     143 and 129 are the signals SIGTERM and SIGHUP, which stop the servers too.
     """
-    # What a daemon does at these signals begins after the imports. It reads its file after them, so nothing is lost.
+    # These signals would end a process that serves, until its imports are done and it receives them (`serving`). It
+    # reads its file after that, so a reload that is asked for here is not lost.
     for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ():
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)

@@ -62,7 +62,7 @@ _OF_HOST: Final = re.compile(r"\$\{(?:input:|workspaceFolder|CLAUDE_)[^}]*\}?")
 """Variables whose values only the host knows."""
 
 _NOT_NEEDED: Final = frozenset({"timeout", "alwaysAllow", "autoApprove", "trust"})
-"""Keys that the host acts on and we do not, without which a server is the same. (The host asks for more approvals.)"""
+"""Keys that a server may lose when it moves to us: it stays the same, and the host asks for more approvals."""
 
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:

@@ -44,9 +44,9 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
-    """Have the daemons of a file serve the page for people; return the addresses, and files that lead a browser there.
+    """Have the daemons of a file serve the page for people. Return the address of each page, and a file that opens it.
 
-    There are none if no daemon runs.
+    The list is empty if no daemon runs.
     """
     file = _file_of(config or str(find_file()))
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)

@@ -4,8 +4,8 @@
 the background, each as often as it takes, and serves clients meanwhile (`opened`). If no server can be loaded, one
 sentence says why, on stderr and to the client over stdin.
 
-`serving` receives the signals of the process, also for ``_http``, and logs why it ends; `Daemon` decides about each
-signal. `load` returns all that the file says, and the group gets it whole: mistakes and warnings too.
+`serving` receives the signals of the process, also for ``_http``, and logs why the process ends; `Daemon` decides about
+each signal. `load` returns the file with its mistakes and warnings, and all of that is given to the group.
 
 It uses the files of ``gateway``, and opens the group itself. With a socket it writes ``ready`` to stdout, for
 ``attach``, which waits for that line.
@@ -154,6 +154,7 @@ class Daemon:
         gateway: what all clients share.
         stop: is set at the first SIGTERM or SIGINT, at which calls are finished.
         hangup: is set at a SIGHUP, which asks for a reload.
+        _terminals: stdin and stderr, if they were terminals at the start; empty if SIGHUP is ignored, as under nohup.
     """
 
     gateway: Gateway = field(factory=Gateway)
@@ -171,6 +172,7 @@ class Daemon:
     def take(self, number: int) -> bool:
         """Act on a signal. Return False if it ends the process at once."""
         name, hangup = name_of(number), number == SIGHUP
+        # SIGHUP means both "reload" and "your terminal was closed". After the latter none of our terminals is one.
         is_closed = hangup and self._terminals and not any(map(os.isatty, self._terminals))
         if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal):
             logger.info("%s is ignored", name)
@@ -181,7 +183,7 @@ class Daemon:
             return False
         else:
             if is_closed and 2 in self._terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # or writing the log would fail, again at exit
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # or the next line, and the flush at exit, would fail
             self.end(f"{name}; {'the terminal was closed' if is_closed else 'calls in flight are finished first'}")
             self.stop.set()
         return not is_closed
@@ -281,10 +283,10 @@ class Opened:
             if self.on_reload is not None:
                 await self.on_reload(own, per_identity)
             done = await front.group.reload(in_background(shared))
-            self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_said_by(loaded),)
+            self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_status_of(loaded),)
             start_eager(self.nursery, front, shared.servers)
             new = [front.group[name] for name in (*done.added, *done.changed) if name in front.starting]
-            await fan_out(start, new, "reload")
+            await fan_out(start, new, "reload")  # so that the outcome names those that cannot be connected
             await front.wait_complete()  # so that a client that hears of the reload finds the new tools
             logger.info("reload: %s", in_words(done, front.failed_in(done)))
             return done
@@ -333,7 +335,7 @@ async def opened(
             with stopping:
                 async with opening as group, trio.open_nursery() as nursery:
                     gateway.front = front = Front(group, naming)
-                    front.files = (_said_by(loaded),)
+                    front.files = (_status_of(loaded),)
                     start_eager(nursery, front, shared.servers)
                     found = Opened(gateway, config, nursery, several, per_identity)
                     nursery.start_soon(found.follow, daemon)
@@ -422,8 +424,8 @@ def _without(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConf
     return evolve(loaded, servers=servers)
 
 
-def _said_by(loaded: LoadedConfig) -> SourceStatus:
-    """Return the status of a file; it is refused if a required entry cannot be used."""
+def _status_of(loaded: LoadedConfig) -> SourceStatus:
+    """Return the status of a file, as a source that is refused if a required entry has a mistake."""
     error = ConfigError("; ".join(map(str, loaded.errors)), source=loaded.source) if loaded.errors else None
     now, refused = datetime.now(UTC), bool(loaded.required)
     return SourceStatus(name=loaded.source, read_at=now, error=error, refused=refused, current=error is None)
@@ -439,7 +441,7 @@ def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
 
     Args:
         config: the file.
-        again: whether servers of it run already. Then it may have no entry that can be used.
+        again: whether its servers run already. Then a file whose entries all have mistakes is loaded, too.
 
     Raises:
         ConfigError: it cannot be read, or has no such server.

@@ -288,8 +288,8 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
     """Cancel the block on SIGTERM and SIGHUP, whose default action would leave the servers behind.
 
     Args:
-        take: called with each signal. If it returns True, the signal does not cancel the block.
-        more: further signals to receive, ignored or not.
+        take: called with each signal; it returns True if the signal is handled and does not cancel the block.
+        more: further signals to receive, even those that are ignored.
 
     Raises:
         Signalled: one of these signals has cancelled the block.

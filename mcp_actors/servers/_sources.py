@@ -174,8 +174,7 @@ class Sources:
         Args:
             given: the reading.
             configs: what was read.
-            again: whether errors that were logged before are not logged again while their source is the same, as
-                warnings never are.
+            again: True logs no error a second time while its source is the same. No warning is logged a second time.
 
         Returns:
             The errors that are new.

@@ -213,7 +213,7 @@ class LoneRun(ThreadRun):
         if self._token is None or self.block.unwanted or self.bridge.is_copy:
             return  # it ends already, as at the exit of the program
         with suppress(trio.RunFinishedError):
-            # On Trio's side, because this may run within any line of any thread.
+            # On Trio's side, because a finalizer may run within any line of any thread, also while it holds a lock.
             self._token.run_sync_soon(logger.warning, _DROPPED)
         self.abort()
 

@@ -196,9 +196,12 @@ class ThreadBridge(Bridge):
         self.to_loop = run_now
 
     def held(self) -> ThreadBridge:
-        """Return the same bridge as an object of its own, for the program to hold. Trio's side does not refer to it."""
+        """Return another object with the state of this bridge, for the program to hold.
+
+        Trio's side refers to this bridge alone, so the other one is collected when the program has dropped it.
+        """
         held = ThreadBridge.__new__(ThreadBridge)
-        held.__dict__ = self.__dict__
+        held.__dict__ = self.__dict__  # shared, so each sees what the other sets
         return held
 
     def check_loop(self, asker: Asker) -> None:

@@ -128,7 +128,7 @@ NOT_DONE: Final[Mapping[str, str]] = {
         "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
-"""Keys of other programs that are not supported here, each with a remedy; ``tools`` if it is an object."""
+"""Keys of other programs that are not supported here, each with a remedy; ``tools`` only with an object."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
 WITH_EFFECT: Final = (KNOWN - IGNORED - NOT_DONE.keys()) | {"tools"}
@@ -143,7 +143,7 @@ ONLY: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def is_not_done(key: str, value: object) -> bool:
-    """Return True for a key that is not supported here with this value. An empty list says nothing."""
+    """Return True for a key that is not supported here with this value. An empty list asks for nothing."""
     return key in NOT_DONE and value != [] and (key != "tools" or isinstance(value, Mapping))
 
 

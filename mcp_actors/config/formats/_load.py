@@ -102,7 +102,7 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """Return the error of each variable that fits no server or field, or more than one.
 
     Args:
-        servers: the names of all servers, perhaps with those of variables that were refused before.
+        servers: the names of all servers; names of variables, as this function returns them, are skipped.
         environ: the environment.
 
     Returns:

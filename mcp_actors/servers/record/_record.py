@@ -15,8 +15,8 @@ Theory of operation
 Code of a connection writes the parts of the record that its actor was given (`info`: of the server's record). Without
 replicas that is the record of the server. With replicas each actor has a record of its own, a copy of that of the
 server with another `name`, `replicas`, `life`, `session`, `listeners`, `health` and `read_stderr`; the catalogue, the
-calls, the subscriptions and the other objects are shared. What one process sends reaches the listeners of its own
-record, and by these those of the server.
+calls, the subscriptions and the other objects are shared. A message of one process reaches the listeners of its own
+record, which pass it on to the listeners of the server.
 
 The state of a server with replicas is computed in the step of each event of one: kernel events, which come through
 `ServerRecord.follow`, and events of its own life, such as a change of its health, which come through `_emit_for`. It is

@@ -289,10 +289,10 @@ class Subscriptions:
 M = TypeVar("M")
 
 CHANGED: Final = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
-"""The notices of changed lists. All replicas of a server send them, each when it has noticed the change."""
+"""The notices of changed lists. Every replica of a server sends one, when it has noticed the change."""
 
 TOGETHER: Final = 1.0
-"""Seconds in which equal notices of replicas are passed on as one, at their end: then each replica has the new list."""
+"""Seconds for which equal notices of replicas are held, and then passed on as one: by then each has the new list."""
 
 logger = Log("mcp_actors.servers")
 
@@ -399,7 +399,7 @@ class Incoming:
             self.tasks.start_soon(self._tell_later, message, server.changed, name="servers:changed")
 
     async def _tell_later(self, message: object, changed: set[type]) -> None:
-        """Pass on a notice that other replicas are about to send, too. It is passed on also if the connection ends."""
+        """Pass on a notice that other replicas are about to send, too, even if the connection ends meanwhile."""
         try:
             await trio.sleep(TOGETHER)
         finally:

@@ -282,7 +282,7 @@ class KeepResources(Request[None]):
             try:
                 lists.append(await all_pages(session, record, kind))
             except (LimitExceeded, MCPError, ValidationError) as exc:
-                missing = math.isinf(record.catalog.lasting[kind.method])
+                missing = math.isinf(record.catalog.lasting[kind.method])  # the server does not support this list
                 lists.append(() if missing else before)
                 failures += [] if missing else [exc]
         kept.show(ticket, *lists)
