@@ -4,14 +4,14 @@ A `Budget` belongs to a run of Trio, so all gateways of a process and all ways t
 
 - **What waits for clients** is counted exactly. At the bound log messages are dropped first, then clients that have
   read nothing for a while are disconnected, the longest first, then new requests are refused. The identity for which
-  most waits is hit first. The result of a request that was begun may use what is free for requests, too.
+  most waits is hit first. The result of a request that was begun may also use the room that requests have left.
 - **What is in flight** is counted when `Budget.room` is used up, from what each source has then. So a plain call costs
   a subtraction, nothing has to be given back, and a mistake cannot add up.
 - **Processes of servers that sessions have for themselves.** At the bound the session that was idle longest ends.
 
-Of the last two, one of several identities gets no more than it leaves to others, so these always find room.
+If there are several identities, each may have as much of the last two as it leaves free, so the others find room.
 
-`Output` and sessions over HTTP count what waits, `Session` asks before it begins a request. Nothing else writes here.
+`Output` and sessions over HTTP count what waits. `Session` and the readers of messages ask before a request takes room.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Budget:
     """The budget of this process. Each part has the ``identity`` of its client, which is "" without several of them.
 
     A holder has the bytes that wait for a client (``waiting``, ``moved``), and can give some back (``give_back``). A
-    source has requests ``in_flight``, in bytes of memory. An owner has ``processes``, and an ``outlet`` that may end
-    it while it is idle; one without ``idle_since`` is connected.
+    source has requests ``in_flight``, in bytes of memory. An owner is a session with ``processes``. Its ``outlet`` can
+    end it; an outlet without ``idle_since`` has a client that is connected, and is never asked to.
 
     Attributes:
         waiting: the bytes that wait for clients.
@@ -65,9 +65,9 @@ class Budget:
     # --- what waits for clients -------------------------------------------------------------------------------------
 
     def count(self, holder: Any, size: int) -> None:
-        """Count bytes that have begun to wait for a client, or, if negative, have ended to.
+        """Count bytes that have begun to wait for a client, or, if negative, do not wait any more.
 
-        The first may make the holder drop some, or disconnect its client.
+        Further bytes may make this holder, or another one, drop messages or disconnect its client.
         """
         self.waiting += size
         self._holders[holder] = None
@@ -82,7 +82,7 @@ class Budget:
             self._dropped = 0
 
     def make_room(self, more: int = 0) -> None:
-        """Let no more than `WAITING` bytes wait, together with so many more, if that is possible."""
+        """Make holders give back bytes until so many more may wait, or until none gives back any more."""
         for identity, _ in _sums(self._holders, "waiting").most_common():
             holders = sorted((each for each in self._holders if each.identity == identity), key=lambda each: each.moved)
             for gently in (True, False):
@@ -95,7 +95,7 @@ class Budget:
         """Return True if a result of so many bytes may wait for its client."""
         if self.waiting + size > WAITING:
             self.make_room(size)
-        over = self.waiting + size - WAITING
+        over = self.waiting + size - WAITING  # this much is taken from the room of requests
         return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "in_flight").total()
 
     # --- what is in flight ------------------------------------------------------------------------------------------
@@ -106,7 +106,9 @@ class Budget:
         held, waits = _sums(self.sources, "in_flight"), _sums(self._holders, "waiting")
         full = self.waiting > WAITING
         left = {each: self._left(IN_FLIGHT, held, each) for each in (identity, *held)}
-        self.room = 0 if full else (min(left.values()) - size) // 2  # with half of it, shares hold until the next count
+        # Half of it, because a byte of one identity takes two of what that may have (`_left`).
+        self.room = 0 if full else (min(left.values()) - size) // 2
+        # Only an identity for which more than an equal share waits is refused.
         if full and waits[identity] * len(waits) > WAITING:
             return f"{self.waiting} bytes wait for clients that do not read them, and the limit is {WAITING}"
         if size > left[identity]:
@@ -127,7 +129,7 @@ class Budget:
     def reserve(self, owner: Any) -> bool:
         """Reserve the processes of a session, for which idle sessions may end. Return False if there are too many."""
         while self._left(PROCESSES, held := _sums(self._owners, "processes"), owner.identity) < owner.processes:
-            hit = max((owner.identity, *held), key=held.__getitem__)  # the first of several with the most
+            hit = max((owner.identity, *held), key=held.__getitem__)  # its own, if that is one of those with the most
             found = [each for each in self._owners if each.identity in (hit, owner.identity)]
             idle = [each for each in found if getattr(each.outlet, "idle_since", math.inf) < math.inf]
             if not idle:

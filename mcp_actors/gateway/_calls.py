@@ -149,10 +149,9 @@ def full_line(request_id: object) -> bytes:
 def too_large(method: str, size: int, limit: int) -> Refused:
     """Return the error of a request whose result may not wait for its client, because too much waits already."""
     problem = f"{method}: the result has {size} bytes, and {limit} bytes may wait for all clients until they are read"
-    remedy = "request less data, or limit it with max_line_bytes or max_body_bytes of the server"
-    return Refused(
-        **our_error(SERVER_ERROR, f"{problem}; it may have taken effect; {remedy}", "unknown", "LimitExceeded")
-    )
+    remedy = "request less data, or lower max_line_bytes or max_body_bytes of the server"
+    message = f"{problem}; the request may have taken effect; {remedy}"
+    return Refused(**our_error(SERVER_ERROR, message, "unknown", "LimitExceeded"))
 
 
 def error_of(exc: Exception, *, begun: bool = False) -> Json:

@@ -199,7 +199,8 @@ SHOWN_OF_LOG: Final = 1000  # bytes of a log in a message
 def daemon_command(names: Names) -> list[str]:
     """Return the command of the daemon. With ``-P``, modules in its working directory are not imported.
 
-    An interpreter runs ``attach``, so `sys.executable` is one. It may not find the package, as with shiv.
+    ``attach`` is run by an interpreter, `sys.executable`. With shiv, for example, it does not find the package by name,
+    so the command has the path of a file.
     """
     package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     files = ["--config", names.config, "--socket", names.socket, "--control", names.control]

@@ -62,7 +62,7 @@ FIRST_LIST: Final = 5.0
 
 
 LISTED: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
-"""The lists that are kept, each with the method of `ServerRef` that requests it; a task requests one list."""
+"""The lists that are kept, each with the method of `ServerRef` that requests it. Each is requested in its own task."""
 
 
 @define(eq=False)
@@ -71,7 +71,7 @@ class Kept:
 
     Attributes:
         prompts, resources, templates: the lists; empty for a server without them.
-        asked: the lists that the server was asked for; ``tools`` once it was connected.
+        asked: the lists that were requested at least once, with success or not; ``tools`` once it was connected.
         outdated: the lists that have changed since they were requested.
         asking: the lists that a task requests now.
     """
@@ -389,7 +389,7 @@ class Front:
     def _is_awaited(self, ref: ServerRef) -> bool:
         life = ref._record.life
         if life.state in ("ready", "degraded"):
-            return len(self._kept.get(ref.name, Kept()).asked) <= len(LISTED)
+            return not LISTED.keys() <= self._kept.get(ref.name, Kept()).asked
         started = life.wanted.mode == "run" or ref.name in self.starting
         return life.state in ("pending", "connecting") and started and life.last_error is None
 
@@ -409,7 +409,7 @@ class Front:
             kept.asked.add(kind)
             self._note_news()
             if server not in self.group or self.group[server].state not in ("ready", "degraded"):
-                return None  # its next connection has the list requested again
+                return None  # the end of the attempts: its next connection has the list requested again
             return f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
 
         while kind in kept.outdated:

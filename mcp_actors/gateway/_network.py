@@ -78,7 +78,8 @@ async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str],
             await connection.send(challenge.line)  # a new connection takes this much
             proven = challenge.check(await read_line(connection, MAX_LINE))
             said = answer_to(proven.server)
-            client.send(proven.answer(said))  # likewise; nothing is awaited, so no stranger takes its place from now on
+            # It takes this much, too. Nothing is awaited here, or a stranger could take the place of this client.
+            client.send(proven.answer(said))
             if said == OK:
                 return proven.server
             logger.warning("%s is refused: it wants server %r, which is not here", name, proven.server)

@@ -138,7 +138,7 @@ class Output:
                     return
                 if sent == len(data):
                     return
-                data = memoryview(data)[sent:] if sent else data
+                data = memoryview(data)[sent:] if sent else data  # a `LogLine` that was not begun may still be dropped
                 self._is_counted = True
             self.moved = trio.current_time()
         self._out.append(data)
@@ -182,7 +182,7 @@ class Output:
                         await trio.lowlevel.checkpoint()
 
     def _count(self, size: int) -> None:
-        """Count bytes that begin to wait; negative ones do not wait any more."""
+        """Count bytes that begin to wait, or, if negative, do not wait any more."""
         self.waiting += size
         if self._is_counted:
             self._is_counted = self.waiting > 0

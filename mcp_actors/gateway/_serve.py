@@ -13,8 +13,7 @@ The first line of a client over a unix socket may name one of the servers, and i
 Over TCP it must, and must prove the secret (``_network``).
 
 A client that does not read what it is sent is no longer read from (`BACKLOG`), and disconnected if too much waits for
-all clients (`Budget`).
-A client that has closed its side gets the answers to what it has asked, for `LINGER` seconds at most.
+all clients (`Budget`). A client that has closed its side gets the answers to its requests within `LINGER` seconds.
 
 When the gateway stops (``_listen.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
 What it reads until then is refused, so each request that was taken from a client has an answer.
@@ -378,7 +377,7 @@ class Connection:
 
 
 def _is_over(line: bytes | LongLine | None) -> bool:
-    """Return True if a line is over a limit, whatever else this process holds."""
+    """Return True if a line is over a limit of messages, and not only over the ``room`` that the budget has for it."""
     return isinstance(line, LongLine) and (line.excess != "room" or line.size > MAX_MESSAGE)
 
 
@@ -512,7 +511,7 @@ class Reception:
         gateway, heart: what the connections share.
         secret: what clients over TCP must prove; None for a unix socket.
         clients: the number of those that are connected, and have proven it.
-        unproven: ends each of those that have not yet; the oldest comes first.
+        unproven: the scopes of those that have not proven it yet, the oldest first; to cancel one ends its connection.
     """
 
     gateway: Gateway
@@ -556,7 +555,7 @@ class Reception:
         self._number += 1
         name = f"client {self._number}"
         if self.secret is not None:
-            if len(self.unproven) >= MAX_UNPROVEN:  # so strangers take places from each other only
+            if len(self.unproven) >= MAX_UNPROVEN:  # strangers take places from each other, not from clients
                 oldest = next(iter(self.unproven))
                 del self.unproven[oldest]
                 oldest.cancel("a newer connection takes its place")
@@ -576,7 +575,7 @@ class Reception:
             with scope:
                 only = await admit(client, secret, self.gateway.answer_to, name)
             if scope.cancelled_caught:
-                raise NotProven(f"{MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers away")
+                raise NotProven(f"{MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers out")
         except NotProven as exc:
             self._refuse(client, name, str(exc))
         finally:

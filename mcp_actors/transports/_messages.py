@@ -312,7 +312,7 @@ def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
 
 
 Excess: TypeAlias = Literal["bytes", "values", "room"]
-"""The limit that a message exceeds; ``room`` if it would be within those for each message."""
+"""The limit that a message exceeds; ``room`` if it is within its own limits, but the process has no room for it."""
 
 
 @frozen
@@ -482,7 +482,7 @@ class PartialMessage:
             self.coming = Excerpt(self._data.getbuffer())
 
     def skip(self, excess: Excess) -> None:
-        """Drop the message, which exceeds a limit, but for its two ends."""
+        """Drop the message except for its two ends, because it exceeds a limit."""
         self.coming = self.skipped = LongLine(self._data.getbuffer(), excess)
         self._data = BytesIO()
 

@@ -795,7 +795,7 @@ async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_m
         await eventually(lambda: [*map(has_ended, strangers)] == [True] * gone + [False] * (MAX_UNPROVEN - 1))
         [first] = lines()
     assert (
-        first == f"client 1 is refused: {MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers away"
+        first == f"client 1 is refused: {MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers out"
     )
     [_, last] = lines()
     assert last.endswith(f" ({len(strangers) - 2} others were refused since the last such line)")

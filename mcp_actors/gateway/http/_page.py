@@ -302,7 +302,7 @@ class Page:
                 case {"do": "restart" | "stop" | "start"}:
                     await getattr(ref, str(action))()
                 case {"do": "review" | "approve", "tool": str(tool), "hash": str(pin)}:
-                    return await _decide(ref, tool, pin, approve=action == "approve")
+                    return await _review(ref, tool, pin, approve=action == "approve")
                 case {"do": "call", "tool": str(tool), "arguments": dict(arguments)}:
                     return await _call(ref, tool, arguments)
                 case _:
@@ -316,11 +316,11 @@ def _pending(ref: ServerRef) -> Mapping[str, KnownTool]:
     return ref._record.catalog.admission.pending
 
 
-async def _decide(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json:
-    """Approve the definition of a tool that has this hash, or return it whole.
+async def _review(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json:
+    """Return the whole definition of a tool that has this hash, or approve it.
 
     Raises:
-        Problem: it is not what waits for approval.
+        Problem: another definition of the tool waits for approval, or none does.
     """
     known = _pending(ref).get(tool)
     if known is None or known.pin != pin:
@@ -446,7 +446,7 @@ class Pages:
         scope = trio.CancelScope()
 
         def is_ready() -> bool:
-            if self._page_of(head) is not page:
+            if self._page_of(head) is not page:  # looked up at least each second, so it ends soon after its sign-in
                 scope.cancel("the sign-in has ended")
             return not connection.output.waiting and not scope.cancel_called
 
@@ -535,14 +535,14 @@ async def serve_page(
     """Serve the page of servers that clients reach otherwise, on a port of this machine.
 
     Args:
-        nursery: gets the tasks that serve it.
+        nursery: gets the tasks that serve the page.
         gateway: its front is kept up to date by another task, if clients use it.
         source: where its servers are configured, for people.
         reload: reads that again.
 
     Returns:
-        Its address with the token, a file that leads a browser there, and its door. All users see the command line of a
-        browser, and only this one can read the file. It is removed at the end of the page.
+        The address of the page with the token, a file that redirects a browser to the page, and the door. All users see
+        the command line of a browser, but only this user can read the file. It is removed at the end of the page.
 
     Raises:
         OSError: there is no port, or the file cannot be made.

@@ -158,7 +158,7 @@ class HttpSession:
         id: the name by which requests of the client refer to it.
         used: the time at which it was last used.
         waiting: the bytes of messages for a stream that is not open.
-        moved: when a client has read some of them: never.
+        moved: minus infinity, because no client reads them: they are the first that are dropped.
         identity: whose session it is.
         failed: whether its last answer was an error.
     """
@@ -268,7 +268,7 @@ class HttpSession:
             self._keep(-len(oldest))
 
     def _keep(self, size: int) -> None:
-        """Count bytes that are kept; those that are not kept any more are negative."""
+        """Count bytes that are kept, or, if negative, are not kept any more."""
         self.waiting += size
         self.session.budget.count(self, size)
 

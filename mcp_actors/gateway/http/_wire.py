@@ -261,7 +261,7 @@ class Reply:
         if not self.done:
             self._spoke = trio.current_time()
             if isinstance(text, LogLine) and self._head.chunks:
-                self._connection.write(text.event)
+                self._connection.write(text.event)  # made once for all clients, and dropped as a whole
             elif self._head.chunks:
                 self._write(b"%x\r\n%b" % (len(begin) + len(text) + 2, begin), text, b"\n\n\r\n")
             else:
