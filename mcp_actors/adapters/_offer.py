@@ -210,8 +210,7 @@ def failure_text(result: CallToolResult) -> str:
 # --- Options of a framework, and the names of tools in them -----------------------------------------------------------
 
 
-CARRIED_OUT: Final = ""
-"""The key of the options that an adapter carries out, in its table of the options of a framework."""
+CARRIED_OUT: Final = ""  # the key, in a table of the options of a framework, of those that an adapter carries out
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:

@@ -6,9 +6,9 @@
 
 The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
 is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
-as on Trio, or a cancellation that came meanwhile. The run ends without its block if that is dropped, at the latest in
-the exit handler, except that a guest ends only in its own thread; and if something fails and no task can be cancelled
-to end the block. In a forked process, leaving the block does nothing.
+as on Trio, or a cancellation that came meanwhile. The run ends without its block if the block is dropped (at the latest
+in the exit handler; a guest only in its own thread), and if something fails after the task that has entered the block
+has ended. In a forked process, leaving the block does nothing.
 
 This file makes the lanes between threads, sets ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure`` of
 the bridge, and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. It registers exit
@@ -412,7 +412,7 @@ class BlockProxy(Generic[T]):
         owner: runs the block.
 
     Attributes:
-        alone: set to True, by any thread, before `leave` if that is not the exit of the block.
+        alone: set to True, by any thread, before a `leave` that is not the exit of the block.
         unwanted: set to True, by any thread, to open nothing; it is read once, before the opening.
     """
 
@@ -655,7 +655,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         """Cancel the block, unless it has not begun or is being left."""
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
-            # The task may have ended before, or run code that does not exit the block.
+            # The task may have ended already, or end without leaving the block: nothing else would end the run then.
             self._task.add_done_callback(self._on_task_ended)
 
     def _on_task_ended(self, _: asyncio.Task[Any]) -> None:
@@ -674,13 +674,13 @@ class Door(Block[V_co], Generic[T, V_co]):
         if self._abandoned:
             self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
         if error is not None and self._block.alone and is_exit(error):
-            self._bridge.loop.call_soon(self._exit, error)
+            self._bridge.loop.call_soon(self._raise_exit, error)
 
-    def _exit(self, error: BaseException) -> None:
+    def _raise_exit(self, error: BaseException) -> None:
         if not self._leaving:  # else the exit of the block raises it
-            self._ended = self._bridge.loop.create_future()
+            self._ended = self._bridge.loop.create_future()  # so that a later exit of the block does not raise it again
             self._ended.set_result(None)
-            raise error
+            raise error  # out of the event loop, as if the program's own handler of the signal had raised it
 
 
 def reraise(error: BaseException | None) -> NoReturn:

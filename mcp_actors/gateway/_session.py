@@ -86,8 +86,8 @@ MAX_CALLS: Final = 1000
 
 LARGE: Final = 1024  # bytes of a request whose size is noted; `OF_A_CALL` has room for the copies of smaller ones
 LARGE_RESULT: Final = 64 * 1024  # bytes of a result that passes only if it may wait for its client
+# Methods for which the servers of the session need not start.
 SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})
-"""Methods that the shared servers answer alone, so that those of the session need not start."""
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 
