@@ -46,7 +46,7 @@ def payer(after: Callable[[], object] = lambda: None) -> FunctionModel:
 
 
 async def outcome(run: Any) -> str:
-    """Return what a run comes to, in words."""
+    """Return the outcome of a run, in words."""
     try:
         result = await run
         return str(getattr(result, "output", result))
