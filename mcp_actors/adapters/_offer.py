@@ -214,7 +214,7 @@ CARRIED_OUT: Final = ""  # the key, in a table of the options of a framework, of
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
-    """Check the options that an adapter is given besides its own arguments. None is accepted and ignored.
+    """Refuse each option that an adapter does not carry out, with what to write instead.
 
     Args:
         adapter: the class of the adapter; its last parameter takes the options.
@@ -268,6 +268,7 @@ class Approvals:
             by_public_name, by_own_name = self._names.get(tool.public_name), self._names.get(tool.name)
             if by_public_name or by_own_name or not all(meant.values()):
                 return True
+            # An own name of several tools exempts none of them.
             return by_public_name is None and by_own_name is False and len(meant[tool.name]) > 1
 
         return needs_approval

@@ -417,7 +417,7 @@ class Front:
             await keep_trying(partial(self._request, server, kind, kept), AFTER_FAILURE, describe)
             kept.asked.add(kind)
             self._note_news()
-        kept.asking.discard(kind)
+        kept.asking.discard(kind)  # no checkpoint since the look at `outdated`, so no change is missed
 
     async def _request(self, server: str, kind: str, kept: Kept) -> None:
         found: tuple[Json, ...] = ()

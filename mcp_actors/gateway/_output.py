@@ -162,7 +162,7 @@ class Output:
                 lines.append(self._out.popleft())
                 size += len(lines[-1])
             data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
-            while data and not self.closed:
+            while data and not self.closed:  # `close` may come in each wait below
                 try:
                     sent = os.write(self._descriptor, data[:BACKLOG])
                 except BlockingIOError:
@@ -189,7 +189,7 @@ class Output:
             self.budget.count(self, size)
 
     def give_back(self, *, gently: bool) -> int:
-        """Drop the log messages, and return how many; if not gently, disconnect the client if it does not read."""
+        """Drop the log messages, and return their number; or, if not gently, disconnect a client that does not read."""
         if gently:
             before, self._out = self._out, deque(each for each in self._out if type(each) is not LogLine)
             self._count(sum(map(len, self._out)) - sum(map(len, before)))

@@ -228,7 +228,7 @@ class Connection:
             self._lines.feed(data)
             begun = self._lines.partial.size if data[-1:] != b"\n" else 0
             if begun and not self._output.budget.has_room(self.session.identity, len(data)):
-                self._lines.partial.skip("room")
+                self._lines.partial.skip("room")  # its ends are kept, for the id in the error that answers it
             while (line := self._lines.pop()) is not None and (isinstance(line, bytes) or not _is_over(line)):
                 self._take_line(line)
                 if self._refused:

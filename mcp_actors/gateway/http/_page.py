@@ -9,10 +9,11 @@ Changed tools are reviewed one at a time: their names and hashes are facts, a de
 (``review``), and an approval names its tool and its hash.
 
 `Pages` are the paths below ``/ui/``. A person signs in by a form: the token is exchanged for a cookie and a path that
-cannot be guessed (``/ui/PATH/``). Whatever the page shows or does needs both, because browsers send a cookie to all
+cannot be guessed (``/ui/PATH/``). All that the page shows or does needs both, because browsers send a cookie to all
 ports of a host. A program at another port does not know the path, so it neither gets the cookie nor could use it.
 
-``_door`` asks it for its paths. A page is an observer of its groups; each open one has a task of its connection.
+``_door`` calls `Pages.find` for each path. A page is an observer of its groups; each window of it has a task of its
+connection.
 """
 
 from __future__ import annotations
