@@ -49,8 +49,9 @@ class Budget:
 
     Attributes:
         waiting: the bytes that wait for clients.
-        room: the bytes that further requests may take before all are counted. Who begins one subtracts its size.
-        sources: the sources.
+        room: the bytes that further requests may take before all are counted. A session that begins a request subtracts
+            its size.
+        sources: all sources.
     """
 
     def __init__(self) -> None:

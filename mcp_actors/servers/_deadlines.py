@@ -410,7 +410,8 @@ class DeadlineTimer:
         self.thread: int = get_ident()
         self._at = math.inf
         self._sleep = trio.CancelScope()
-        # Those that have a request: of many servers few are used. One that was removed must not be held here.
+        # Those that have a request, because of many servers few are used. A removed server must not be held here: its
+        # credentials would be, too.
         self.used: dict[Deadlines, None] = {}
 
     @property
