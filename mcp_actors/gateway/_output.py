@@ -162,6 +162,7 @@ class Output:
                 lines.append(self._out.popleft())
                 size += len(lines[-1])
             data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
+            del lines  # or what was joined would be held twice
             while data and not self.closed:  # `close` may come in each wait below
                 try:
                     sent = os.write(self._descriptor, data[:BACKLOG])
@@ -169,6 +170,8 @@ class Output:
                     if not self._is_counted:
                         self._is_counted = True
                         self.budget.count(self, self.waiting)
+                    if 2 * len(data) < len(data.obj):
+                        data = memoryview(bytes(data))  # what waits must not hold a large message of which it is the end
                     await trio.lowlevel.wait_writable(self._descriptor)
                 except OSError:
                     self._leave("the client has left")

@@ -240,6 +240,27 @@ async def test_a_client_that_reads_is_not_disconnected_although_that_was_not_not
         assert total() == 0
 
 
+async def test_the_end_of_a_large_message_that_waits_does_not_hold_the_message(autojump_clock: trio.abc.Clock) -> None:
+    """D-54: clients that leave the last bytes of each answer unread would hold far more than is counted."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with ours, theirs:
+        output = _output.Output(ours.fileno(), [].append, "client", "")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(output.run)
+            tracemalloc.start()
+            output.write(bytes(16), at_once=False)  # so the large one is joined with another
+            output.write(bytes(32 * MIB), at_once=False)
+            left = 32 * MIB
+            while left > MIB:
+                left -= len(await trio.to_thread.run_sync(theirs.recv, MIB // 4))
+            await wait_all_tasks_blocked()
+            held, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert 0 < output.waiting < held < 3 * MIB
+            nursery.cancel_scope.cancel()
+
+
 async def test_then_new_requests_are_refused_and_the_identity_that_holds_most_is_hit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
