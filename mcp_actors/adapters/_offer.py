@@ -241,6 +241,8 @@ class Approvals:
 
     - If the name requires approval, all these tools need it.
     - If it exempts from approval, it exempts the tool with that public name, or else the only tool with that own name.
+      It exempts none by its own name if several tools ever had that name, or if the name has the form of a public name
+      of another server: that server's tool may just not be listed.
     - While the name means no listed tool, every tool needs approval, because the name may be misspelled.
 
     Args:
@@ -254,12 +256,15 @@ class Approvals:
         self._option = option
         self._names = dict(names)
         self._warned: set[tuple[str, bool]] = set()
+        self._several: set[str] = set()
 
     def judge(self) -> Callable[[CatalogTool], bool]:
         """Return a function that decides whether a tool needs approval, according to what is listed now."""
         listed = self._offer.mine(self._offer.group.tools)
-        meant = {name: [tool for tool in listed if name in (tool.public_name, tool.name)] for name in self._names}
+        meant = {name: [tool for tool in listed if self._means(name, tool)] for name in self._names}
         for name, tools in meant.items():
+            if len(tools) > 1:
+                self._several.add(name)
             if listed and len(tools) != 1 and (name, not tools) not in self._warned:
                 self._warned.add((name, not tools))
                 self._warn(name, tools, listed)
@@ -268,10 +273,23 @@ class Approvals:
             by_public_name, by_own_name = self._names.get(tool.public_name), self._names.get(tool.name)
             if by_public_name or by_own_name or not all(meant.values()):
                 return True
-            # An own name of several tools exempts none of them.
-            return by_public_name is None and by_own_name is False and len(meant[tool.name]) > 1
+            if by_own_name is None or (by_public_name is False and tool.public_name != tool.name):
+                return False
+            return tool.name in self._several or tool not in meant[tool.name]
 
         return needs_approval
+
+    def _means(self, name: str, tool: CatalogTool) -> bool:
+        """Return True if a name means a tool. If it exempts, and may be public, it is not read as an own name."""
+        if name == tool.public_name or name != tool.name or self._names[name]:
+            return name in (tool.public_name, tool.name)
+        group = self._offer.group
+        naming = group._target._roster.naming
+        if begin := naming.partition("{")[0]:
+            return not name.startswith(begin)
+        others = (naming.format(server=each, tool="\n").partition("\n") for each in group if each != tool.server)
+        taken = (name.startswith(begin) and name.endswith(end) for begin, _, end in others)
+        return "{server}" not in naming or not any(taken)
 
     def _warn(self, name: str, tools: Sequence[CatalogTool], listed: Iterable[CatalogTool]) -> None:
         """Log a name that means several tools, or none."""

@@ -170,8 +170,7 @@ class Output:
                     if not self._is_counted:
                         self._is_counted = True
                         self.budget.count(self, self.waiting)
-                    if 2 * len(data) < len(data.obj):
-                        data = memoryview(bytes(data))  # what waits must not hold a large message of which it is the end
+                    data = _alone(data)
                     await trio.lowlevel.wait_writable(self._descriptor)
                 except OSError:
                     self._leave("the client has left")
@@ -219,6 +218,11 @@ class Output:
             if self._drained.is_set():  # another task may wait for the same event
                 self._drained = trio.Event()
             await self._drained.wait()
+
+
+def _alone(data: memoryview) -> memoryview:
+    """Return data that waits, copied if it would hold a message of more than twice its size."""
+    return memoryview(bytes(data)) if 2 * len(data) < memoryview(data.obj).nbytes else data
 
 
 def poll(descriptor: int, events: int) -> int:
