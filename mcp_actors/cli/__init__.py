@@ -26,14 +26,18 @@ def main() -> None:
     """
     # These signals would end a process that serves, until its imports are done and it receives them (`serving`). It
     # reads its file after that, so a reload that is asked for here is not lost.
-    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ():
+    serves = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ()
+    for number in serves:
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, lambda *_: None)
     with exit_on_interrupt():
         from ._start import start  # here, because a Ctrl-C before this block would show a traceback
 
         run = start()
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    for number in serves:  # at the end of Python its handlers end before the process
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(code)
 
 
 publish(__name__, globals())

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -344,6 +345,28 @@ def test_a_gateway_that_is_being_imported_outlives_the_signals_of_a_daemon(word:
     """D-101: a service that is reloaded as soon as it is started would be gone, and systemd would not restart it."""
     assert run_python("-c", EARLY, word, cwd=ROOT, timeout=BOUND).returncode == 7
     assert run_python("-c", EARLY, "check", cwd=ROOT, timeout=BOUND).returncode == -signal.SIGHUP
+
+
+LATE = """
+import os, signal, sys
+from mcp_actors.cli import _start, main
+class Late:
+    def __del__(self, kill=os.kill, pid=os.getpid(), numbers=(signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)):
+        for number in numbers:
+            kill(pid, number)
+late = Late()
+_start.start = lambda: lambda words: 7
+main()
+"""
+
+
+def test_a_gateway_whose_python_ends_outlives_the_signals_of_a_daemon() -> None:
+    """D-101: a service that is reloaded while it stops would have failed."""
+    ends = [
+        subprocess.run([sys.executable, "-c", LATE, word], cwd=ROOT, timeout=BOUND, check=False).returncode
+        for word in ("serve", "check")  # in interpreters of their own, as forks do not end as these do
+    ]
+    assert ends == [7, -signal.SIGHUP]
 
 
 async def test_a_variable_that_fits_no_server_is_one_mistake(
