@@ -98,6 +98,36 @@ def test_a_script_in_python_does_not_run_in_a_program_that_is_not_an_interpreter
     assert _template._python() == "python3"
 
 
+@pytest.mark.parametrize("name", ["python-editor", "pythonic", "mypython", "ipython3", "python3.11-app"])
+def test_a_program_whose_name_contains_that_of_python_is_not_an_interpreter(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-82: some tools that freeze a program do not set ``sys.frozen``."""
+    monkeypatch.setattr(sys, "executable", f"/dist/{name}")
+    with pytest.raises(ConfigError, match="a Python interpreter is needed"):
+        our_python("a sandbox")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "python",
+        "python3",
+        "python3.11",
+        "python3.13t",
+        "python3.12d",
+        "python3-dbg",
+        "pythonw.exe",
+        "pypy3.10",
+        "Python",
+        "graalpy",
+    ],
+)
+def test_interpreters_have_these_names(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", f"/nowhere/{name}")
+    assert our_python("a sandbox") == f"/nowhere/{name}"
+
+
 def test_an_interpreter_that_a_link_of_another_name_leads_to_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
