@@ -347,6 +347,20 @@ def test_a_gateway_that_is_being_imported_outlives_the_signals_of_a_daemon(word:
     assert run_python("-c", EARLY, "check", cwd=ROOT, timeout=BOUND).returncode == -signal.SIGHUP
 
 
+async def test_the_removal_of_a_server_whose_entry_had_a_mistake_names_its_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-04."""
+    caplog.set_level(logging.INFO)
+    file = tmp_path / "mcp.json"
+    write(file, a=LAZY, b=LAZY)
+    async with opened(Daemon(), str(file), *load(str(file)), None) as found:
+        for entries in {"a": {"args": []}, "b": LAZY}, {"b": LAZY}:
+            write(file, **entries)
+            await found.reload()
+    assert f"{file}: removed 'a'" in caplog.messages
+
+
 LATE = """
 import os, signal, sys
 from mcp_actors.cli import _start, main

@@ -378,7 +378,8 @@ class Roster:
 
     def note_given(self, given: Given) -> None:
         """Note where the servers of a configuration come from, and the errors of its entries."""
-        self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType(dict(given.homes))
+        kept = {name: home for name, home in self.homes.items() if name in given.failed}  # such a server goes on
+        self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType({**kept, **given.homes})
 
     def _options(self, config: ServerConfig) -> Options:
         return {
