@@ -365,3 +365,22 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
         yield value or name  # a pair without "=" may be a value as well as a name
     yield parts.fragment
+
+
+def check_variables(transport: object, environ: Mapping[str, str], *, where: str) -> None:
+    """Check that the variables of a transport have values now. Functions and secrets are not looked at.
+
+    Args:
+        transport: one of a `ServerConfig`.
+        environ: the environment variables, usually ``os.environ``.
+        where: the place in the configuration, for the message.
+
+    Raises:
+        ConfigError: a variable is not set, or an expanded option is not valid.
+    """
+    if isinstance(transport, TransportTemplate):
+        transport = transport.resolve(environ, where=where)
+    for field in _NAMED:
+        for name, value in (getattr(transport, field, None) or {}).items():
+            if isinstance(value, str):
+                expand(value, environ, where=f"{where}.{field}.{name}")

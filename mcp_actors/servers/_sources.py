@@ -55,6 +55,7 @@ from .._errors import ConfigError
 from .._foreign import Log
 from .._tasks import NoThread, run_in_thread
 from ..config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
+from ..config._template import check_variables
 
 logger = Log("mcp_actors.servers")
 
@@ -509,6 +510,16 @@ class Given:
                 home = self.homes[config.name]
                 problem = f"server {config.name!r}: {home} is ignored for it, because add() added one of this name"
                 self.problems.append((None, f"{problem}; rename or remove one of the two"))
+
+    def refuse_unset(self, old: Mapping[str, ServerConfig]) -> None:
+        """Note as failed what has changed and needs a variable that is not set: such a server is left as it is."""
+        for config in self.enabled:
+            if config != old.get(config.name, config):
+                try:
+                    check_variables(config.transport, os.environ, where=f"servers.{config.name}")
+                except ConfigError as error:
+                    self.servers.remove(config)
+                    self.failed[config.name] = error
 
     @property
     def enabled(self) -> list[ServerConfig]:

@@ -304,6 +304,7 @@ class LifecycleActor(Actor):
             members = {name: each for name, each in self._roster.members.items() if not each.record.life.leaving}
             added = self._roster.added if message.keep_added else frozenset[str]()
             old = {name: member.record.life.wanted.config for name, member in members.items()}
+            given.refuse_unset(old)
             difference = compare(old, given, added)
             self._roster.check(difference.servers)
             given.ignore(added)

@@ -10,13 +10,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from mcp_actors import ConfigError, open_servers
+from mcp_actors import ConfigError, load_config, open_servers
 from mcp_actors.config import FileSource
 from mcp_actors.servers import ServerAdded, ServerEvent
 from mcp_actors.servers._sources import Given, Sources
 
 from ..groups import Events
 from ..houses import absent
+from ..scripted_server import command
 from .written import A_WHILE, Hangs, Written, lazy, save
 
 
@@ -176,3 +177,21 @@ async def test_sources_may_be_replaced_while_they_are_read(clock: MockClock) -> 
 
 def added(events: Events) -> list[str]:
     return [event.server for event in events.of(ServerEvent) if isinstance(event, ServerAdded)]
+
+
+@pytest.mark.parametrize("entry", [{"env": {"KEY": "${NOPE}"}}, {"command": "${NOPE}"}])
+async def test_a_server_whose_new_entry_needs_a_variable_that_is_not_set_goes_on(
+    entry: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-04: it is an entry that cannot be used, like one with a mistake."""
+    monkeypatch.delenv("NOPE", raising=False)
+    program, args = command()
+    servers: dict[str, object] = {"command": program, "args": list(args)}
+    async with open_servers(load_config({"mcpServers": {"a": servers}}), strict=True) as group:
+        pid = group["a"].statistics().pid
+        summary = await group.reload(load_config({"mcpServers": {"a": servers | entry}}))
+        assert "'NOPE' is not set" in str(summary.failed["a"])
+        assert (summary.changed, summary.unchanged, [*group.errors]) == ((), ("a",), ["a"])
+        assert (group["a"].state, group["a"].statistics().pid) == ("ready", pid)
+        summary = await group.reload(load_config({"mcpServers": {"a": servers}}))
+        assert (summary.unchanged, dict(group.errors)) == (("a",), {})
