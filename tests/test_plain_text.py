@@ -8,7 +8,7 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from mcp_actors._text import one_line, plain_text
+from mcp_actors._text import escaped, one_line, plain_text
 
 from .processor_time import takes_less_than
 
@@ -103,3 +103,11 @@ def test_a_text_is_searched_as_it_is_shown(text: str) -> None:
     """B-18: in one line, but for the number of spaces."""
     shown = plain_text(text, limit=len(text) + 1)
     assert shown.split() == one_line(text).replace("\ud800", "\ufffd").split() or "\ufffd" in shown
+
+
+@pytest.mark.parametrize(
+    "blank", ["\u2800", "\u2028", "\x85", "\U0001d159", "\u2003", "\t", "\xa0", "\u202e", "\u3164"]
+)
+def test_no_blank_is_shown_as_one_to_a_person_who_approves(blank: str) -> None:
+    """D-50: none can hide a part of a definition, or what separates it from the rest. A space is shown as it is."""
+    assert escaped(f"a b{blank}ü") == f"a b{ascii(blank)[1:-1]}ü"
