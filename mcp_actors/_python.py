@@ -16,7 +16,7 @@ from typing import Final
 
 from ._errors import ConfigError
 
-_NAME: Final = re.compile(
+_INTERPRETER: Final = re.compile(
     r"\.?(python|pypy|graalpy)[\d.]*[dmtw]{0,2}(_d|-dbg|-32|-64|-intel64|-arm64|-wrapped)?(\.exe)?", re.IGNORECASE
 )
 """The names of interpreters. Programs that embed Python, such as ``uwsgi`` or ``python-editor``, have others."""
@@ -34,7 +34,7 @@ def our_python(who: str, file: str | None = None) -> str:
     """
     python = sys.executable or ""
     names = {os.path.basename(path) for path in (python, os.path.realpath(python))}
-    if getattr(sys, "frozen", False) or not any(map(_NAME.fullmatch, names)):
+    if getattr(sys, "frozen", False) or not any(map(_INTERPRETER.fullmatch, names)):
         problem = f"a Python interpreter is needed, and sys.executable is {sys.executable!r}"
         raise ConfigError(f"{who}: {problem}; run this program with an installed Python")
     if file is not None and not os.path.isfile(file):

@@ -62,7 +62,7 @@ HIDDEN: Final = re.compile(f"{_ESCAPE.pattern}|[{_UNDRAWN}]")
 
 _WHITESPACE: Final = re.compile(r"\s")
 
-_BLANK: Final = "\u2800\U0001d159"
+_INKLESS: Final = "\u2800\U0001d159"
 """Printable characters without ink, of Braille and of musical notation."""
 
 _BARE_LINE: Final = re.compile(r"\n(?=\S)")
@@ -104,7 +104,7 @@ def one_line(text: str) -> str:
 def escaped(text: str) -> str:
     """Return a line for review, with escapes for what `HIDDEN` finds and for characters that look like a blank."""
     shown = HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
-    return "".join(each if each.isprintable() and each not in _BLANK else ascii(each)[1:-1] for each in shown)
+    return "".join(each if each.isprintable() and each not in _INKLESS else ascii(each)[1:-1] for each in shown)
 
 
 def indented(text: str) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..catalog import CatalogTool
 
 # All options of `agent_framework.MCPTool` and its subclasses.
-OPTIONS: Final = {
+MCP_TOOL_OPTIONS: Final = {
     "set approval": "approval_mode",
     "set source_id": "name",
     "set ServerConfig(tool_filter=…)": "allowed_tools",
@@ -88,7 +88,7 @@ class AgentFrameworkProvider(ContextProvider):
         source_id: str | None = None,
         **others: Never,
     ) -> None:
-        check_options(AgentFrameworkProvider, OPTIONS, others)
+        check_options(AgentFrameworkProvider, MCP_TOOL_OPTIONS, others)
         if isinstance(approval, str) and approval not in ("always", "never"):
             raise ValueError(
                 f"AgentFrameworkProvider: approval={approval!r} is not valid; give 'always', 'never', "

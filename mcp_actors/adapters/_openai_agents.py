@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ..bridge import AsyncioServerGroup
 
 # All options of `agents.mcp.MCPServer` and its subclasses.
-OPTIONS: Final = {
+MCP_SERVER_OPTIONS: Final = {
     CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
     "custom_data_extractor tool_input_guardrails tool_output_guardrails",
     "give its command or URL to open_servers()": "params",
@@ -91,7 +91,7 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         name: str | None = None,
         **options: Any,
     ) -> None:
-        check_options(OpenAIAgentsServer, OPTIONS, options)
+        check_options(OpenAIAgentsServer, MCP_SERVER_OPTIONS, options)
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._name = name or self._offer.label
         self._approval: Any = self._normalize_needs_approval(require_approval=options.pop("require_approval", None))

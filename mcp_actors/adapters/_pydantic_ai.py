@@ -44,7 +44,7 @@ _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_
 """Arguments are checked against the tool's own schema when it is called."""
 
 # All options of `pydantic_ai.mcp.MCPToolset`.
-OPTIONS: Final = {
+MCP_TOOLSET_OPTIONS: Final = {
     CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
     "give it to open_servers()": "client client_info",
     "give it to Http(…)": "headers auth verify http_client",
@@ -128,7 +128,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         server_error_behavior: _Behavior = "error",
         **others: Never,
     ) -> None:
-        check_options(PydanticAIToolset, OPTIONS, others)
+        check_options(PydanticAIToolset, MCP_TOOLSET_OPTIONS, others)
         for name, value in (
             ("tool_error_behavior", tool_error_behavior),
             ("server_error_behavior", server_error_behavior),

@@ -61,7 +61,7 @@ FIRST_LIST: Final = 5.0
 """Seconds for which the first list, and what names an unknown thing, waits for servers that are being connected."""
 
 
-LISTED: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
+LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
 """The lists that are kept, each with the method of `ServerRef` that requests it. Each is requested in its own task."""
 
 
@@ -344,7 +344,7 @@ class Front:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._settle)
                 for ref in self.group.connected:
-                    self._look_again(ref.name, *LISTED)
+                    self._look_again(ref.name, *LIST_METHODS)
                 before = self.tools()
                 while True:
                     await self._news.wait()
@@ -359,7 +359,7 @@ class Front:
         """Take an event of the group, as an observer."""
         match event:
             case StateChanged(new="ready" | "degraded"):
-                self._look_again(event.server, *LISTED)
+                self._look_again(event.server, *LIST_METHODS)
                 self._on_change("servers")
             case PromptsChanged():
                 self._look_again(event.server, "prompts")
@@ -389,7 +389,7 @@ class Front:
     def _is_awaited(self, ref: ServerRef) -> bool:
         life = ref._record.life
         if life.state in ("ready", "degraded"):
-            return not LISTED.keys() <= self._kept.get(ref.name, Kept()).asked
+            return not LIST_METHODS.keys() <= self._kept.get(ref.name, Kept()).asked
         started = life.wanted.mode == "run" or ref.name in self.starting
         return life.state in ("pending", "connecting") and started and life.last_error is None
 
@@ -422,7 +422,7 @@ class Front:
     async def _request(self, server: str, kind: str, kept: Kept) -> None:
         found: tuple[Json, ...] = ()
         try:
-            found = tuple(map(json_of, await getattr(self.group[server], LISTED[kind])()))
+            found = tuple(map(json_of, await getattr(self.group[server], LIST_METHODS[kind])()))
         except MCPError as exc:
             if exc.code != METHOD_NOT_FOUND:  # then the list is empty
                 raise
