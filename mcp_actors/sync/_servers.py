@@ -210,11 +210,12 @@ class LoneRun(ThreadRun):
 
     def drop(self) -> None:
         """End the run, because the program can no longer use what it has opened, or exit the block."""
-        if self._token is None or self.block.unwanted or self.bridge.is_copy:
+        if self.block.unwanted or self.bridge.is_copy:
             return  # it ends already, as at the exit of the program
-        with suppress(trio.RunFinishedError):
-            # On Trio's side, because a finalizer may run within any line of any thread, also while it holds a lock.
-            self._token.run_sync_soon(logger.warning, _DROPPED)
+        if self._token is not None:  # else the thread is about to start, and `abort` has it open nothing
+            with suppress(trio.RunFinishedError):
+                # On Trio's side, because a finalizer may run within any line of any thread, also while it holds a lock.
+                self._token.run_sync_soon(logger.warning, _DROPPED)
         self.abort()
 
     def report_end(self) -> None:
