@@ -94,6 +94,20 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def durations(session: nox.Session) -> None:
+    """Measure what each test costs, twice, and choose from that the tests of the README's command: half an hour."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.durations")
+
+
+@nox.session(python=OLDEST)
+def elsewhere(session: nox.Session) -> None:
+    """Run the README's commands as another user, in a path with blanks, with little else; then without a network."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.elsewhere", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def slow(session: nox.Session) -> None:
     """Run the tests that wait as long as users do: with default values, which takes minutes."""
     session.install("--editable", ".[test]")

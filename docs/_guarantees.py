@@ -16,7 +16,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).parent.parent
 PLACE: Final = "<!-- guarantees -->"
 
-_ID: Final = re.compile(r"\b(?:K\d|(?:S\d|[A-D])-\d{2,3})\b")
+ID: Final = re.compile(r"\b(?:K\d|(?:S\d|[A-D])-\d{2,3})\b")
 
 
 def sentences() -> dict[str, dict[str, str]]:
@@ -29,7 +29,7 @@ def proofs() -> dict[str, list[str]]:
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name, docstring in _tests(ast.parse(path.read_text())):
-            for each in dict.fromkeys(_ID.findall(docstring)):
+            for each in dict.fromkeys(ID.findall(docstring)):
                 found[each].append(f"{path.relative_to(ROOT).as_posix()}::{name}")
     return dict(found)
 

@@ -6,14 +6,17 @@ A run of folders takes two processes, unless ``-n`` says otherwise.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import hypothesis
@@ -21,12 +24,19 @@ import pytest
 
 from mcp_actors.testing import Snapshot
 
+from .durations import Meter
 from .forkserver import interpreter
 from .idle_clock import IdleClock
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
-from .programs import FULL_SIZE
-from .source import ROOT
+from .programs import FULL_SIZE, SEED
+from .slice import (
+    modules,
+    pytest_addoption as pytest_addoption,
+    pytest_collection_modifyitems as pytest_collection_modifyitems,
+    pytest_ignore_collect as pytest_ignore_collect,
+)
+from .source import ROOT, docs_module
 from .summary import Summary
 
 # How long an example takes depends on the machine. What must not take long says so in its test.
@@ -72,13 +82,16 @@ def keep_bytecode(config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let the process that has all reports write the summary."""
+    """Let the process that has all reports write the summary, and all processes what their tests cost if asked to."""
     if not is_worker(config):
         config.pluginmanager.register(Summary(config))
+    if folder := os.environ.get("DURATIONS"):
+        alone = is_worker(config) or not getattr(config.option, "numprocesses", None)
+        config.pluginmanager.register(Meter(folder, alone=alone))
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Keep the modules and items of a run out of all garbage collections: they stay to its end.
 
     There are more than a million objects, so that each full collection, and some tests ask for several, would take a
@@ -86,6 +99,7 @@ def pytest_collection() -> Generator[None, object, object]:
     leaves in cycles is looked for at its end, by a collection that is asked for.
     """
     gc.disable()
+    import_from_the_end(session.config)
     try:
         return (yield)
     finally:
@@ -94,9 +108,42 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.set_threshold(20_000, 20, 20)
 
 
+def import_from_the_end(config: pytest.Config) -> None:
+    """Let every second worker import the modules of tests before it collects them, the last one first.
+
+    To compile and rewrite them all takes three times as long as to import them. So two workers meet in the middle, and
+    each loads what the other one has compiled.
+    """
+    if int(getattr(config, "workerinput", {}).get("workerid", "gw0")[2:]) % 2:
+        for path in reversed([*modules(config)]):
+            with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+                importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
 def is_worker(config: pytest.Config) -> bool:
     """Return True if this process runs tests for another one."""
     return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failure what a contributor needs to see it again; count skips of a fixture in one line."""
+    report = yield
+    if report.skipped and report.when == "setup" and call.excinfo is not None:
+        places = [entry for entry in call.excinfo.traceback if Path(entry.path).is_relative_to(ROOT / "tests")]
+        if places and isinstance(report.longrepr, tuple):
+            report.longrepr = (str(places[-1].path), places[-1].lineno + 1, report.longrepr[2])
+    if report.failed:
+        docstring = getattr(getattr(item, "obj", None), "__doc__", None) or ""
+        proves = docs_module("_guarantees").ID.findall(docstring)
+        order = item.config.getoption("randomly_seed", None)
+        seeds = "" if order is None else f"--randomly-seed={order} "
+        again = f"PROGRAMS_SEED={SEED} python -m pytest -n 0 {seeds}{quote(item.nodeid)}"
+        about = [f"it proves {each} of docs/guarantees.toml" for each in proves]
+        report.sections.append(("to see it again", "\n".join([again, *about])))
+    return report
 
 
 @pytest.fixture(autouse=True)
@@ -114,12 +161,12 @@ def nothing_left_behind() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def npm_packages() -> None:
-    """Skip a test that needs the npm packages where they are missing; one of ``tests/node`` fails there."""
+    """Skip a test that needs the npm packages where they are missing. All are skipped for one reason."""
     try:
         node()
         fetch()
-    except NodeMissing:
-        pytest.skip("the npm packages are missing; tests/node/test_packages.py says what to do")
+    except NodeMissing as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture

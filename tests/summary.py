@@ -56,5 +56,7 @@ def _runs_all_cells(config: pytest.Config) -> bool:
     """Return True if nothing narrows the selection, so that a cell without a test is missed."""
     # An argument with "::" names something within a file, and no such folder exists.
     named = [(config.invocation_params.dir / argument).resolve() for argument in config.args]
-    narrowed = any(config.getoption(option, None) for option in ("lf", "keyword", "markexpr", "deselect", "stepwise"))
+    narrowed = any(
+        config.getoption(option, None) for option in ("lf", "keyword", "markexpr", "deselect", "stepwise", "slice")
+    )
     return any(FAULTS.is_relative_to(path) for path in named) and not narrowed

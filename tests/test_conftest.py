@@ -153,3 +153,14 @@ def test_a_test_that_leaves_something_fails_and_the_next_one_does_not(
     result = run_pytest("-p", "trio")
     result.assert_outcomes(passed=2, errors=1)
     result.stdout.fnmatch_lines(["*ERROR at teardown of test_a_leaves_a_child*", "left behind:", "  child process *"])
+
+
+def test_a_failure_says_how_to_see_it_again_and_which_guarantee_it_proves(
+    pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
+) -> None:
+    pytester.makeconftest("from tests.conftest import pytest_runtest_makereport")
+    pytester.makepyfile('def test_of_a_row():\n    """K1: of a sentence."""\n    assert False\n')
+    result = run_pytest()
+    result.stdout.fnmatch_lines(
+        ["*to see it again*", "PROGRAMS_SEED=* python -m pytest *::test_of_a_row", "it proves K1 *"]
+    )

@@ -55,7 +55,7 @@ INSTALL: Final = re.compile(
 )
 TYPED: Final = {
     "python3 -m venv .venv": "whoever runs these tests",
-    ".venv/bin/python -m pytest": "whoever runs these tests",
+    ".venv/bin/python -m pytest --slice": "whoever runs these tests",
     ".venv/bin/python examples/main_job.py": "test_main_job.py",
 }
 """Commands that show nothing on their page, and by whom they are run."""

