@@ -207,10 +207,13 @@ class ServerGroup(Mapping[str, ServerRef]):
 
         Raises:
             ToolNotFound: no tool has it; the message names similar ones, and the servers that show no tools now.
+            ServerUnavailable: no tool has it because this group ends or has ended.
         """
         try:
             return self.tools.find(public_name)
         except KeyError:
+            if self._roster.closing or self._roster.end is not None:
+                raise closed(self._roster, f"tool {public_name!r} cannot be called") from self._roster.end
             silent = {ref.name: ref.state for ref in self.configured if ref.state not in ACTIVE}
             hidden = [
                 f"{name} ({number})"
@@ -517,11 +520,11 @@ def translate(roster: Roster) -> Iterator[Phase]:
     raise failure from failure.__cause__
 
 
-def closed(roster: Roster) -> ServerUnavailable:
-    """Return the error for a change of a group that has ended."""
+def closed(roster: Roster, effect: str = "this group of servers cannot be changed") -> ServerUnavailable:
+    """Return the error for the use of a group that ends or has ended."""
     end = roster.end
     why = "its open_servers() block has exited; open it again" if end is None else problem_of(end)
-    message = f"this group of servers cannot be changed because {why}"
+    message = f"{effect} because {why}"
     return caused_by(ServerUnavailable(message, server="*", state="stopped"), end)
 
 

@@ -248,6 +248,25 @@ async def test_a_signal_finishes_the_requests_of_a_server_that_is_being_restarte
     assert trio.current_time() == pytest.approx(5.0)
 
 
+async def test_a_call_by_public_name_after_a_signal_says_why_it_is_refused(autojump_clock: MockClock) -> None:
+    """D-81: its tool is not called unknown because its server stops."""
+    house, held = House("a"), Outcome()
+    async with trio.open_nursery() as nursery:
+        with leaving(SystemExit):
+            async with open_servers(house.config(), stop_on=signal.SIGTERM) as group:
+                nursery.start_soon(held.of, group["a"].call_tool, "hold")
+                await wait_all_tasks_blocked()
+                signal.raise_signal(signal.SIGTERM)
+                await wait_all_tasks_blocked()
+                for call in (group.call, group.call_tool):
+                    why = "tool 'mcp__a__hold' cannot be called because SIGTERM was received"
+                    with pytest.raises(ServerUnavailable, match=why):
+                        await call("mcp__a__hold")
+                house.let_go.set()
+                await trio.sleep_forever()
+    assert held.error is None
+
+
 async def test_a_signal_that_is_to_stop_and_to_reload_is_refused(said: Said) -> None:
     with pytest.raises(ConfigError) as caught:
         async with open_servers(stop_on=[signal.SIGTERM, signal.SIGHUP], reload_on=signal.SIGHUP):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -142,8 +143,9 @@ async def test_a_server_that_ends_its_group_is_the_reason_in_the_errors_of_other
                         await use()
                     assert why in str(caught.value)
                     assert why in str(caught.value.__cause__)
-                with pytest.raises(ServerUnavailable, match=why):
-                    await servers.add(server("c"))
+                for change_or_call in (partial(servers.add, server("c")), partial(servers.call, "mcp__a__pid")):
+                    with pytest.raises(ServerUnavailable, match=why):
+                        await change_or_call()
 
     with pytest.raises(ServerUnavailable) as raised:
         await kill_and_call()
