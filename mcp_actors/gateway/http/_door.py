@@ -17,6 +17,7 @@ import resource
 import selectors
 import socket
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -61,7 +62,7 @@ LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at all connections."""
 
 PROBE_SECONDS: Final = 10.0
-"""Seconds in which a balancer that has asked ``/readyz`` before has to ask again at the end."""
+"""The longest seconds between two questions of a balancer for ``/readyz``, so also before it knows of the end."""
 
 MAX_FORM: Final = 4096
 """Bytes of a body for a path that anyone may use, such as the form with the token."""
@@ -133,7 +134,7 @@ class Door:
         self._number = 0
         self._most = most_connections(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         self._metrics = metrics
-        self._probed = -1
+        self._probed: deque[float] = deque(maxlen=2)
         self._over = 0
         self._warned = -math.inf
         self.routes: dict[str, Route] = {
@@ -175,7 +176,7 @@ class Door:
         return route.answer
 
     def _answer_ready(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        self._probed += 1
+        self._probed.append(trio.current_time())
         reply.send(200 if self.ready else 503)
 
     def _answer_probe(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
@@ -317,10 +318,11 @@ class Door:
         **Cancellation**: ends the wait.
         """
         self.draining = True
-        if self._probed >= 0:
-            before = self._probed
+        asked = [*self._probed, trio.current_time()]
+        # Who has asked once, or long ago, is not a balancer, and does not lengthen the end.
+        if len(asked) == 3 and max(asked[1] - asked[0], asked[2] - asked[1]) <= PROBE_SECONDS:
             with trio.move_on_after(PROBE_SECONDS):
-                while self._probed == before:  # noqa: ASYNC110 - the path that is asked most has no event
+                while self._probed[-1] == asked[1]:  # noqa: ASYNC110 - the path that is asked most has no event
                     await trio.sleep(0.1)
         await drain(self._gateway.stopping, self._acceptors, self.heart.connections)
 
