@@ -3,7 +3,7 @@
 `Exchange` sends requests to authorization servers and to the MCP server, through the client that it is given. It checks
 the URL before, limits the time and the size of the answer, passes the credentials that it recognizes to ``learn``, and
 keeps the last answer; an OAuth error that a POST gets with a status of success becomes a 400. `said_by`,
-`with_explanation`, `remedy_for` and `problem_of_tokens` describe an answer in errors. `read_challenge` parses
+`with_explanation`, `remedy_for` and `problem_of` describe an answer in errors. `read_challenge` parses
 ``WWW-Authenticate``, and `Challenge.refusal` writes it anew for the SDK. `call_back` calls a function of the user, and
 checks that it returns a text, or None where that is allowed. `SignInRequired`, `SignInFailed` and `NoBrowser` are
 public; `SignInNeeded`, `Refused` and `Unreachable` are for this folder.
@@ -14,9 +14,11 @@ it imports checks of addresses and of scopes. It touches no store, makes no clie
 
 from __future__ import annotations
 
+import codecs
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import parse_qsl, quote
@@ -25,7 +27,7 @@ import httpx2
 import trio
 from attrs import define, field, frozen
 from mcp.shared.auth import OAuthToken
-from pydantic_core import ValidationError, from_json
+from pydantic_core import ValidationError, from_json, to_json
 
 from .._errors import ConnectFailed, ConnectPhase, McpActorsError, ServerError, ServerUnavailable
 from .._foreign import answer_of
@@ -35,6 +37,7 @@ from ..config._oauth import SCOPE
 
 if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull
+    from pydantic import BaseModel
 
     from ..config import OAuth
 
@@ -97,11 +100,13 @@ class SignInNeeded(Exception):
 
     Attributes:
         challenge: as for `SignInRequired`.
+        dead: whether the authorization server has said that the refresh token is worth nothing.
     """
 
-    def __init__(self, message: str, challenge: str | None = None) -> None:
+    def __init__(self, message: str, challenge: str | None = None, *, dead: bool = False) -> None:
         super().__init__(message)
         self.challenge = challenge
+        self.dead = dead
 
 
 class Refused(Exception):
@@ -175,10 +180,10 @@ def remedy_for(said: str, oauth: OAuth) -> str:
     return ""
 
 
-def problem_of_tokens(response: httpx2.Response) -> str:
-    """Return the problem of an answer that should be tokens, without any of its content."""
+def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
+    """Return the problem of an answer that should be of a model, with the names of its fields and no content."""
     try:
-        OAuthToken.model_validate_json(response.content)
+        model.model_validate_json(response.content)
     except ValidationError as error:
         problems = error.errors(include_url=False, include_context=False, include_input=False)
         return f" ({'; '.join(': '.join([*map(str, each['loc']), each['msg']]) for each in problems[:3])})"
@@ -322,7 +327,7 @@ class Exchange:
         status = response.status_code
         if request.method == "POST" and response.is_success and _is_error(body):
             status = HTTPStatus.BAD_REQUEST
-        answer = httpx2.Response(status, headers=kept, content=bytes(body), request=response.request)
+        answer = httpx2.Response(status, headers=kept, content=_plain(bytes(body)), request=response.request)
         answer.next_request = response.next_request
         return answer
 
@@ -370,6 +375,44 @@ def _is_error(body: bytearray) -> bool:
     return isinstance(content, dict) and "error" in content and "access_token" not in content
 
 
+_TEXTS: Final = frozenset({"client_id", "client_secret"})
+_WHOLE: Final = frozenset({"client_id_issued_at", "client_secret_expires_at", "expires_in"})
+_LISTS: Final = frozenset(
+    {
+        *("authorization_servers", "grant_types", "grant_types_supported", "redirect_uris", "response_types"),
+        *("response_types_supported", "scopes_supported", "token_endpoint_auth_methods_supported"),
+    }
+)
+_OPTIONAL: Final = ("_at", "_documentation", "_endpoint", "_in", "_uri")
+"""Ends of the names of members that may be absent, and are not valid if they are empty."""
+
+
+def _plain(body: bytes) -> bytes:
+    """Return an answer with its members as the specifications have them, where another form has one meaning only."""
+    body = body.removeprefix(codecs.BOM_UTF8)
+    try:
+        content = from_json(body)
+    except ValueError:
+        return body
+    if not isinstance(content, dict):
+        return body
+    meant = {name: _meant(name, value) for name, value in content.items() if value or not name.endswith(_OPTIONAL)}
+    return body if meant == content else to_json(meant)
+
+
+def _meant(name: str, value: object) -> object:
+    if name in _WHOLE and isinstance(value, (str, float)):
+        with suppress(ValueError, OverflowError):
+            return int(float(value))
+    if name in _TEXTS and isinstance(value, int):
+        return str(value)
+    if name in _LISTS and isinstance(value, str):
+        return value.split()
+    if name == "scope" and isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return " ".join(value)
+    return value
+
+
 # --- Read the challenge of a server that refuses a request (``WWW-Authenticate``) -------------------------------------
 
 # The SDK looks for ``scope=`` and other fields anywhere in the header, so the value of one field could pass for another
@@ -389,6 +432,7 @@ _PART: Final = re.compile(
 _FIELDS: Final = ("error", "resource_metadata", "scope")
 _LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
 _NOT_IN_URL: Final = re.compile(r'[\x00-\x20"\\\x7f]')
+_APOSTROPHES: Final = re.compile(r"'(.*)'", re.DOTALL)
 _MORE_SCOPES: Final = "insufficient_scope"
 
 
@@ -455,7 +499,8 @@ def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     for part in _PART.finditer(header):
         name, quoted, bare = part["name"], part["quoted"], part["bare"]
         if quoted is not None or bare is not None:
-            parameters.setdefault(name.lower(), bare if quoted is None else re.sub(r"\\(.)", r"\1", quoted))
+            value = _APOSTROPHES.sub(r"\1", bare) if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+            parameters.setdefault(name.lower(), value)
         elif name is not None and (part.start() == 0 or "," in part["before"]):
             yield scheme, parameters
             scheme, parameters = name.lower(), {}

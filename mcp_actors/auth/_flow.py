@@ -22,7 +22,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
-from urllib.parse import unquote_plus
+from urllib.parse import parse_qs, unquote_plus
 
 import httpx2
 from attrs import define, evolve, field
@@ -35,10 +35,11 @@ from mcp.shared.auth import (
     OAuthClientMetadata,
     OAuthMetadata,
     OAuthToken,
+    ProtectedResourceMetadata,
 )
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.types import LATEST_PROTOCOL_VERSION
-from pydantic_core import ValidationError, from_json
+from pydantic_core import ValidationError, from_json, to_json
 
 from .._text import plain_text
 from ._exchange import (
@@ -49,7 +50,7 @@ from ._exchange import (
     Unreachable,
     call_back,
     is_busy,
-    problem_of_tokens,
+    problem_of,
     remedy_for,
     said_by,
 )
@@ -60,13 +61,14 @@ if TYPE_CHECKING:
 
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 
-LOST: Final = frozenset(
-    {
-        *("invalid_grant", "invalid_client", "unauthorized_client", "invalid_target", "invalid_scope"),
-        *("bad_refresh_token", "incorrect_client_credentials"),  # GitHub's
-    }
-)
-"""Errors after which a refresh token is worth nothing."""
+DEAD: Final = frozenset({"bad_refresh_token", "invalid_grant", "invalid_refresh_token"})
+"""Errors that say that a refresh token is worth nothing; the first is GitHub's."""
+
+LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
+"""Errors of an authorization server that may answer otherwise later."""
+
+WITHOUT_RESOURCE: Final = frozenset({"invalid_request", "invalid_target"})
+"""Errors of an authorization server that may not know the parameter ``resource``."""
 
 UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
 """Errors of the SDK and of httpx2 about an answer: it is not of the protocol, or a URL, a token or a number in it
@@ -283,8 +285,8 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
     """Exchange a refresh token for new tokens.
 
     Raises:
-        SignInNeeded: the refresh token is worth nothing.
-        Unreachable: the authorization server did not answer, so the refresh token may still be good.
+        SignInNeeded: the authorization server has refused the refresh token.
+        Unreachable: it did not answer, or cannot now, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
         raise SignInNeeded("the authorization server that issued the token is not known")
@@ -298,20 +300,47 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
     async with _quietly(flow):
         outgoing = await anext(flow)
         response = await exchange.send(outgoing)
-        if not response.is_success:
-            code, said = said_by(response, exchange.mask)
-            if code in LOST:
-                raise SignInNeeded(f"the authorization server has refused the refresh token: {said}")
-            raise Unreachable(f"the authorization server answered {said} to a refresh")
+        if said_by(response, str)[0] in WITHOUT_RESOURCE and (other := _without_resource(outgoing)) is not None:
+            response = await exchange.send(other)
+        _check_refreshed(response, exchange)
         try:
             await flow.asend(response)
         except UNUSABLE:
-            raise Refused("token_refused", "the new token of the authorization server cannot be used") from None
+            raise SignInNeeded("the new token of the authorization server cannot be used") from None
     if not memory.brought:
-        raise Unreachable(f"the answer to a refresh is not a valid token{problem_of_tokens(response)}")
+        problem = f"has answered a refresh without a valid token{problem_of(OAuthToken, response)}"
+        raise SignInNeeded(f"the authorization server {problem}")
     if memory.tokens is not None and not memory.tokens.refresh_token:
         memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
-    return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
+    try:
+        return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
+    except Refused as error:
+        raise SignInNeeded(str(error)) from None
+
+
+def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
+    """Return a request for tokens without the parameter ``resource``; None if it does not have that."""
+    form = parse_qs(request.content.decode())
+    if form.pop("resource", None) is None:
+        return None
+    kept = {name: value for name, value in request.headers.items() if name != "content-length"}
+    return httpx2.Request("POST", request.url, data=form, headers=kept)
+
+
+def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
+    """Refuse the answer to a refresh that brings no token. Whatever its words, it is a refusal: the server was there.
+
+    Raises:
+        SignInNeeded: the authorization server has refused the refresh token.
+        Unreachable: it may answer otherwise later.
+    """
+    if response.is_success:
+        return
+    code, said = said_by(response, exchange.mask)
+    if code in LATER or response.is_redirect:
+        raise Unreachable(f"the authorization server answered {said} to a refresh")
+    problem = f"the authorization server has refused the refresh token: {said}{remedy_for(said, exchange.oauth)}"
+    raise SignInNeeded(problem, dead=code in DEAD)
 
 
 def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
@@ -348,19 +377,43 @@ class _Guard:
     challenge: Challenge
     old: SignedIn | None
     _names_server: bool = field(default=False, init=False)
+    _problem: str = field(default="", init=False)
 
     def adapt(self, provider: OAuthClientProvider) -> None:
         """Set what the SDK has no option for."""
         _name_resource(self.exchange.oauth, provider)
         provider._select_authorization_server = self._select  # type: ignore[method-assign]  # its subclasses replace it
 
-    def note(self, response: httpx2.Response) -> None:
-        """Note whether an answer names an authorization server, even if it is not valid otherwise."""
+    def note(self, response: httpx2.Response, expected: str | None) -> httpx2.Response:
+        """Note what an answer is, even if it is not valid otherwise; return it as the SDK reads it.
+
+        Args:
+            response: the answer.
+            expected: the issuer whose metadata were asked for; None if none is known yet.
+
+        Raises:
+            Refused: the metadata are those of another issuer.
+        """
         try:
             body = from_json(response.content)
         except ValueError:
-            return
-        self._names_server |= response.is_success and isinstance(body, dict) and "authorization_servers" in body
+            return response
+        if not response.is_success or not isinstance(body, dict) or response.request.method != "GET":
+            return response
+        if "authorization_servers" in body:
+            self._names_server, self._problem = True, problem_of(ProtectedResourceMetadata, response)
+        elif isinstance(found := body.get("issuer"), str):
+            self._problem = problem_of(OAuthMetadata, response)
+            if expected is not None and found != expected:
+                self._check_same(found, expected)
+                content = to_json({**body, "issuer": expected})  # the SDK compares to the letter
+                return httpx2.Response(response.status_code, content=content, request=response.request)
+        return response
+
+    def _check_same(self, found: str, expected: str) -> None:
+        if not issuers_match(found, expected):
+            problem = f"the metadata of the authorization server {self._shown(expected)} name {self._shown(found)}"
+            raise Refused("issuer_mismatch", f"{problem}; {self._remedy}, or do not sign in to this server")
 
     def check(self, context: OAuthContext) -> None:
         """Refuse an authorization server that has given no valid metadata, or is not the expected one.
@@ -375,17 +428,19 @@ class _Guard:
         if context.protected_resource_metadata is None:
             if self._names_server or self.challenge.resource_metadata is not None:
                 problem = "the server says that it has metadata for a sign-in, and they are missing or not valid"
-                raise Refused("invalid_metadata", f"{problem}; report that to its operator")
+                raise Refused("invalid_metadata", f"{problem}{self._problem}; report that to its operator")
         elif metadata is None:
             problem = f"the authorization server {self._shown(context.auth_server_url)} has no valid metadata"
-            raise Refused("invalid_metadata", f"{problem}, so nothing is sent to it; report that to its operator")
+            raise Refused("invalid_metadata", f"{problem}{self._problem}, so nothing is sent to it; {self._remedy}")
         self._check_endpoints(metadata)
         self._check_issuer(metadata)
 
     def _select(self, advertised: list[str]) -> str:
-        """Return the expected authorization server if it is one of several, or else the first."""
-        expected = self.exchange.oauth.issuer or self._issuer_of_secret
-        return next((each for each in advertised if expected and issuers_match(each, expected)), advertised[0])
+        """Return the configured issuer, or else that of the secret if it is one of several, or else the first."""
+        if self.exchange.oauth.issuer is not None:
+            return self.exchange.oauth.issuer
+        known = self._issuer_of_secret
+        return next((each for each in advertised if known and issuers_match(each, known)), advertised[0])
 
     def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
         """Check every URL before the first is used: a person should not agree to a sign-in that then fails."""
@@ -393,6 +448,10 @@ class _Guard:
         for name in names:
             if (url := getattr(metadata, name, None)) is not None:
                 self.exchange.check_url(httpx2.URL(str(url)))
+
+    @property
+    def _remedy(self) -> str:
+        return "correct issuer" if self.exchange.oauth.issuer else "report that to its operator"
 
     @property
     def _issuer_of_secret(self) -> str | None:
@@ -470,8 +529,8 @@ async def _run(exchange: Exchange, provider: httpx2.Auth, guard: _Guard) -> None
                 if context is not None and outgoing.method == "POST":
                     guard.check(context)
                 response = await exchange.send(outgoing)
-                guard.note(response)
-                outgoing = await flow.asend(response)
+                expected = exchange.oauth.issuer if context is None else context.auth_server_url
+                outgoing = await flow.asend(guard.note(response, expected))
     except (OAuthFlowError, *UNUSABLE) as error:
         raise _refused(exchange, error, context) from None
 
@@ -501,10 +560,11 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
             )
             remedy = "check the URL of the server; if it is right, register a client there, and set client_id"
             return Refused("registration_refused", f"{problem}; {remedy}")
-        problem = f"the authorization server does not register this client: {said or 'invalid answer'}"
+        said = said or f"invalid answer{'' if last is None else problem_of(OAuthClientInformationFull, last)}"
+        problem = f"the authorization server does not register this client: {said}"
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
-        said = said or f"invalid answer{'' if last is None else problem_of_tokens(last)}"
+        said = said or f"invalid answer{'' if last is None else problem_of(OAuthToken, last)}"
         remedy = remedy_for(said, exchange.oauth)
         return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
     if isinstance(error, UNUSABLE):

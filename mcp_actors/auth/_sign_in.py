@@ -23,7 +23,7 @@ import httpx2
 import trio
 from attrs import define, field
 from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import validate_authorization_response_iss
+from mcp.client.auth.utils import issuers_match, validate_authorization_response_iss
 from mcp.shared.auth import AuthorizationCodeResult
 
 from .._collapse import collapse
@@ -224,13 +224,16 @@ class _Visit:
             raise Refused("no_code", f"{problem}; return the code, or the URL that the browser ends at")
         if "error" in found:
             self._refuse(found)
+        metadata, iss = provider.context.oauth_metadata, found.get("iss")
+        if metadata is not None and iss is not None and issuers_match(iss, str(metadata.issuer)):
+            iss = str(metadata.issuer)  # the SDK compares to the letter
         try:
-            validate_authorization_response_iss(found.get("iss"), provider.context.oauth_metadata)
+            validate_authorization_response_iss(iss, metadata)
         except OAuthFlowError:
             raise Refused(
                 "issuer_mismatch", "the redirect is not from the authorization server that was asked"
             ) from None
-        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=found.get("iss"))
+        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=iss)
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(self.exchange.mask(found["error"]), limit=60)

@@ -558,6 +558,7 @@ class SignedIn:
         protected: the metadata of the resource.
         challenge: where the server says that the latter is.
         asked: the scopes that were asked for; the authorization server may have granted others.
+        refused: whether the authorization server has refused to refresh the tokens, so that a person has to sign in.
 
     Raises:
         TypeError: an attribute has another type.
@@ -573,6 +574,7 @@ class SignedIn:
     protected: ProtectedResourceMetadata | None = field(default=None, repr=False)
     challenge: str | None = field(default=None, validator=optional(instance_of(str)))
     asked: str | None = field(default=None, validator=optional(instance_of(str)))
+    refused: bool = field(default=False, validator=instance_of(bool))
 
     @property
     def issuer(self) -> str | None:
@@ -581,8 +583,8 @@ class SignedIn:
 
     @property
     def renewable(self) -> bool:
-        """True if there is a refresh token."""
-        return bool(self.tokens.refresh_token)  # some authorization servers send an empty one
+        """True if there is a refresh token that was not refused."""
+        return bool(self.tokens.refresh_token) and not self.refused  # some authorization servers send an empty one
 
     def expired(self, now: float) -> bool:
         """Return True if the access token has expired."""
@@ -598,9 +600,13 @@ class SignedIn:
         """Return True if these scopes were granted, or asked for in vain."""
         return set(scope.split()) <= {*(self.asked or "").split(), *(self.tokens.scope or "").split()}
 
-    def without_refresh_token(self) -> SignedIn:
-        """Return the same with a refresh token that is no longer used."""
-        return evolve(self, tokens=self.tokens.model_copy(update={"refresh_token": None}))
+    def when_refused(self, *, dead: bool) -> SignedIn:
+        """Return the same after its refresh token was refused; without the token if that is `dead`.
+
+        It is not sent again: some authorization servers take that for a theft, and block the client.
+        """
+        tokens = self.tokens.model_copy(update={"refresh_token": None}) if dead else self.tokens
+        return evolve(self, tokens=tokens, refused=True)
 
     def to_text(self, key: str | None = None) -> str:
         """Return it as JSON, with the key that it is stored under."""
@@ -613,6 +619,7 @@ class SignedIn:
             "since": self.since,
             "challenge": self.challenge,
             "asked": self.asked,
+            "refused": self.refused,
             **{name: model and model.model_dump(mode="json", exclude_none=True) for name, model in models.items()},
             "metadata": self.metadata and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT),
         }

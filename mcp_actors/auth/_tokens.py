@@ -246,15 +246,15 @@ class OAuthTokens(httpx2.Auth):
             challenge = known if refusal is None else challenge_of(refusal)
             new = await run_unattended(self._exchange, challenge, old)
         elif old is None or not old.renewable:
-            raise SignInNeeded("not signed in" if old is None else "the token has expired, and has no refresh token")
+            lacks = "no refresh token" if old is None or not old.refused else "a refresh token that was refused"
+            raise SignInNeeded("not signed in" if old is None else f"the token has expired, and has {lacks}")
         else:
             # First, because a refresh uses the refresh token up, and the next one has to be stored.
             await self._save(old)
             try:
                 new = await self._refreshed(old)
-            except SignInNeeded:
-                # It is not sent again: some authorization servers take that for a theft, and block the client.
-                await self._take(old.without_refresh_token())
+            except SignInNeeded as error:
+                await self._take(old.when_refused(dead=error.dead))
                 raise
         await self._take(new)
         return new

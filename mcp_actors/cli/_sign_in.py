@@ -88,10 +88,10 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
     for server, exchange, found in await _each(loaded.servers, signed_in, named=bool(names)):
         if found is None and exchange.oauth.optional and not names:
             continue  # it may need no sign-in
-        missing = missing or found is None
+        missing = missing or found is None or found.refused
         output.line((server, "bold"), f"  {'not signed in' if found is None else _described(found, exchange)}")
         details = {} if found is None else _details(found, exchange)
-        listed.append({"server": server, "signed_in": found is not None, **details})
+        listed.append({"server": server, "signed_in": found is not None and not found.refused, **details})
     output.json(listed)
     return output.errors(loaded.errors) or (NEEDS_AUTH if missing else 0)
 
@@ -145,6 +145,8 @@ def _masked_by(exchange: Exchange, found: SignedIn) -> Callable[[str | None], st
 
 def _described(found: SignedIn, exchange: Exchange) -> str:
     mask = _masked_by(exchange, found)
+    if found.refused:
+        return "not signed in: its refresh token was refused"
     words = [f"signed in to {mask(found.issuer or mask_url(found.resource))}"]
     if found.tokens.scope:
         words.append(f"for {mask(found.tokens.scope)}")

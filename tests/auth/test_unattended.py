@@ -58,7 +58,7 @@ async def test_another_issuer_than_the_configured_one_is_refused(authority: Auth
         client_id="robot",
         client_secret=SECRET,
         grant="client_credentials",
-        issuer="https://issuer.example",
+        issuer=f"{authority.url}/another",
     )
     async with open_servers(config) as servers:
         assert servers["guarded"].state == "failed"

@@ -317,7 +317,8 @@ async def is_signed_in(config: ServerConfig) -> bool:
         ConfigError, ConnectFailed: as for `sign_out_of`.
     """
     async with open_exchange(config) as exchange:
-        return await auth.signed_in(exchange) is not None
+        found = await auth.signed_in(exchange)
+        return found is not None and not found.refused
 
 
 def can_ask(record: ServerRecord, required: BaseException | None) -> bool:

@@ -1,0 +1,183 @@
+"""Authorization servers speak dialects: a table of what they say, and of what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx2
+import pytest
+import trio
+
+from mcp_actors import ConnectFailed, Http, ServerConfig, ServerUnavailable, bridge, open_servers
+from mcp_actors.auth import Exchange, FileTokenStore, OAuth, SignInFailed, SignInRequired, sign_in, signed_in
+from mcp_actors.auth._stores import key_of
+from mcp_actors.auth._tokens import OAuthTokens
+
+from ..gateway.hosts import gateway
+from .speaker import Speaker, speaking
+
+TABLE: Final[list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("dialects.toml").read_text())["row"]
+
+
+def rows(what: str) -> pytest.MarkDecorator:
+    """Run a test for each row in which that is done."""
+    chosen = [row for row in TABLE if row["what"] == what]
+    return pytest.mark.parametrize("row", chosen, ids=[row["name"] for row in chosen])
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Speaker]:
+    with speaking() as speaker:
+        yield speaker
+
+
+@pytest.fixture
+def speaker(running: Speaker) -> Speaker:
+    running.say()
+    return running
+
+
+def exchange_with(client: httpx2.AsyncClient, speaker: Speaker, folder: Path, **options: Any) -> Exchange:
+    """Return what talks to the servers."""
+    oauth = OAuth(store=FileTokenStore(folder), **options)
+    return Exchange(client, f"{speaker.base}/mcp", oauth, None, str, lambda secret: None)
+
+
+async def store_old(speaker: Speaker, oauth: OAuth) -> None:
+    """Store a sign-in whose access token is "old"."""
+    url = f"{speaker.base}/mcp"
+    metadata = json.loads(speaker.answer("GET", "/.well-known/oauth-authorization-server", b"", None)[1])
+    old = {
+        "version": 1,
+        "resource": url,
+        "client": {"client_id": "me", "redirect_uris": None},
+        "tokens": {"access_token": "old", "token_type": "Bearer", "refresh_token": "r"},
+        "expires_at": None,
+        "since": 0.0,
+        "metadata": metadata,
+        "protected": {"resource": url, "authorization_servers": [speaker.base]},
+    }
+    assert oauth.store is not None
+    await oauth.store.save(key_of(url, oauth), json.dumps(old))
+
+
+@rows("sign_in")
+async def test_a_sign_in_reads_what_has_one_meaning(row: dict[str, Any], speaker: Speaker, tmp_path: Path) -> None:
+    """D-20, D-22."""
+    speaker.say(**row)
+
+    async def agree(url: str) -> str:
+        state = row.get("state", parse_qs(urlsplit(url).query)["state"][0])
+        iss = f"&iss={quote(speaker.read(row['iss']), safe='')}" if "iss" in row else ""
+        return f"http://127.0.0.1/callback?code=c&state={state}{iss}"
+
+    options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        exchange = exchange_with(client, speaker, tmp_path, **options)
+        if "fails" in row:
+            with pytest.raises(SignInFailed) as caught:
+                await sign_in("guarded", exchange, agree)
+            assert speaker.read(row["fails"]) in str(caught.value)
+            assert await signed_in(exchange) is None
+        else:
+            tokens = (await sign_in("guarded", exchange, agree)).tokens
+            assert {name: getattr(tokens, name) for name in row["reads"]} == row["reads"]
+
+
+REFUSED: Final = {"token": {"status": 403, "body": ""}}
+"""A refusal that says nothing of the refresh token."""
+
+
+def configured(speaker: Speaker, folder: Path) -> tuple[ServerConfig, OAuth]:
+    """Return the configuration of the MCP server, and that of its sign-in."""
+    oauth = OAuth(store=FileTokenStore(folder))
+    return ServerConfig("guarded", Http(f"{speaker.base}/mcp", auth=oauth), protocol="legacy"), oauth
+
+
+async def test_a_server_whose_refresh_is_refused_needs_a_person_at_once(speaker: Speaker, tmp_path: Path) -> None:
+    """D-21: whatever the words of the refusal. The token is sent once, by whatever program tries it."""
+    speaker.say(**REFUSED)
+    config, oauth = configured(speaker, tmp_path)
+    await store_old(speaker, oauth)
+    for _ in range(2):
+        async with open_servers(config) as group:
+            guarded = group["guarded"]
+            await guarded.wait_state("needs_auth")
+            assert not await guarded.signed_in()
+            with pytest.raises(ServerUnavailable, match=r"run 'mcp-actors login guarded'"):
+                await guarded.call_tool("now")
+        assert len(speaker.forms) == 1
+
+    async def agree(url: str) -> str:
+        return f"http://127.0.0.1/callback?code=c&state={parse_qs(urlsplit(url).query)['state'][0]}"
+
+    speaker.say()
+    async with open_servers(config) as group:
+        await group["guarded"].sign_in(show=agree)
+        assert await group["guarded"].signed_in()
+        assert await group["guarded"].call("now") == "noon"
+
+
+async def test_a_client_of_a_gateway_hears_that_a_person_is_needed(speaker: Speaker, tmp_path: Path) -> None:
+    """D-21: from its call, with the remedy."""
+    config, oauth = configured(speaker, tmp_path)
+    await store_old(speaker, oauth)
+    speaker.say(accepts="old")
+    async with gateway(tmp_path, config) as door:
+        await door.group["guarded"].wait_state("ready")
+        host = await door.connect()
+        assert await host.call("guarded_now") == "noon"
+        speaker.say(**REFUSED)
+        error = await host.error("tools/call", {"name": "guarded_now"})
+        assert "run 'mcp-actors login guarded'" in error["message"]
+    assert len(speaker.forms) == 1
+
+
+@pytest.mark.parametrize("host", ["thread", "guest"])
+def test_on_the_bridge_a_refused_refresh_needs_a_person_at_once(
+    host: bridge.Host, speaker: Speaker, tmp_path: Path
+) -> None:
+    """D-21."""
+    speaker.say(**REFUSED)
+    config, oauth = configured(speaker, tmp_path)
+
+    async def main() -> None:
+        async with bridge.open_servers(config, host=host) as group:
+            await group["guarded"].wait_state("needs_auth")
+            assert not await group["guarded"].signed_in()
+
+    trio.run(store_old, speaker, oauth)
+    asyncio.run(main())
+    assert len(speaker.forms) == 1
+
+
+@rows("refresh")
+async def test_an_answer_to_a_refresh_is_judged_by_what_it_proves(
+    row: dict[str, Any], speaker: Speaker, tmp_path: Path
+) -> None:
+    """D-21."""
+    speaker.say(**row)
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        exchange = exchange_with(client, speaker, tmp_path)
+        await store_old(speaker, exchange.oauth)
+        client.auth = OAuthTokens("guarded", exchange)
+        if "fails" not in row:
+            assert (await client.post(exchange.url, json={"id": 1, "method": "tools/list"})).status_code == 200
+        else:
+            for _ in range(2):
+                with pytest.raises(ConnectFailed) as caught:
+                    await client.post(exchange.url, json={"id": 1, "method": "tools/list"})
+                assert isinstance(caught.value, SignInRequired) == (row["then"] != "later")
+        sent = ["with resource" if "resource" in form else "without resource" for form in speaker.forms]
+        assert sent == row.get("forms", ["with resource"] * (2 if row.get("then") == "later" else 1))
+        found = await signed_in(exchange)
+        assert found is not None
+        assert found.refused == (row.get("then") in ("needs_auth", "deleted"))
+        kept = {"needs_auth": "r", "deleted": None, "later": "r", None: "next"}[row.get("then")]
+        assert found.tokens.refresh_token == kept
