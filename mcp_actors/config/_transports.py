@@ -80,6 +80,9 @@ def _split_url(owner: str, url: str) -> SplitResult:
         bare = urlsplit(f"//{url}").hostname or ""
     except ValueError:
         raise _bad_url(owner, url, "has an invalid host or port; write https://host:port/path") from None
+    if parts.scheme in ("unix", "http+unix"):
+        remedy = "for HTTP write http://localhost/path, and give an http_client whose transport has uds=PATH"
+        raise _bad_url(owner, url, f"names a unix socket; for a gateway use Socket(PATH), {remedy}")
     if parts.scheme not in ("http", "https"):
         shown = url if bare and "://" not in url and mask_url(url) == url else "host/path"
         scheme = "http" if is_loopback(bare) else "https"

@@ -395,6 +395,14 @@ class Certificates:
             return self._context
 
 
+def missing_certificates() -> str | None:
+    """Return which variable names certificates that are missing, as the begin of a sentence; None if none does."""
+    for name in VARIABLES:
+        if (paths := os.environ.get(name)) and not any(map(os.path.exists, paths.split(os.pathsep))):
+            return f"{name} names {paths!r}, which does not exist"
+    return None
+
+
 def _files(file: str, folders: str) -> Iterator[object]:
     """Yield what changes with the certificates: the identity and age of each file or folder that may hold them.
 

@@ -16,14 +16,13 @@ and hooks of ``_bodies``.
 from __future__ import annotations
 
 import math
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from http.cookiejar import Cookie
 from typing import TYPE_CHECKING, Final
-from urllib.request import proxy_bypass
+from urllib.request import getproxies
 
 import httpx2
 import trio
@@ -33,8 +32,9 @@ from ..._errors import ConnectFailed
 from ..._text import own_shortage, shortage_of
 from ...config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from .._credentials import Credentials, Masker, Renewal, resolve_credentials
-from .._link import Certificates
+from .._link import Certificates, missing_certificates
 from ._bodies import note_refusal, refuse_surplus
+from ._proxies import EnvironmentProxies, UnusableProxy, proxy_of
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -194,14 +194,15 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
     """Create a client as configured. Blocks."""
     try:
         verify = context_of(config.name, transport, certificates)
-        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it, nor
-        # for that of an authorization server: where the server is not on this machine, only the issuer may be.
-        here = is_loopback(httpx2.URL(transport.url).host)
-        oauth = oauth_of(config, transport)
-        issuer = httpx2.URL((oauth and oauth.issuer) or "").host
-        direct = {f"all://[{issuer}]" if ":" in issuer else f"all://{issuer}": None} if is_loopback(issuer) else {}
-        limits = limits_of(config, transport)
-        return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=not here, mounts=direct)
+        limits, url = limits_of(config, transport), httpx2.URL(transport.url)
+        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
+        if is_loopback(url.host) or not getproxies().keys() - {"no"}:
+            return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=False)
+        proxies = EnvironmentProxies(lambda proxy: httpx2.AsyncHTTPTransport(verify, limits=limits, proxy=proxy))
+        proxies.transport_for(url)
+        return httpx2.AsyncClient(transport=proxies, timeout=TIMEOUT)
+    except UnusableProxy as error:
+        raise _hopeless(config.name, str(error)) from None
     except ConnectFailed:
         raise
     except Exception as error:
@@ -211,6 +212,9 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
         # Not the text of the error: it may contain the URL of a proxy with its password. That of an ImportError names
         # the package that a proxy needs.
         shown = f": {error}" if isinstance(error, ImportError) else ""
+        if (missing := missing_certificates()) is not None:
+            remedy = "set it to a file of CA certificates, or unset it"
+            raise _hopeless(config.name, f"{missing}, so no certificate can be checked; {remedy}") from error
         reason = f"the HTTP client cannot be created ({type(error).__name__}{shown})"
         remedy = "check SSL_CERT_FILE, SSL_CERT_DIR and the proxy variables of the environment"
         raise _hopeless(config.name, f"{reason}; {remedy}") from error
@@ -218,12 +222,9 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
 
 def proxy_variable(transport: Http | Sse) -> str:
     """Return the environment variable with the proxy through which a server is reached; empty if there is none."""
-    url = httpx2.URL(transport.url)
     own = isinstance(transport, Http) and transport.http_client is not None
-    if own or is_loopback(url.host) or proxy_bypass(url.host):
-        return ""
-    names = (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
-    return next((name for name in names if os.environ.get(name)), "")
+    found = None if own else proxy_of(httpx2.URL(transport.url))
+    return "" if found is None else found[0]
 
 
 def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:

@@ -94,6 +94,9 @@ _REMEDIES: Final = {
     501: "check the path of the URL",
     429: "send fewer requests at a time",
 }
+REMEDY_CERTIFICATE: Final = (
+    "the server requires a client certificate: set verify to an ssl.SSLContext that has loaded one"
+)
 REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
@@ -331,6 +334,8 @@ class HttpFailures:
         """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
         shortage = own_shortage(cause)
         remedy = REMEDY_SERVER if shortage is None else shortage.remedy
+        if _wants_certificate(_system_error(cause)):
+            remedy = REMEDY_CERTIFICATE
         return self.lost(f"the connection broke during the request ({describe(cause, self.masker)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
@@ -348,6 +353,8 @@ class HttpFailures:
         root = _system_error(cause)
         if isinstance(root, ssl.SSLCertVerificationError):
             remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
+        elif _wants_certificate(root):
+            remedy = REMEDY_CERTIFICATE
         elif isinstance(root, ssl.SSLError):
             remedy = "check whether this port speaks https or only http"
         elif self.proxy:
@@ -423,6 +430,11 @@ def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
     if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):
         text = str(error) or str(_system_error(error) or "")
     return f"{type(error).__name__}: {plain_text(mask(text))}" if text else type(error).__name__
+
+
+def _wants_certificate(error: BaseException | None) -> bool:
+    """Return True for the alert of TLS 1.3 that says that a client certificate is missing."""
+    return isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(error)
 
 
 def _system_error(error: BaseException) -> OSError | None:

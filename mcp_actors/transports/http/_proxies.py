@@ -1,0 +1,103 @@
+"""Use each proxy of the environment for its URLs.
+
+httpx2 reads all variables when a client is made, so one that it cannot use ends connections that would never use it.
+Here a variable is read for a request: none for this machine, ``NO_PROXY`` first, then the variable of the scheme, then
+``ALL_PROXY``. `proxy_of` says which one holds for a URL, and `EnvironmentProxies` sends requests accordingly.
+
+Owns: the transports of one client, one for each proxy.
+Calls: httpx2, and urllib.request for what the environment says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
+from typing import Final, TypeAlias
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+from ...config import is_loopback
+
+Make: TypeAlias = Callable[[httpx2.Proxy | None], httpx2.AsyncBaseTransport]
+
+SCHEMES: Final = ("http", "https", "socks5", "socks5h")
+
+ANOTHER_NAME: Final[Mapping[str, str]] = {"socks": "socks5"}
+"""Schemes that desktops write into the environment, and what they mean."""
+
+
+class UnusableProxy(httpx2.ProxyError):
+    """The proxy that holds for a URL cannot be used. The text names the variable and the scheme, and no value."""
+
+
+def proxy_of(url: httpx2.URL) -> tuple[str, str] | None:
+    """Return the proxy that holds for a URL, as the name of its variable and its URL; None to ask directly."""
+    found = getproxies()
+    proxy = found.get(url.scheme) or found.get("all")
+    if not proxy or is_loopback(url.host) or _is_exempt(url, found.get("no", "")):
+        return None
+    names = (f"{url.scheme}_proxy", f"{url.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
+    return next((name for name in names if os.environ.get(name)), "the settings of the system"), proxy
+
+
+def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
+    if proxy_bypass(url.host) or (url.port is not None and proxy_bypass(f"{url.host}:{url.port}")):
+        return True
+    with suppress(ValueError):
+        address = ip_address(url.host)
+        for network in filter(None, map(str.strip, exempt.split(","))):
+            with suppress(ValueError):
+                if address in ip_network(network.replace("[", "").replace("]", ""), strict=False):
+                    return True
+    return False
+
+
+class EnvironmentProxies(httpx2.AsyncBaseTransport):
+    """Sends each request through the proxy that holds for its URL, or directly.
+
+    Args:
+        make: makes a transport for a proxy, or for none.
+    """
+
+    def __init__(self, make: Make) -> None:
+        self._make = make
+        self._made: dict[tuple[str, str] | None, httpx2.AsyncBaseTransport] = {}
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send one request."""
+        return await self.transport_for(request.url).handle_async_request(request)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for transport in self._made.values():
+            await transport.aclose()
+
+    def transport_for(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
+        """Return what sends requests for a URL.
+
+        Raises:
+            UnusableProxy: the proxy that holds for it cannot be used.
+        """
+        found = proxy_of(url)
+        if found not in self._made:
+            try:
+                self._made[found] = self._make(found and _proxy(*found))
+            except ImportError as error:  # of the package that a proxy needs
+                raise UnusableProxy(f"the proxy variable {found and found[0]} cannot be used: {error}") from None
+        return self._made[found]
+
+
+def _proxy(variable: str, value: str) -> httpx2.Proxy:
+    scheme, found, rest = value.partition("://")
+    if not found:
+        scheme, rest = "http", value
+    scheme = ANOTHER_NAME.get(scheme.lower(), scheme.lower())
+    with suppress(ValueError, httpx2.InvalidURL):
+        if scheme in SCHEMES:
+            return httpx2.Proxy(f"{scheme}://{rest}")
+    problem = f"has a URL with {scheme}://" if scheme not in SCHEMES else "has no valid URL"
+    remedy = "write http://, https:// or socks5:// there, or add the host of the server to NO_PROXY"
+    raise UnusableProxy(f"the proxy variable {variable} {problem}, which cannot be used; {remedy}")
