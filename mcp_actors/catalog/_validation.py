@@ -127,17 +127,13 @@ class ToolChecks:
                 raise self._refused(tool, *found)
         return None if arguments is None else sendable, text
 
-    def checks_result_of(self, tool: str) -> bool:
-        """Return True if the next result of a tool is checked."""
-        return self._mode == "schema" or tool in self._samples
-
     def check_result(self, tool: str, result: CallToolResult) -> None:
         """Check the result of a tool, or log what is wrong with a sample. With ``is_error`` it may contain anything.
 
         Raises:
             InvalidResult: its structured content does not match the output schema, in mode ``"schema"``.
         """
-        if result.is_error or not self.checks_result_of(tool):
+        if result.is_error or not (self._mode == "schema" or tool in self._samples):
             return
         self._samples.discard(tool)
         check = self._check(tool)

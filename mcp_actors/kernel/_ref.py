@@ -273,7 +273,8 @@ class ActorRef(Receives[M_contra]):
         Raises:
             ActorStopped, MailboxFull, ActorError, TypeError, RuntimeError: as for `call`.
         """
-        self._check_run()
+        if not self._record.lives_here:
+            self._check_run()
         return self._send(message)
 
     def _send(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:

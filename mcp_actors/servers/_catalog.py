@@ -14,6 +14,7 @@ in `Freshness.wait_stale`.
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
@@ -273,6 +274,7 @@ class ServerCatalog:
             ToolNotFound: see `Admission.approve`.
         """
         self.admission.approve(changes, names)
+        self.checks = copy(self.checks)  # a call that waits is checked once more
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
 

@@ -157,16 +157,15 @@ class Deadline:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.end()
-
-    def end(self) -> None:
+    def end(self, *_: object) -> None:
         """Forget the deadline: the request has its outcome."""
         self.call = None
         if (observed := self.observed) is not None:  # its caller has left: each other end has been reported
             self.observed = None
             observed.cancelled(self)
         self.keeper.end(self)
+
+    __exit__ = end
 
 
 class Deadlines:
@@ -194,8 +193,6 @@ class Deadlines:
         timer: DeadlineTimer | None = None,
     ) -> None:
         self.server = server
-        self._request_timeout = request_timeout
-        self._progress_timeout = progress_timeout
         self.on_timeout: Callable[[Deadline, Exception], None] = lambda *_: None
         self.outage: Callable[[], tuple[str, Exception | None]] = lambda: ("", None)
         self.note_quiet: bool = False
@@ -206,6 +203,7 @@ class Deadlines:
         self._asking_since: float | None = None
         self._timer = timer or DeadlineTimer()
         self._settled: trio.Event | None = None
+        self.set_limits(request_timeout, progress_timeout)
 
     def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
         """Change the timeouts, also those of the requests that wait: theirs count from the call, as before.
@@ -213,15 +211,12 @@ class Deadlines:
         The time without progress begins anew when the next progress arrives.
         """
         self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
+        self._limit = math.inf if request_timeout is None else request_timeout
         for deadline in self._requests:
             deadline.at = deadline.began + self._limit + deadline.asked
         for deadline in tuple(self._idle):
             self.suspend(deadline)
-        self._wake_by(self.next())
-
-    @property
-    def _limit(self) -> float:
-        return math.inf if self._request_timeout is None else self._request_timeout
+        self._timer.wake_by(self.next(), self)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -240,7 +235,7 @@ class Deadlines:
             raise outside_trio(f"server {self.server!r}") from None
         deadline = Deadline(self, operation, now, now + self._limit, own)
         self._requests[deadline] = None
-        self._wake_by(deadline.at)
+        self._timer.wake_by(deadline.at, self)
         return deadline
 
     @property
@@ -277,7 +272,7 @@ class Deadlines:
         deadline.idle_at = trio.current_time() + self._progress_timeout
         self._idle[deadline] = None
         self._idle.move_to_end(deadline)
-        self._wake_by(deadline.idle_at)
+        self._timer.wake_by(deadline.idle_at, self)
 
     @contextmanager
     def held(self, actor: str) -> Iterator[None]:
@@ -310,7 +305,7 @@ class Deadlines:
                 asked = now - max(since, deadline.began)
                 deadline.asked += asked
                 deadline.at += asked
-            self._wake_by(self.next())
+            self._timer.wake_by(self.next(), self)
 
     def pending(self, *, queued: bool, actor: str | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
@@ -339,9 +334,6 @@ class Deadlines:
         first = next(iter(self._requests), None) if self._asking_since is None else None
         first_idle = next((each for each in self._idle if not self._held[each.actor]), None)
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
-
-    def _wake_by(self, time: float) -> None:
-        self._timer.wake_by(time, self)
 
     def expire(self, now: float) -> None:
         """Answer the requests whose time is over."""

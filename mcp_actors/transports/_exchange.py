@@ -382,10 +382,12 @@ class Pipe(Protocol):
     Attributes:
         table: the requests that were sent, by id.
         on_room: called when a line can be offered again after `offer` has refused one.
+        count_request: counts a request that was written, for the limits of the server's own requests.
     """
 
     table: RequestTable
     on_room: Callable[[], None]
+    count_request: Callable[[], None]
 
     def offer(self, line: OutgoingLine) -> bool:
         """Write a line at once, or with all lines of this tick. Return False if the pipe has no room for it.
@@ -406,9 +408,6 @@ class Pipe(Protocol):
 
     def withdraw_all(self) -> None:
         """Withdraw all lines that were not written."""
-
-    def count_request(self) -> None:
-        """Count a request that was written, for the limits of the server's own requests."""
 
     def count_cancelled(self) -> None:
         """Count a request that was written and is cancelled; see `IncomingRequests.cancelled`."""

@@ -204,6 +204,7 @@ class MemoryPipe(MessageReader):
 
     table: RequestTable = field(factory=RequestTable, init=False)
     on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
+    count_request: Callable[[], None] = field(default=ignore, init=False)  # those of a server here are not limited
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -256,9 +257,6 @@ class MemoryPipe(MessageReader):
             if line is not None:
                 del self._queue[key]
                 line.withdrawn()
-
-    def count_request(self) -> None:
-        """Do nothing: the requests of a server in this process are not limited."""
 
     def count_cancelled(self) -> None:
         """Do nothing, likewise."""

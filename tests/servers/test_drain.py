@@ -41,7 +41,7 @@ class Connection(Actor):
         if self.drain.begun:
             await self.drain.wait()
             raise NotSent
-        self.drain.enter()
+        self.drain.under_way += 1
         try:
             if not self.first or message.name == "under way":
                 await self.world.let_through.wait()
@@ -123,7 +123,7 @@ async def test_a_cancelled_request_does_not_delay_the_drain(autojump_clock: trio
 async def test_the_first_cause_of_a_drain_is_the_cause_of_the_end() -> None:
     ends: list[Exception] = []
     drain = Drain(ends.append)
-    drain.enter()
+    drain.under_way += 1
     drain.begin(GONE)
     drain.begin(RuntimeError("a later cause"))
     assert ends == []

@@ -21,7 +21,7 @@ from mcp_actors.kernel._requests import Requests
 from mcp_actors.kernel._restart import RestartBudget, affected
 from mcp_actors.kernel._supervisor import Recovery
 from mcp_actors.servers._catalog import ServerCatalog
-from mcp_actors.servers._deadlines import Deadlines
+from mcp_actors.servers._deadlines import DeadlineTimer
 from mcp_actors.servers._rules import Retries, seconds_to_retry
 from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, Connection
 from mcp_actors.servers.connection._upkeep import keep_trying
@@ -200,7 +200,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a budget that is not reset": defect(Recovery, "_lasted", lambda *_: False),
     "a budget without an end": defect(RestartBudget, "spend", lambda *_: True),
     "a leaked slot: of a caller who has left": defect(CancelLine, "written", nothing),
-    "a deadline that does not wake the timer": defect(Deadlines, "_wake_by", nothing),
+    "a deadline that does not wake the timer": defect(DeadlineTimer, "wake_by", nothing),
     "a call that is forgotten in a crash": defect(Requests, "_abandon", abandon_without_an_answer),
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
     "a call of a caller who has left": defect(Mailbox, "forget", nothing),

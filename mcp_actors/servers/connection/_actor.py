@@ -370,7 +370,7 @@ class ServerActor(Actor):
         deadline = message.deadline
         trace = open_trace(deadline)
         trace.describe = None if deadline is None else partial(self._record.describe, deadline)
-        self._drain.enter()
+        self._drain.under_way += 1
         if deadline is not None:
             deadline.renew()
         try:

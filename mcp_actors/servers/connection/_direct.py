@@ -129,7 +129,7 @@ class DirectRequests:
         if not offered:
             sent.forget()
             raise NotSent
-        self.drain.enter()
+        self.drain.under_way += 1
         later.on_cancel = sent.cancel
         if (deadline := request.deadline) is not None and deadline.observed is not None:
             # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
@@ -184,13 +184,14 @@ class DirectRequests:
 class SentRequest:
     """A plain request on its way: the line that is sent, and the answer that is awaited."""
 
-    __slots__ = ("_direct", "_extras", "_later", "_request", "_span", "id", "line", "report", "sent")
+    __slots__ = ("_direct", "_extras", "_later", "_request", "_span", "id", "line", "report", "sent", "written")
 
     def __init__(self, direct: DirectRequests, request: PlainRequest[Any], later: Later[Any]) -> None:
         self._direct = direct
         self._request = request
         self._later = later
         self._span: RequestSpan | None = None
+        self.written = direct.pipe.count_request
         self.sent: bool | None = None
         self.report: Reports | None = None
         self._extras = NO_EXTRAS
@@ -226,10 +227,6 @@ class SentRequest:
             self._span.end(None if failure is None else self._direct.record.session.masker.clean(failure))
         if self.report is not None and (deadline := self._request.deadline) is not None:
             deadline.suspend()
-
-    def written(self) -> None:
-        """Note that the server may have read the request."""
-        self._direct.pipe.count_request()
 
     def withdrawn(self) -> None:
         """Return the message to its old place: the next connection serves it."""
@@ -318,6 +315,9 @@ never answers must not delay the others for ever."""
 class Drain:
     """The end of one connection, from its first sign to its last request.
 
+    Attributes:
+        under_way: the number of requests that were sent and have not ended; see `leave`.
+
     Args:
         end: ends the incarnation, with the cause that was given to `begin` or `wait`.
     """
@@ -325,7 +325,7 @@ class Drain:
     def __init__(self, end: Callable[[Exception], None]) -> None:
         self._end = end
         self._cause: Exception | None = None
-        self._under_way = 0
+        self.under_way: int = 0
         self._waiting = 0
         self._over = trio.Event()
 
@@ -334,13 +334,9 @@ class Drain:
         """True once no more requests may be sent."""
         return self._cause is not None
 
-    def enter(self) -> None:
-        """Note that a request is about to be sent."""
-        self._under_way += 1
-
     def leave(self) -> None:
-        """Note that a request that was entered has ended."""
-        self._under_way -= 1
+        """Note that a request has ended."""
+        self.under_way -= 1
         if self._cause is not None:
             self._end_if_done()
 
@@ -373,7 +369,7 @@ class Drain:
             self._end_if_done()
 
     def _end_if_done(self) -> None:
-        if self._cause is None or (self._under_way and not self._over.is_set()):
+        if self._cause is None or (self.under_way and not self._over.is_set()):
             return
         self._over.set()
         if not self._waiting:

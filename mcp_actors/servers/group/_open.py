@@ -28,6 +28,7 @@ import os
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar, Final
 from weakref import WeakKeyDictionary
 
@@ -321,10 +322,8 @@ class Follower:
     roster: Roster
     hub: EventHub
 
-    @property
-    def wants_requests(self) -> bool:
-        """Return True if an observer of the group wants request events; the records need none."""
-        return self.hub.wants_requests
+    # Whether an observer of the group wants request events; the records need none.
+    wants_requests = property(attrgetter("hub.wants_requests"))
 
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
-    from .._rules import Ticket
+    from .._rules import Breaker, Ticket
     from ..record import ServerRecord
     from ..requests import Passing, PlainRequest, Request
     from ._lifecycle import ServerEntry
@@ -119,7 +119,7 @@ class Caller:
                 if failure is None:
                     ticket: Ticket | None = None
                     try:
-                        ticket = self._admit(deadline)
+                        ticket = None if self._calls.breaker is None else self._admit(self._calls.breaker, deadline)
                         if retries is None or not self._is_isolated(request):
                             # Between the admission and the send: a cancelled caller must not put a message into the
                             # mailbox, and only the handlers below give a probe's ticket back.
@@ -135,7 +135,8 @@ class Caller:
                         self._settle(ticket, exc)
                         raise
                     else:
-                        self._settle(ticket, None)
+                        if ticket is not None:
+                            self._settle(ticket, None)
                         self.succeeded(request, deadline, result)
                         return result
                 # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
@@ -210,15 +211,12 @@ class Caller:
             while self._life.state in ACTIVE or (self._is_wanted() and not self._life.leaving):
                 await self._life.wait_change()
 
-    def _admit(self, deadline: Deadline) -> Ticket | None:
-        """Return a ticket of the breaker, or None if the server has no breaker.
+    def _admit(self, breaker: Breaker, deadline: Deadline) -> Ticket:
+        """Return a ticket of the breaker.
 
         Raises:
             ServerUnavailable: the breaker is open.
         """
-        breaker = self._calls.breaker
-        if breaker is None:
-            return None
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
             raise breaker.refusal(self._life.state, trio.current_time(), datetime.now(UTC), again=deadline.again)

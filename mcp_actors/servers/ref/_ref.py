@@ -262,8 +262,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             Exception: a middleware raised it.
         """
         request, deadline = self._tool_call(name, arguments, progress, meta, idempotent, passed)
-        with deadline:
+        try:
             return await self._caller.ask(request, deadline)
+        finally:
+            deadline.end()
 
     def send_tool_call(
         self,

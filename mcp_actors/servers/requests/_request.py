@@ -558,7 +558,7 @@ class PlainRequest(Request[ResultT]):
             if passing.answers and not session.modern:
                 raise _no_questions(config.name, self.operation, session.version)
             capabilities = passing.capabilities if session.modern else None  # older servers know them already
-        meta = meta_for(session, record, self.meta)
+        meta = self.meta if record.opening.log_level is None else meta_for(session, record, self.meta)
         if self.progress is None and config.progress_timeout is None:
             return None if meta is None and capabilities is None else Extras(meta, None, capabilities)
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)

@@ -134,12 +134,11 @@ class CallTool(PlainRequest[CallToolResult]):
             ToolNotFound: the tool was only remembered and is not listed any more; or it is hidden.
             InvalidArguments: the arguments are not valid for the tool.
         """
-        checks = record.catalog.checks
-        record.catalog.admission.check_call(self.name)
         if self.deferred and self._listed(record) is None:
             raise _gone(self.name, record)
-        if self.checked_by is not checks:
-            # The listing has changed since the call, was unknown then, or a middleware may have changed the arguments.
+        if self.checked_by is not (checks := record.catalog.checks):
+            # The listing or what is admitted of it has changed since the call, or a middleware may have changed that.
+            record.catalog.admission.check_call(self.name)
             self.arguments = checks.check_arguments(self.name, self.arguments)
             self.checked_by = checks
             self.rewrite()
@@ -174,9 +173,8 @@ class CallTool(PlainRequest[CallToolResult]):
         Raises:
             InvalidResult: it does not match.
         """
-        checks = record.catalog.checks
-        if checks.checks_result_of(self.name) and isinstance(value, CallToolResult):
-            checks.check_result(self.name, value)
+        if isinstance(value, CallToolResult):
+            record.catalog.checks.check_result(self.name, value)
         return value
 
     async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:

@@ -367,6 +367,10 @@ class PipeWriter:
     _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
     _begun: bool = field(default=False, init=False)
     _closed: bool = field(default=False, init=False)
+    count_request: Callable[[], None] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.count_request = self._requests.sent
 
     @property
     def sent(self) -> bool:
@@ -445,10 +449,6 @@ class PipeWriter:
             if isinstance(line, (CancelLine, LooseLine)):
                 self._put_off(memoryview(line.line), None)  # it is written before stdin is closed
             line.withdrawn()
-
-    def count_request(self) -> None:
-        """See `Pipe.count_request`."""
-        self._requests.sent()
 
     def count_cancelled(self) -> None:
         """See `Pipe.count_cancelled`."""
