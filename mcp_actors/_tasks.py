@@ -67,13 +67,17 @@ class Background:
         self._scopes: list[trio.CancelScope] = []
         self._ended = False
 
-    def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> None:
-        """Start a task, unless the block has ended. An exception of the task cancels the block and is raised there."""
+    def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> trio.CancelScope | None:
+        """Start a task, unless the block has ended. An exception of the task cancels the block and is raised there.
+
+        Return the scope around the task, None if the block has ended.
+        """
         if self._ended:
-            return  # a caller whose connection was lost outlives the block, and must not fail here
+            return None  # a caller whose connection was lost outlives the block, and must not fail here
         scope = trio.CancelScope(shield=True)
         self._scopes.append(scope)
         self._nursery.start_soon(self._run, scope, fn, args, name=name)
+        return scope
 
     def cancel(self, reason: str) -> None:
         """Cancel every task started so far."""

@@ -136,6 +136,10 @@ class Deadline:
         """Stop the time without progress: the request waits again, or its answer has arrived."""
         self.keeper.suspend(self)
 
+    def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
+        """Call a function after some seconds, the same for all requests; at once if the request has its outcome."""
+        self.keeper.hurry(self, seconds, fn)
+
     def fail(self, failure: Exception) -> None:
         """Note that the last attempt has failed."""
         if (observed := self.observed) is not None:
@@ -199,6 +203,7 @@ class Deadlines:
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
+        self._late: dict[Deadline, tuple[float, Callable[[], object]]] = {}
         self._held: Counter[str | None] = Counter()
         self._asking_since: float | None = None
         self._timer = timer or DeadlineTimer()
@@ -248,6 +253,8 @@ class Deadlines:
         self._requests.pop(deadline, None)
         if self._idle:
             self._idle.pop(deadline, None)
+        if self._late:
+            self._late.pop(deadline, None)
         if not self._requests:
             self._timer.used.pop(self, None)
         if self._settled is not None:
@@ -273,6 +280,15 @@ class Deadlines:
         self._idle[deadline] = None
         self._idle.move_to_end(deadline)
         self._timer.wake_by(deadline.idle_at, self)
+
+    def hurry(self, deadline: Deadline, seconds: float, fn: Callable[[], object]) -> None:
+        """See `Deadline.hurry`."""
+        if deadline in self._requests:
+            at = trio.current_time() + seconds
+            self._late[deadline] = at, fn
+            self._timer.wake_by(at, self)
+        else:
+            fn()
 
     @contextmanager
     def held(self, actor: str) -> Iterator[None]:
@@ -333,10 +349,14 @@ class Deadlines:
         """Return the time at which the next request expires, unless it ends before that."""
         first = next(iter(self._requests), None) if self._asking_since is None else None
         first_idle = next((each for each in self._idle if not self._held[each.actor]), None)
-        return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf)
+        first_late, _ = next(iter(self._late.values()), (math.inf, None))
+        return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf, first_late)
 
     def expire(self, now: float) -> None:
-        """Answer the requests whose time is over."""
+        """Answer the requests whose time is over; first those that have an answer."""
+        while self._late and next(iter(self._late.values()))[0] <= now:
+            _, hurry = self._late.pop(next(iter(self._late)))
+            hurry()
         for deadline, limit in self._due(now).items():
             self.end(deadline)
             deadline.expired, deadline.limit = True, limit

@@ -51,7 +51,7 @@ from pydantic_core import ValidationError, to_json, to_jsonable_python
 from .._foreign import Log
 from .._tasks import open_background
 from .._text import plain_text
-from ..transports import CLOSED, Exchange, comparable_id, current_trace
+from ..transports import CLOSED, PROGRESS, Exchange, comparable_id, current_trace
 from ._eras import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
 
 if TYPE_CHECKING:
@@ -137,6 +137,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self._closed = False
         traffic = Log(f"{TRAFFIC}.{server}")
         self.traffic: Log | None = traffic if traffic.is_enabled_for(DEBUG) else None
+        link.table.logged = self.traffic is not None
         self._tasks: Background | None = None
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._on_request: OnRequest
@@ -290,10 +291,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         finally:
             self._close()
 
-    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> None:
-        """Start a task that is cancelled when the connection ends."""
-        if self._tasks is not None:
-            self._tasks.start_soon(fn, name=name)
+    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
+        """Start a task that is cancelled when the connection ends; see `Background.start_soon`."""
+        return None if self._tasks is None else self._tasks.start_soon(fn, name=name)
 
     def _close(self) -> None:
         self._closed = True
@@ -312,9 +312,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
                 self._tasks.start_soon(self._answer, message, key, scope, name=f"{self._server}:{message.method:.40}")
             return
         method, params = message.method, message.params
-        if method == "notifications/progress":
-            self._link.table.report(params)
-        elif method == "notifications/cancelled":
+        if method == PROGRESS and self._link.table.report(params):
+            return  # nobody else wants it, and the SDK would validate it twice more
+        if method == "notifications/cancelled":
             self._withdraw((params or {}).get("requestId"))
         if not fits(method, self._version(), params):
             params = MISFIT

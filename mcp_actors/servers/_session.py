@@ -351,8 +351,11 @@ class Session:
         """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
         self.stamp.note_tools(tools)
 
-    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> None:
-        """Start a task for a request, in the context variables of the caller. It is cancelled with the session."""
+    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
+        """Start a task for a request, in the context variables of the caller. It is cancelled with the session.
+
+        Return its scope, None if the session has ended.
+        """
 
         async def run() -> None:
             # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
@@ -360,7 +363,7 @@ class Session:
             self._join_handler()
             await fn()
 
-        self._dispatcher.start_soon(run, name=name)
+        return self._dispatcher.start_soon(run, name=name)
 
 
 def read_answer(method: str, version: str, result: Json) -> Any:

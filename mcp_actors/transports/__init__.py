@@ -51,4 +51,9 @@ from ._messages import (
     refuse_unreadable as refuse_unreadable,
 )
 from ._open import Capacity as Capacity, Turn as Turn, open_exchange as open_exchange, open_link as open_link
-from ._request_table import Report as Report, RequestTable as RequestTable, comparable_id as comparable_id
+from ._request_table import (
+    PROGRESS as PROGRESS,
+    Report as Report,
+    RequestTable as RequestTable,
+    comparable_id as comparable_id,
+)

@@ -23,6 +23,8 @@ from pydantic_core import ValidationError
 LAST_ID: Final = 2**31 - 1
 """The largest id that every server can keep: some use 32-bit integers. 1 follows it."""
 
+PROGRESS: Final = "notifications/progress"
+
 Report: TypeAlias = Callable[[float, float | None, str | None], None]
 """Takes a report of progress: the progress, the total and a message. It returns at once and never raises."""
 
@@ -75,9 +77,14 @@ class WaitingRequest(Protocol):
 
 
 class RequestTable:
-    """The unanswered requests of one connection, by id."""
+    """The unanswered requests of one connection, by id.
+
+    Attributes:
+        logged: whether all messages are logged, so that no report of progress is taken before its log line.
+    """
 
     def __init__(self) -> None:
+        self.logged: bool = False
         self._waiting: dict[RequestId, WaitingRequest] = {}
         self._last = 0
 
@@ -157,15 +164,23 @@ class RequestTable:
         del self._waiting[request_id]
         return request
 
-    def report(self, params: Mapping[str, Any] | None) -> None:
-        """Pass a report of progress to the request that asked for it; drop it if it is not valid."""
+    def reported(self, message: Any) -> bool:
+        """Pass a parsed report of progress to the request that asked for it. Return False for any other message."""
+        if self.logged or type(message) is not dict or message.get("method") != PROGRESS or "id" in message:
+            return False
+        params = message.get("params")
+        return message.get("jsonrpc") == "2.0" and type(params) is dict and self.report(params)
+
+    def report(self, params: Mapping[str, Any] | None) -> bool:
+        """Pass a report of progress to the request that asked for it. Return False if it is not valid."""
         if params is None or (token := comparable_id(params.get("progressToken"))) is None:
-            return
+            return False
         request, progress = self._waiting.get(token), _number(params.get("progress"))
         if request is None or request.report is None or progress is None:
-            return
+            return False
         message = params.get("message")
         request.report(progress, _number(params.get("total")), message if isinstance(message, str) else None)
+        return True
 
     def close(self) -> None:
         """Note that the connection has ended, for all requests that wait."""

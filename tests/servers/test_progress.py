@@ -12,6 +12,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
+from mcp_actors._tasks import open_background
 from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 
 from . import wire_server
@@ -108,14 +109,15 @@ async def test_the_oldest_of_too_many_waiting_notifications_are_dropped(
         await gate.wait()
 
     reports = Reports("a", slow, None)
-    async with trio.open_nursery() as nursery:
-        reports.starts(nursery.start_soon, copy_context())
+    async with open_background() as background:
+        reports.starts(background.start_soon, copy_context())
         reports(0, None, None)
         await wait_all_tasks_blocked()
         for each in range(1, number + 1):
             reports(each, None, message)
         gate.set()
-        await reports.wait()
+        await wait_all_tasks_blocked()
+        assert reports.seen
     assert seen == [0, *range(number + 1 - kept, number + 1)]
 
 

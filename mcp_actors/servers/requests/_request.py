@@ -226,7 +226,8 @@ class Reports:
     """Takes the reports of progress of one request, in the step that reads them.
 
     The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
-    request without reports has no such task, and a slow callback delays nothing but itself.
+    request without reports has no such task, and a slow callback delays nothing but itself. After the answer, the
+    deadline of the request limits it.
 
     Args:
         server: the server's name.
@@ -238,16 +239,14 @@ class Reports:
         self._server = server
         self._callback = callback
         self._deadline = deadline
-        self._start: Callable[..., None] | None = None
+        self._start: Callable[..., trio.CancelScope | None] | None = None
         self._waiting: deque[tuple[float, float | None, str | None]] = deque()
         self._characters = 0
-        self._running = False
-        self._scope: trio.CancelScope | None = None
+        self._scope: trio.CancelScope | None = None  # of the task, while it runs
         self._idle: Callable[[], object] | None = None
-        self._ended: trio.Event | None = None
 
-    def starts(self, start: Callable[..., None], context: Context) -> None:
-        """Set the function that starts a task with a ``name``, and the context variables of the caller."""
+    def starts(self, start: Callable[..., trio.CancelScope | None], context: Context) -> None:
+        """Set the function that starts a task with a ``name`` in a scope, and the context variables of the caller."""
         self._start = partial(context.run, start)
 
     def __call__(self, progress: float, total: float | None, message: str | None) -> None:
@@ -260,10 +259,8 @@ class Reports:
         self._characters += len(message or "")
         while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
             self._take()
-        if not self._running and self._start is not None:
-            self._running = True
-            self._scope = trio.CancelScope()
-            self._start(self._deliver, name=f"{self._server}:progress")
+        if self._scope is None and self._start is not None:
+            self._scope = self._start(self._deliver, name=f"{self._server}:progress")
 
     def _take(self) -> tuple[float, float | None, str | None]:
         report = self._waiting.popleft()
@@ -271,15 +268,11 @@ class Reports:
         return report
 
     async def _deliver(self) -> None:
-        assert self._scope is not None
         try:
-            with self._scope:
-                while self._waiting:
-                    await self._call(*self._take())
+            while self._waiting:
+                await self._call(*self._take())
         finally:
-            self._running = False
-            if self._ended is not None:
-                self._ended.set()
+            self._scope = None
             if (idle := self._idle) is not None:
                 idle()
 
@@ -298,25 +291,18 @@ class Reports:
         """
         if self._deadline is not None:
             self._deadline.suspend()
-        if self.seen or self._scope is None:
+        if self.seen:
             fn()
             return
-        self._idle, self._ended = fn, trio.Event()
-        assert self._start is not None  # it has started the callback's task
-        self._start(self._hurry_late, name=f"{self._server}:progress")
-
-    async def _hurry_late(self) -> None:
-        assert self._ended is not None
-        # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
-        with trio.move_on_after(LAST_REPORTS) as waiting:
-            await self._ended.wait()
-        if waiting.cancelled_caught:
-            self.hurry()
+        self._idle = fn
+        if self._deadline is not None:
+            # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
+            self._deadline.hurry(LAST_REPORTS, self.hurry)
 
     @property
     def seen(self) -> bool:
         """True if the callback has seen every report."""
-        return not self._running
+        return self._scope is None
 
     def hurry(self) -> None:
         """Call the function of `then` now, and cancel the callback."""
@@ -333,7 +319,7 @@ class Reports:
     def cancel(self) -> None:
         """Drop what waits, and cancel the callback: the caller has its result, or has left."""
         self._waiting.clear()
-        if self._running and self._scope is not None:
+        if self._scope is not None:
             self._scope.cancel("its request has ended")
 
 
@@ -351,7 +337,7 @@ class Answered:
             later.on_cancel = None  # else the two would be cyclic garbage
             later.reply(value)
 
-        later.on_cancel = lambda _: reports.cancel()  # which settles it: its caller has left
+        later.on_cancel = lambda _: reports.hurry()  # its caller has left
         self._waiting[reports] = None
         reports.then(settle)
 

@@ -169,6 +169,7 @@ class PipeReader:
     _rest: float = field(default=0.0, init=False)
     _spent: float = field(default=0.0, init=False)
     _paced: int = field(default=0, init=False)
+    _size: int = field(default=0, init=False)
     _closed: bool = field(default=False, init=False)
     _skipped_lines: SkippedMessages = field(init=False)
     crowded: bool = field(default=False, init=False)
@@ -193,7 +194,7 @@ class PipeReader:
                 line = self._lines.pop()
                 message = await self._read_more() if line is None else self._parse(line)
                 if message is not None:
-                    message = self._unasked(message, len(line) if isinstance(line, bytes) else 0)
+                    message = self._unasked(message)
                 if line is not None:
                     self._paced = 0
                 self._burst += 1
@@ -207,32 +208,35 @@ class PipeReader:
         except anyio.EndOfStream:
             return
 
-    def _unasked(self, message: JSONRPCMessage, size: int) -> Unasked | None:
+    def _unasked(self, message: JSONRPCMessage) -> Unasked | None:
         """Settle the request that a message answers, and count what was not asked for; return a message that is not."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._table.settle_message(message)
             if not self._requests.answered():
-                self._count(message, size)
+                self._count(message)
             return None
-        self._count(message, size)
+        self._count(message)
         return message
 
-    def _count(self, message: JSONRPCMessage, size: int) -> None:
+    def _count(self, message: JSONRPCMessage | None) -> None:
+        """Count a message that was not asked for; None for a report of progress."""
         now = trio.current_time()
-        try:
-            self._requests.receive(message, size, now)
-        except LimitExceeded as exceeded:
-            raise self._end(exceeded) from None
-        rest = self._pace.unasked(now, max(size - self._paced, 0), request=isinstance(message, JSONRPCRequest))
-        self._rest = max(self._rest, rest)
+        if message is not None:
+            try:
+                self._requests.receive(message, self._size, now)
+            except LimitExceeded as exceeded:
+                raise self._end(exceeded) from None
+        request = isinstance(message, JSONRPCRequest)
+        self._rest = max(self._rest, self._pace.unasked(now, max(self._size - self._paced, 0), request=request))
 
     def _parse(self, line: bytes | LongLine) -> JSONRPCMessage | None:
         if isinstance(line, LongLine):
+            self._size = 0
             if (answer := answer_over_limit(line, self._limits.response_too_large(line.excess))) is None:
                 raise self._too_large(line)
             return answer
         began, spent, self._spent = self._clock(), self._spent, 0.0
-        parsed = None
+        parsed, self._size = None, len(line)
         try:
             parsed = from_json(line)
             return self._accept(parsed)
@@ -249,8 +253,13 @@ class PipeReader:
             return answer
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
-        """Settle the request that this answers; return the message if it is not an answer, or answers nothing."""
-        return None if self._table.settle(parsed) and self._requests.answered() else to_message(parsed)
+        """Settle the request that this answers, or pass it a report; return any other message."""
+        if self._table.settle(parsed) and self._requests.answered():
+            return None
+        if self._table.reported(parsed):
+            self._count(None)
+            return None
+        return to_message(parsed)
 
     @property
     def malformed_lines(self) -> int:
@@ -292,6 +301,7 @@ class PipeReader:
         return None
 
     async def _at_end(self) -> JSONRPCMessage | None:
+        self._size = 0
         # A server that was killed may leave half a message, which does not parse.
         with suppress(ValueError):
             return self._accept(parse_json(self._lines.take_rest()))
