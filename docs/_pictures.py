@@ -153,7 +153,7 @@ def request(narrow: bool) -> Drawing:
         d.arrow(f"M{right[0] + right[1] / 2:g} {y - 20:g}v17")
 
     pair(
-        (code("ref.call_tool(…)"), small("puts a frozen message into an envelope")),
+        (code("ref.call_tool(…)"), small("runs middleware; puts a frozen message into an envelope")),
         (head("mailbox"), small("the envelope waits for a free slot")),
         ("box", "mail"),
         "line",
@@ -166,7 +166,7 @@ def request(narrow: bool) -> Drawing:
         "line",
     )
     down()
-    pair((), (code("handle(message)"), small("filters, checks, middleware, retries")), ("box", "box"), "line")
+    pair((), (code("handle(message)"), small("filters and checks; sends it on the session")), ("box", "box"), "line")
     down()
     pair(
         (head("result"), small("a value or an exception, exactly once")),

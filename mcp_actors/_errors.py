@@ -137,9 +137,8 @@ class ConnectionLost(ServerError):
     counts as lost. Other requests and the session go on.
 
     Attributes:
-        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself. Only
-            middleware ever sees ``"not_sent"``: such a call is sent by the next connection, if this error leaves the
-            middleware as it came.
+        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself.
+            ``"not_sent"``: a gateway that is trusted says that it was not sent there.
     """
 
     def __init__(self, message: str, *, server: str, outcome: Literal["not_sent", "unknown"] = "unknown") -> None:

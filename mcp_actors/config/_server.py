@@ -152,8 +152,8 @@ class ServerConfig:
         callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
             here is taken from the group's callbacks. None (default) takes all of them.
         middleware: functions ``(request, call_next)`` around every tool call, the first one outermost. They run
-            in the request's own task and time, and occupy one of `max_in_flight`. A request that is sent again
-            (`retry`), or turns out not to have been sent when the connection ended, goes through them again.
+            in the task of the caller, within the time of the request, and take none of `max_in_flight`. A request
+            that is sent again (`retry`) goes through them again.
         protocol: the protocol era: ``"auto"`` (default) detects it and remembers it for restarts; ``"legacy"`` and
             ``"2026-07-28"`` require one of the two.
 

@@ -44,7 +44,7 @@ from ..kernel import Actor
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
@@ -52,6 +52,42 @@ if TYPE_CHECKING:
 
 
 Limit = Literal["request_timeout", "progress_timeout"]
+
+
+@define(eq=False)
+class InTask:
+    """An attempt in the task of its caller, which runs middleware there; it may send several messages.
+
+    Attributes:
+        scope: the scope around it.
+        calls: its messages that have no answer yet.
+        latest: the latest of all its messages.
+        error: its end, if that was decided from outside.
+    """
+
+    scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
+    calls: list[PendingCall[Any]] = field(factory=list, init=False)
+    latest: PendingCall[Any] | None = field(default=None, init=False)
+    error: BaseException | None = field(default=None, init=False)
+
+    @property
+    def handed_over(self) -> bool:
+        """True while a message of it is at the server."""
+        return any(call.handed_over for call in self.calls)
+
+    @property
+    def actor(self) -> str | None:
+        """The name of the actor that has the latest of its messages; None before the first."""
+        return None if self.latest is None else self.latest.actor
+
+    def expire(self, exc: BaseException) -> bool:
+        """Cancel it: its caller gets this exception."""
+        self.error = exc
+        self.scope.cancel("the end of its request was decided")
+        return True
+
+    def withdraw(self) -> None:
+        """Do nothing: its task is cancelled by itself."""
 
 
 @define(eq=False)
@@ -65,7 +101,8 @@ class Deadline:
         at: when it times out.
         own: True for a request of our own, such as a new list of tools: it is not finished before the server leaves.
         idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
-        call: the message of the current or latest attempt.
+        call: the message of the current or latest attempt, or the middleware that sends its messages.
+        begun: the number of messages of this attempt, sent by middleware, that have ended and may have had an effect.
         again: True while it waits for another attempt after a failure.
         asked_back: True while the server waits for our answer to a question that belongs to this request.
         expired: True after it has timed out.
@@ -86,7 +123,8 @@ class Deadline:
     at: float
     own: bool = False
     idle_at: float = math.inf
-    call: PendingCall[Any] | None = None
+    call: PendingCall[Any] | InTask | None = None
+    begun: int = 0
     again: bool = False
     asked_back: bool = False
     expired: bool = False
@@ -127,7 +165,7 @@ class Deadline:
             self.observed = None  # until the next attempt has begun: an observer may want the program to exit
             observed.failed(self, failure, last=False)
             self.observed, self.sent_at, self.replica, self.request_id = observed, None, None, None
-        self.again = True
+        self.again, self.begun = True, 0
         self.tries += 1
         self.since = trio.current_time() + delay
         self.keeper.attempt_ended()
@@ -148,11 +186,12 @@ class Deadline:
 
     def handed_over(self, replica: str) -> None:
         """Note that a connection has taken the attempt that is observed."""
-        self.replica, self.sent_at = replica, trio.current_time()
+        self.replica, self.sent_at = replica, trio.current_time() if self.sent_at is None else self.sent_at
 
     def put_back(self) -> None:
-        """Note that the attempt waits in the mailbox again, because nothing of it was sent."""
-        self.sent_at = self.request_id = None
+        """Note that the message waits in the mailbox again, because nothing of it was sent."""
+        if not self.begun:
+            self.sent_at = self.request_id = None
 
     def note_id(self, request_id: int | str) -> None:
         """Note the id of the latest message of the request."""
@@ -345,6 +384,11 @@ class Deadlines:
 
     # --- the timer --------------------------------------------------------------------------------------------------
 
+    @property
+    def requests(self) -> Iterable[Deadline]:
+        """The deadlines of all requests without an outcome."""
+        return self._requests
+
     def next(self) -> float:
         """Return the time at which the next request expires, unless it ends before that."""
         first = next(iter(self._requests), None) if self._asking_since is None else None
@@ -397,6 +441,8 @@ class Deadlines:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.asked_back or self._held[deadline.actor]:
                 detail += "; the server was waiting for a callback of yours, whose time counts"
+        elif deadline.begun:
+            detail = "its middleware was still running, and the request may have taken effect"
         elif deadline.again:
             detail = "it was waiting to be retried"
         else:
@@ -409,7 +455,7 @@ class Deadlines:
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,
-            outcome="unknown" if deadline.sent or deadline.again else "not_sent",
+            outcome="unknown" if deadline.sent or deadline.begun or deadline.again else "not_sent",
         )
         failure.__cause__ = cause
         return failure
@@ -450,6 +496,12 @@ class DeadlineTimer:
             for each in tuple(self.used):
                 each.expire(trio.current_time())
 
+    def close(self) -> None:
+        """Let middleware that still runs keep its time by itself, because the group is closed."""
+        for deadline in [deadline for each in self.used for deadline in each.requests]:
+            if isinstance(deadline.call, InTask):
+                deadline.call.scope.deadline = deadline.at
+
 
 class DeadlineActor(Actor):
     """Owns the task that enforces deadlines. It takes no messages."""
@@ -464,6 +516,7 @@ class DeadlineActor(Actor):
             nursery.start_soon(self._timer.run, name=self.ref.name)
             yield
             nursery.cancel_scope.cancel("the group is closed")
+            self._timer.close()
 
 
 # --- Count the requests to one server and their durations, in bounded memory ------------------------------------------

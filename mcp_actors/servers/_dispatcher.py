@@ -313,7 +313,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             return
         method, params = message.method, message.params
         if method == PROGRESS and self._link.table.report(params):
-            return  # nobody else wants it, and the SDK would validate it twice more
+            return  # no listener wants it, and the SDK would validate it twice more
         if method == "notifications/cancelled":
             self._withdraw((params or {}).get("requestId"))
         if not fits(method, self._version(), params):

@@ -242,7 +242,9 @@ async def test_a_connection_for_a_retry_that_cannot_be_made_is_unavailable(
 
 
 @pytest.mark.parametrize("first", [False, True], ids=["after the answer", "before the call"])
-async def test_a_middleware_that_raises_leaves_the_outcome_unknown(server: ScriptedServer, first: bool) -> None:
+async def test_a_middleware_that_raises_leaves_the_outcome_unknown_if_it_has_sent_the_call(
+    server: ScriptedServer, first: bool
+) -> None:
     async def fails(request: Any, call_next: Any) -> Any:
         if not first:
             await call_next(request)
@@ -251,7 +253,7 @@ async def test_a_middleware_that_raises_leaves_the_outcome_unknown(server: Scrip
     async with opened(server, None, middleware=(fails,)) as (servers, seen):
         with pytest.raises(ZeroDivisionError):
             await call(servers)
-    assert seen.ends == [("error", "unknown", 1, True)]
+    assert seen.ends == [("error", "not_sent" if first else "unknown", 1, True)]
     assert isinstance(seen.attempts[0].error, ZeroDivisionError)
 
 

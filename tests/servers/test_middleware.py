@@ -10,14 +10,27 @@ import trio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.types import CallToolResult, TextContent
 
-from mcp_actors import ConfigError, ConnectionLost, Http, InProcess, RequestTimedOut, ServerConfig, Stdio, open_servers
+from mcp_actors import (
+    ConfigError,
+    ConnectionLost,
+    Http,
+    InProcess,
+    RequestTimedOut,
+    RetryPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.config import CallNext, ToolRequest
+from mcp_actors.servers import ServerRef
 
 from ..messages import Said
 from .faults.http_faults import faulty_server
+from .fleet import kept_of
 from .groups import AT_ONCE, server
 from .links import text_of
-from .test_request_timeouts import patient
+from .test_request_timeouts import Patient, patient
 
 
 def answer(text: str) -> CallToolResult:
@@ -84,7 +97,7 @@ async def test_an_exception_of_middleware_reaches_the_caller() -> None:
         assert servers["a"].state == "ready"
 
 
-async def test_when_the_process_dies_middleware_gets_an_error_or_is_cancelled() -> None:
+async def test_middleware_sees_that_the_connection_is_lost_and_is_not_cancelled() -> None:
     seen: list[BaseException] = []
 
     async def watch(request: ToolRequest, call_next: CallNext) -> CallToolResult:
@@ -92,13 +105,14 @@ async def test_when_the_process_dies_middleware_gets_an_error_or_is_cancelled() 
             return await call_next(request)
         except BaseException as exc:
             seen.append(exc)
-            raise
+            await trio.lowlevel.checkpoint()
+            return answer("from the cache")
 
     async with open_servers(server("a", "--die-in", "add", middleware=(watch,), restarts=AT_ONCE)) as servers:
-        with pytest.raises(ConnectionLost):
-            await servers["a"].call_tool("add", {"a": 1, "b": 2})
-    assert len(seen) == 1
-    assert isinstance(seen[0], (ConnectionLost, trio.Cancelled))
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "from the cache"
+    [lost] = seen
+    assert isinstance(lost, ConnectionLost)
+    assert lost.outcome == "unknown"
 
 
 async def test_middleware_runs_within_the_time_of_the_request(autojump_clock: trio.testing.MockClock) -> None:
@@ -140,62 +154,125 @@ def test_an_invalid_middleware_is_refused(given: object, shown: str) -> None:
     )
 
 
-# --- a connection that ends before a call was sent --------------------------------------------------------------------
+# --- each call that middleware lets go on is a message like any other -------------------------------------------------
 
 
-async def test_middleware_sees_an_unsent_call_as_an_error_and_the_call_is_requeued(said: Said) -> None:
-    """The next connection makes the call, through the middleware again."""
-    seen: list[ConnectionLost] = []
+async def test_middleware_takes_no_slot_before_it_lets_a_call_go_on() -> None:
+    """Also a call of the same server in between, which would wait for itself otherwise."""
+    asked, answered = trio.Event(), trio.Event()
 
+    async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        if request.arguments == {"a": 1, "b": 1}:
+            asked.set()
+            await answered.wait()
+            await servers["a"].call_tool("add", {"a": 2, "b": 2})
+        return await call_next(request)
+
+    async with (
+        open_servers(server("a", middleware=(ask_somebody,), max_in_flight=1)) as servers,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(servers["a"].call_tool, "add", {"a": 1, "b": 1})
+        await asked.wait()
+        assert (servers["a"].statistics().in_flight, servers["a"].statistics().queued) == (0, 0)
+        assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2})) == "3"
+        answered.set()
+
+
+async def test_a_call_that_was_not_sent_waits_for_the_next_connection_unnoticed_by_middleware() -> None:
+    """The middleware runs once."""
+    seen: list[str] = []
     with faulty_server() as http:
 
         async def watch(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-            try:
-                return await call_next(request)
-            except ConnectionLost as exc:
-                seen.append(exc)
-                http.listen()
-                raise
+            seen.append("begins")
+            result = await call_next(request)
+            seen.append(text_of(result))
+            return result
 
         config = ServerConfig("web", Http(http.url()), middleware=(watch,), restarts=AT_ONCE)
-        async with open_servers(config) as servers:
+        async with open_servers(config) as servers, trio.open_nursery() as nursery:
             http.die()
-            assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
-    [error] = seen
-    assert error.outcome == "not_sent"
-    said("call not sent, as middleware sees it", str(error))
-
-
-async def test_the_outcome_of_middleware_for_an_unsent_call_counts() -> None:
-    with faulty_server() as http:
-
-        async def instead(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-            try:
-                return await call_next(request)
-            except ConnectionLost:
-                return answer("from the cache")
-
-        config = ServerConfig("web", Http(http.url()), middleware=(instead,), restarts=AT_ONCE)
-        async with open_servers(config) as servers:
-            http.die()
-            assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "from the cache"
-
-
-async def test_a_call_that_middleware_has_partly_sent_is_not_requeued() -> None:
-    """A-09: all of it would be done again."""
-    with faulty_server() as http:
-
-        async def twice(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-            await call_next(request)
-            http.die()
-            try:
-                return await call_next(request)
-            finally:
-                http.listen()
-
-        config = ServerConfig("web", Http(http.url()), middleware=(twice,), restarts=AT_ONCE)
-        async with open_servers(config) as servers:
-            with pytest.raises(ConnectionLost, match="before tools/call 'sleep' was sent again; the earlier") as caught:
-                await servers["web"].call_tool("sleep", {"seconds": 0})
-        assert caught.value.outcome == "unknown"
+            nursery.start_soon(servers["web"].call_tool, "sleep", {"seconds": 0})
+            await servers["web"].wait_state("backoff", "connecting")
+            http.listen()
         assert http.methods().count("tools/call") == 1
+    assert seen == ["begins", "slept 0"]
+
+
+async def test_a_call_that_middleware_has_partly_sent_is_not_repeated() -> None:
+    """A-09: all of it would be done again."""
+    begun: list[str] = []
+
+    async def twice(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        begun.append(request.name)
+        await call_next(request)
+        await servers["a"].stop()
+        return await call_next(request)
+
+    retry = RetryPolicy(attempts=3)
+    async with open_servers(server("a", middleware=(twice,), retry=retry)) as servers:
+        with pytest.raises(ServerUnavailable) as caught:
+            await servers["a"].call_tool("add", {"a": 1, "b": 2})
+    assert caught.value.outcome == "unknown"
+    assert begun == ["add"]
+
+
+async def test_a_timeout_after_the_first_of_two_calls_leaves_the_outcome_unknown(
+    autojump_clock: trio.testing.MockClock, said: Said
+) -> None:
+    async def then_think(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        result = await call_next(request)
+        await trio.sleep(100)
+        return result
+
+    async with patient(request_timeout=10, middleware=(then_think,)) as (ref, here):
+        with pytest.raises(RequestTimedOut) as caught:
+            await ref.call_tool("sleep", {"name": "a", "seconds": 1})
+        assert here.begun == ["a"]
+        assert kept_of(ref) == 0
+    assert caught.value.outcome == "unknown"
+    said("request timed out in middleware that has sent it", str(caught.value))
+
+
+async def test_a_group_that_closes_lets_middleware_finish_what_was_accepted(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    results: list[str] = []
+    asked = trio.Event()
+
+    async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        asked.set()
+        await trio.sleep(5)
+        return await call_next(request)
+
+    async def call(ref: ServerRef) -> None:
+        results.append(text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 1})))
+
+    async with trio.open_nursery() as nursery, patient(middleware=(ask_somebody,)) as (ref, _):
+        nursery.start_soon(call, ref)
+        await asked.wait()
+    assert results == ["a"]
+
+
+async def test_middleware_that_outlives_its_group_still_has_a_timeout(autojump_clock: trio.testing.MockClock) -> None:
+    asked = trio.Event()
+
+    async def ask_somebody(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        asked.set()
+        await trio.sleep(1000)
+        return await call_next(request)
+
+    async def call(ref: ServerRef) -> None:
+        with pytest.raises(RequestTimedOut):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 1})
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        here = Patient()
+        config = ServerConfig("here", InProcess(here.mcp), middleware=(ask_somebody,), request_timeout=90)
+        async with open_servers(config, drain_timeout=1) as servers:
+            nursery.start_soon(call, servers["here"])
+            await asked.wait()
+    assert trio.current_time() - began == 90
+    assert here.begun == []

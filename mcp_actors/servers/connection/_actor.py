@@ -1,10 +1,9 @@
 """The server actor: one connection to one MCP server.
 
 `ServerActor` opens the callbacks, the link and the session, lists the tools, and starts most tasks of the connection.
-It executes the requests of its mailbox, calls of tools through the program's middleware if there is any, and ends the
-connection, at once or after a drain. It decides which error of a request ends it (`is_fatal`), and when another attempt
-cannot help (`is_hopeless`). `Phase` draws the life of a connection; the other files of this room do not use it. The
-functions at the end list tools and resources for a connect.
+It executes the requests of its mailbox, and ends the connection, at once or after a drain. It decides which error of a
+request ends it (`is_fatal`), and when another attempt cannot help (`is_hopeless`). `Phase` draws the life of a
+connection; the other files of this room do not use it. The functions at the end list tools and resources for a connect.
 
 The supervisors of a group start it; an isolated retry has one of its own. It writes into the record the session, the
 description, the tools, kept resources, the end of stderr, and failures; it begins the health checks, renews and
@@ -60,7 +59,7 @@ from .._failures import (
     unresponsive,
 )
 from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
-from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools, send_through
+from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools
 from ._callbacks import open_callbacks
 from ._direct import DirectRequests, Drain
 from ._negotiation import Negotiation
@@ -271,7 +270,7 @@ class ServerActor(Actor):
         failure = await list_resources(session, self._record, link)
         self._remember(session, show_tools)
         self._check_health(link, incoming)
-        if link.direct is not None and not self._record.config.middleware and not session.is_logged:
+        if link.direct is not None and not session.is_logged:
             link.direct.on_room = self.take_again
             self._direct = DirectRequests(
                 link.direct, session, self._record, self._drain, incoming.tasks, self._send, self._answered
@@ -319,14 +318,12 @@ class ServerActor(Actor):
         show_tools()
 
     async def handle(self, message: Request[Any]) -> Any:
-        """Send a request, through the user's middleware, and return its result."""
+        """Send a request, and return its result."""
         deadline = message.deadline
         tries = 0 if deadline is None else deadline.tries
         if deadline is not None and deadline.observed is not None:
             deadline.handed_over(self._record.name)
         try:
-            if middleware := self._record.config.middleware:
-                return await send_through(middleware, message, self._send_and_report, self._name)
             result = await self._send(message)
         except NotSent:
             if deadline is not None and deadline.tries == tries:  # else it is the next attempt, sent meanwhile
@@ -338,17 +335,6 @@ class ServerActor(Actor):
         later = self.defer(message, keep_slot=True)
         self._answered.reply(later, result, reports)
         return later
-
-    async def _send_and_report(self, message: Request[Any]) -> Any:
-        """Send a request, and wait until its caller has seen the reports before the answer."""
-        result = await self._send(message)
-        reports: Reports | None = current_trace().reports
-        if reports is not None:
-            try:
-                await reports.wait()
-            finally:
-                reports.cancel()
-        return result
 
     def take(self, later: Later[Any]) -> bool:
         """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""

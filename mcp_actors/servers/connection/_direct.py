@@ -12,8 +12,8 @@ writes spans, and logs an answer that cannot be read because of a defect here. I
 
 Theory of operation
 -------------------
-Most requests need nothing but a line in each direction. If the link has a `Pipe` and the server no middleware, such a
-request (`PlainRequest`) has no task: the step of its caller, or the step that frees an in-flight slot, gives the line
+Most requests need nothing but a line in each direction. If the link has a `Pipe`, such a request
+(`PlainRequest`) has no task: the step of its caller, or the step that frees an in-flight slot, gives the line
 to the pipe; the step that reads the answer settles the message, unless the caller has yet to see reports of progress,
 which are taken in the steps that read them. Everything else has a request task, and so has a request that cannot be
 written as JSON.
@@ -133,7 +133,8 @@ class DirectRequests:
         later.on_cancel = sent.cancel
         if (deadline := request.deadline) is not None and deadline.observed is not None:
             # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
-            deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
+            if deadline.sent_at is None:
+                deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
             deadline.replica = self.record.name
             deadline.request_id = sent.id
         return True

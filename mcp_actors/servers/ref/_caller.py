@@ -10,8 +10,9 @@ clock, the wall clock and a random source.
 
 A request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
 actor of its own. The state of the server and its circuit breaker decide whether an attempt is made, `_rules` whether
-another one follows; `_deadlines` limits the time of all attempts together. They are made in the caller's task; but the
-first one of a `PendingRequest` may need none, an isolated one has background tasks and its actor, and a request to each
+another one follows; `_deadlines` limits the time of all attempts together. They are made in the caller's task, and so
+is the middleware of a server (`Around`), which sends a message each time it lets the call go on. But the first attempt
+of a `PendingRequest` may need no task, an isolated one has background tasks and its actor, and a request to each
 replica has a task for each.
 """
 
@@ -23,7 +24,7 @@ from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, overload
 
 import outcome
 import trio
@@ -49,18 +50,20 @@ from .._failures import mailbox_full, request_lost, stopped_under, unavailable, 
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, PARKED, server_of, used, verdict_of_ready
-from ..requests import Kept
+from ..requests import Around, Kept
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from mcp.types import CallToolResult
 
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
     from .._rules import Breaker, Ticket
     from ..record import ServerRecord
-    from ..requests import Passing, PlainRequest, Request
+    from ..requests import CallTool, Passing, PlainRequest, Request
     from ._lifecycle import ServerEntry
 
 
@@ -180,9 +183,8 @@ class Caller:
                 raise failure  # from a middleware, about another server
             # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent. A trusted gateway can
             # say so, too; but a middleware may have sent another call before.
-            sent = not isinstance(failure, ConnectFailed)
-            if isinstance(failure, ConnectionLost) and failure.outcome == "not_sent":
-                sent = bool(self._config.middleware)
+            unsent = isinstance(failure, ConnectFailed) or getattr(failure, "outcome", "unknown") == "not_sent"
+            sent = deadline.begun > 0 or not unsent
             retries.deadline = deadline.at  # it moves while a person signs in
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
@@ -231,24 +233,45 @@ class Caller:
         """Return True if a retry of the request gets a connection of its own."""
         return self._config.retry.isolated and not request.of_the_session
 
-    @property
-    def guarded(self) -> bool:
-        """Whether a request may wait or fail before it is a message: at a circuit breaker, or while the group ends."""
-        return self._calls.breaker is not None or self._life.leaving == "signal"
+    def guards(self, request: Request[Any]) -> bool:
+        """Return True if a request may wait or fail before it is a message.
 
-    def send(self, request: Request[T], deadline: Deadline) -> PendingCall[T]:
-        """Put the request into the actor's mailbox.
+        It may so at a circuit breaker, while the group ends, and in middleware.
+        """
+        if self._calls.breaker is not None or self._life.leaving == "signal":
+            return True
+        return request.is_tool_call and bool(self._record.config.middleware)
+
+    def send(self, request: Request[T], deadline: Deadline, isolated: ActorRef | None = None) -> PendingCall[T]:
+        """Put a request into the mailbox of the actor; a call of a tool goes through the middleware before that.
+
+        Args:
+            request: the request.
+            deadline: its deadline.
+            isolated: the actor of an isolated attempt, in place of that of the server.
 
         Raises:
             ActorError, ServerUnavailable, RequestTimedOut: the request was not accepted.
         """
         if deadline.expired:  # the keeper reports a timeout by answering the message; there is none yet
             raise deadline.keeper.failure(deadline)
-        if self._life.state not in ACTIVE:
+        if self._life.state not in ACTIVE and isolated is None:
             self._fail_or_wake()
         # No checkpoint since the test above: the deadline could expire without a message to answer.
-        deadline.call = call = self._actor.send_request(request)
-        return call
+        if request.is_tool_call and self._record.config.middleware:
+            call, pass_on = cast("CallTool", request), partial(self._pass_on, deadline, isolated)
+            deadline.call = around = Around(call, deadline, self._record.config, pass_on, self.translate)
+            return cast("PendingCall[T]", around)  # its `on_answer` is never called; see `guards`
+        deadline.call = pending = (isolated or self._actor).send_request(request)
+        return pending
+
+    def _pass_on(self, deadline: Deadline, isolated: ActorRef | None, request: CallTool) -> PendingCall[CallToolResult]:
+        """Send a call that middleware lets go on, also to a server that finishes what it has accepted; see `send`."""
+        if deadline.expired:
+            raise deadline.keeper.failure(deadline)
+        if self._life.state not in ACTIVE and not self._life.draining and isolated is None:
+            self._fail_or_wake()
+        return (isolated or self._actor).send_request(request)
 
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
@@ -290,7 +313,7 @@ class Caller:
                         # the close of the connection.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
-                        deadline.call = call = actor.send_request(request)
+                        call = self.send(request, deadline, actor)
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                         return await call.wait()
             if not self._is_wanted():
@@ -446,7 +469,7 @@ class PendingRequest(Generic[T]):
         None means that `finish` must be awaited for the outcome. The function must not raise, and may be called before
         `send` returns.
         """
-        if self._caller.guarded:
+        if self._caller.guards(self._request):
             on_answer(None)
             return
         try:

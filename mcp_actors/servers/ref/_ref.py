@@ -38,7 +38,6 @@ from ..requests import (
     check_health,
     given_level,
     given_passing,
-    members_of_call,
 )
 from ._caller import PendingRequest
 from ._lifecycle import reconnect, start, stop
@@ -295,30 +294,21 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         passed: Mapping[str, Any],
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
-        record = self._record
-        record.catalog.checks.check_request(name, meta)
-        passing = self._passing(passed) if passed else None
-        checks = None if record.config.middleware else record.catalog.checks  # middleware may add what is missing
-        members = None
+        record, checks = self._record, self._record.catalog.checks
+        checks.check_request(name, meta)
+        deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
+        request = CallTool(name, arguments, meta, progress, idempotent, None, deferred)
+        request.passing = self._passing(passed) if passed else None
         try:
-            record.catalog.admission.check_call(name)
-            if checks is not None:
-                arguments, text = checks.written(name, arguments)
-                if passing is None or not passing.answers:  # else they are written when it is sent, with these
-                    members = members_of_call(name, arguments, text)
+            if record.config.middleware:  # which may add what is missing
+                record.catalog.admission.check_call(name)
+            else:
+                request.prepare(record, checks)
         except ServerError as exc:
             if record.calls.observed is not None:
                 record.calls.observed.refused(CallTool.method, name, exc)
             raise
-        deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
-        deadline = record.calls.deadlines.begin(f"tools/call {name!r}")
-        if (observed := record.calls.observed) is not None:
-            deadline.observed, deadline.subject = observed, name
-        request = CallTool(
-            name, arguments, meta, progress, idempotent, checks, deferred, deadline=deadline, members=members
-        )
-        request.passing = passing
-        return request, deadline
+        return request, self._begin(request)
 
     def _passing(self, passed: Mapping[str, Any]) -> Passing | None:
         if passed == TO_BE_RETURNED:

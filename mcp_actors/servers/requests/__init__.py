@@ -44,11 +44,10 @@ from ._request import (
     request_internally as request_internally,
 )
 from ._tools import (
+    Around as Around,
     CallTool as CallTool,
     ListTools as ListTools,
     list_all_tools as list_all_tools,
-    members_of_call as members_of_call,
-    send_through as send_through,
 )
 from ._upkeep import (
     Probe as Probe,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
@@ -32,7 +32,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from ..._errors import InvalidArguments, NotSupported
 from ..._foreign import Log, answer_of
 from ...catalog._schemas import dotted, kind_of
-from ...config import Middleware, ProgressCallback
+from ...config import ProgressCallback
 from ...kernel import Call
 from ...transports import Json, current_trace
 from .._eras import bounded, parse_result, without_later_fields
@@ -93,12 +93,6 @@ class Request(Call[T]):
     def suggestion(self, record: ServerRecord) -> str | None:
         """Return what the caller may have meant, for the error of a request that has failed; None if unknown."""
         return None
-
-    async def through(
-        self, send: Callable[[Request[T]], Awaitable[T]], middleware: tuple[Middleware, ...], server: str
-    ) -> T:
-        """Send the request through the user's middleware, if there is any for its kind."""
-        return await send(self)
 
     @abstractmethod
     async def send(self, session: Session, record: ServerRecord) -> T:
@@ -310,12 +304,6 @@ class Reports:
             self.cancel()
             idle()
 
-    async def wait(self) -> None:
-        """Wait until the callback has seen every report, likewise."""
-        seen = trio.Event()
-        self.then(seen.set)
-        await seen.wait()
-
     def cancel(self) -> None:
         """Drop what waits, and cancel the callback: the caller has its result, or has left."""
         self._waiting.clear()
@@ -502,10 +490,6 @@ class PlainRequest(Request[ResultT]):
     @abstractmethod
     def given(self) -> Json:
         """Return its params as they were given, without ``_meta``."""
-
-    def rewrite(self) -> None:
-        """Note that its params have changed since they were written."""
-        self.members = None
 
     def written(self) -> bytes | None:
         """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""

@@ -2,44 +2,48 @@
 
 `CallTool` checks its arguments and its result by the catalogue of the record; if a modern server refuses its headers,
 it lists the tools again. `ListTools` offers its list to the catalogue, which decides what it shows, and returns copies.
-`list_all_tools` requests and hashes all tools. `send_through`, the last part, sends a request through the program's
-middleware; a request that was not sent is requeued only if nothing of it was sent before and the middleware lets that
-very error pass.
+`list_all_tools` requests and hashes all tools. `Around`, the last part, runs the program's middleware around a call.
 
-Refs send `CallTool` and `ListTools`, the latter also a task of the connection; the actor calls `list_all_tools` and
-`send_through`. They note the tools of a modern server in the session, and log the tools that are left out for their
-headers. The file uses ``_admission`` and ``_rules``, and starts no task itself.
+Refs send `CallTool` and `ListTools`, the latter also a task of the connection, and run an `Around` in the task of its
+caller; the actor calls `list_all_tools`. They note the tools of a modern server in the session, and log the tools that
+are left out for their headers. The file uses ``_admission``, ``_rules`` and ``_deadlines``, and starts no task itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from attrs import define, evolve, field
+from attrs import define, field
 from mcp import MCPError
 from mcp.shared.inbound import find_invalid_x_mcp_header
 from mcp.types import METHOD_NOT_FOUND, CallToolResult, ListToolsResult, Tool
 from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
-from ..._errors import ConnectionLost, LimitExceeded, NotSupported, ToolNotFound
+from ..._errors import LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
 from ..._tasks import TimeSlice
 from ..._text import plain_text
-from ...config import Middleware, ProgressCallback, ToolRequest, wrapped
-from ...kernel import NotSent
+from ...config import ProgressCallback, ToolRequest, wrapped
 from .._admission import known_tools
+from .._attempts import NOT_SENT
+from .._deadlines import InTask
 from .._rules import is_repeatable_call
 from ._lists import Kind, all_pages
 from ._request import PlainRequest, Request, members_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ...catalog import ToolChecks
+    from ...config import ServerConfig
+    from ...kernel import PendingCall
     from ...transports import Json
     from .._admission import KnownTool
+    from .._deadlines import Deadline
     from .._session import Session
     from ..record import ServerRecord
 
@@ -101,26 +105,13 @@ class CallTool(PlainRequest[CallToolResult]):
     def _listed(self, record: ServerRecord) -> Tool | None:
         return next((each.tool for each in record.catalog.tools if each.name == self.name), None)
 
-    async def through(
-        self,
-        send: Callable[[Request[CallToolResult]], Awaitable[CallToolResult]],
-        middleware: tuple[Middleware, ...],
-        server: str,
-    ) -> CallToolResult:
-        """Send the call through all middleware."""
-
-        async def call(request: ToolRequest) -> CallToolResult:
-            # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
-            name, arguments = request.name, request.arguments
-            deferred = self.deferred and name == self.name
-            changed = evolve(self, name=name, arguments=arguments, meta=request.meta, deferred=deferred, members=None)
-            changed.passing, changed.kept = self.passing, self.kept
-            return await send(changed)
-
-        if self.kept is not None:
-            self.kept.exposed = True
-        request = ToolRequest(server=server, name=self.name, arguments=self.arguments, meta=self.meta)
-        return await wrapped(call, middleware)(request)
+    def changed(self, by: ToolRequest) -> CallTool:
+        """Return the call that a middleware lets go on in place of this one."""
+        # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
+        deferred, options = self.deferred and by.name == self.name, (self.progress, self.idempotent)
+        changed = CallTool(by.name, by.arguments, by.meta, *options, None, deferred, deadline=self.deadline)
+        changed.passing, changed.kept = self.passing, self.kept
+        return changed
 
     @property
     def target(self) -> str:
@@ -138,10 +129,21 @@ class CallTool(PlainRequest[CallToolResult]):
             raise _gone(self.name, record)
         if self.checked_by is not (checks := record.catalog.checks):
             # The listing or what is admitted of it has changed since the call, or a middleware may have changed that.
-            record.catalog.admission.check_call(self.name)
-            self.arguments = checks.check_arguments(self.name, self.arguments)
-            self.checked_by = checks
-            self.rewrite()
+            self.prepare(record, checks)
+
+    def prepare(self, record: ServerRecord, checks: ToolChecks) -> None:
+        """Check that the tool may be called, check the arguments, and write them.
+
+        Raises:
+            ToolNotFound, InvalidArguments: as for `check`.
+        """
+        record.catalog.admission.check_call(self.name)
+        self.arguments, text = checks.written(self.name, self.arguments)
+        self.checked_by = checks
+        if self.passing is None or not self.passing.answers:
+            self.members = members_of_call(self.name, self.arguments, text)
+        else:
+            self.members = None  # they are written when it is sent, with the answers
 
     def given(self) -> Json:
         """Return the name and the arguments."""
@@ -289,60 +291,82 @@ def _with_valid_headers(tools: Iterable[Tool], record: ServerRecord) -> Iterator
             logger.warning("server %r: %s; fix the server", record.config.name, what)
 
 
-# --- Send a tool call through middleware, and requeue it if needed ----------------------------------------------------
+# --- Run middleware around a tool call --------------------------------------------------------------------------------
 
-# Without middleware, the kernel's signal `NotSent` puts an unsent call back into its place in the mailbox, unnoticed by
-# the caller. Middleware is the user's code: it cannot know that signal, and may send a call more than once. It
-# therefore sees a `ConnectionLost` with ``outcome="not_sent"``. The call is requeued only if that very error leaves the
-# middleware and nothing of the call was sent before, because the whole middleware then runs again.
+# It runs in the task of its caller, within a scope by which the deadline cancels it. Each call that it lets go on is a
+# message like any other: it may wait in the mailbox, return there unnoticed, and take no slot before it is sent.
 
 
-T = TypeVar("T")
+class Around(InTask):
+    """An attempt to call a tool through the middleware of its server.
 
-
-async def send_through(
-    middleware: tuple[Middleware, ...], request: Request[T], send: Callable[[Request[T]], Awaitable[T]], server: str
-) -> T:
-    """Send a request through middleware.
-
-    Raises:
-        NotSent: the request was not sent, and the middleware let that error pass.
-        Exception: `send` or a middleware raised it.
+    Args:
+        request: the call.
+        deadline: its deadline.
+        config: the configuration of the server.
+        send: sends a call that the middleware lets go on.
+        translate: translates an error of the kernel.
     """
-    sent = 0
-    unsent: list[ConnectionLost] = []
 
-    async def send_on(request: Request[T]) -> T:
-        nonlocal sent
-        sent += 1
+    def __init__(
+        self,
+        request: CallTool,
+        deadline: Deadline,
+        config: ServerConfig,
+        send: Callable[[CallTool], PendingCall[CallToolResult]],
+        translate: Callable[[Exception, CallTool], Exception],
+    ) -> None:
+        super().__init__()
+        self._request, self._deadline, self._config = request, deadline, config
+        self._send, self._translate = send, translate
+
+    async def wait(self) -> CallToolResult:
+        """Run the middleware, and return its result.
+
+        **Cancellation**: cancels the middleware, as a time-out does.
+
+        Raises:
+            Exception: the middleware raised it, or the end of the request was decided.
+        """
+        request, config = self._request, self._config
+        if request.kept is not None:
+            request.kept.exposed = True
+        given = ToolRequest(server=config.name, name=request.name, arguments=request.arguments, meta=request.meta)
         try:
-            return await send(request)
-        except NotSent:
-            sent -= 1
-            unsent.append(_lost_unsent(server, request.operation, again=sent > 0))
-        raise unsent[-1]
+            with self.scope:
+                return await wrapped(self._call_next, config.middleware)(given)
+        except Exception as exc:
+            if self.error is None:
+                if self._deadline.begun and getattr(exc, "outcome", None) == "not_sent":
+                    exc.outcome = "unknown"  # type: ignore[attr-defined]  # this call was not sent, but one before it
+                raise
+        error, self.error = self.error or self._deadline.keeper.failure(self._deadline), None
+        try:
+            raise error
+        finally:
+            del error  # whose traceback refers to this frame
 
-    try:
-        return await request.through(send_on, middleware, server)
-    except ConnectionLost as exc:
-        if sent or not any(exc is each for each in unsent):
+    async def _call_next(self, given: ToolRequest) -> CallToolResult:
+        """Send a call like any other, and return its result."""
+        request, deadline = self._request.changed(given), self._deadline
+        call: PendingCall[CallToolResult] | None = None
+        try:
+            self.latest = call = self._send(request)
+            self.calls.append(call)
+            result = await call.wait()
+            deadline.begun += 1
+            return result
+        except Exception as exc:
+            failure = self._translate(exc, request)
+            unsent = isinstance(failure, NOT_SENT) or getattr(failure, "outcome", "unknown") == "not_sent"
+            deadline.begun += call is not None and not unsent
+        except BaseException:
+            deadline.begun += call is not None  # it was cancelled, and may have been sent
             raise
-    finally:
-        unsent.clear()  # breaks the reference cycle: their tracebacks refer to this frame
-    raise NotSent
-
-
-def _lost_unsent(server: str, operation: str, *, again: bool) -> ConnectionLost:
-    """Return the error for a call that was not sent, or not sent again."""
-    if again:
-        return ConnectionLost(
-            f"server {server!r}: connection lost before {operation} was sent again; the earlier attempts of a "
-            "middleware may have taken effect",
-            server=server,
-        )
-    return ConnectionLost(
-        f"server {server!r}: connection lost before {operation} was sent; re-raise it in the middleware, and the "
-        "call waits for the next connection",
-        server=server,
-        outcome="not_sent",
-    )
+        finally:
+            if call is not None:
+                self.calls.remove(call)
+        try:
+            raise failure
+        finally:
+            del failure  # breaks the reference cycle: its traceback refers to this frame
