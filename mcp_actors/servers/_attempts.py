@@ -13,7 +13,7 @@ can end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import Event
+    from ._deadlines import Deadline
 
 
 logger = Log("mcp_actors.servers")
@@ -118,19 +119,6 @@ class ConnectionFacts:
 
 
 Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
-
-
-class Deadline(Protocol):
-    """The deadline of a request, which keeps what is to be reported of the attempt under way; see ``_deadlines``."""
-
-    operation: str
-    began: float
-    since: float | None
-    tries: int
-    subject: str | None
-    sent_at: float | None
-    replica: str | None
-    request_id: int | str | None
 
 
 @define(eq=False)

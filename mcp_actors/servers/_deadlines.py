@@ -44,7 +44,7 @@ from ..kernel import Actor
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
@@ -157,7 +157,12 @@ class Deadline:
 
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
-        self.keeper.renew(self)
+        keeper = self.keeper
+        if keeper._progress_timeout is not None and self in keeper._requests:
+            self.idle_at = trio.current_time() + keeper._progress_timeout
+            keeper._idle[self] = None
+            keeper._idle.move_to_end(self)
+            keeper._timer.wake_by(self.idle_at, keeper)
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note that an attempt has failed and that the request waits so many seconds for another one."""
@@ -168,15 +173,20 @@ class Deadline:
         self.again, self.begun = True, 0
         self.tries += 1
         self.since = trio.current_time() + delay
-        self.keeper.attempt_ended()
+        self.keeper.settled()
 
     def suspend(self) -> None:
         """Stop the time without progress: the request waits again, or its answer has arrived."""
-        self.keeper.suspend(self)
+        self.idle_at = math.inf
+        self.keeper._idle.pop(self, None)
 
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
         """Call a function after some seconds, the same for all requests; at once if the request has its outcome."""
-        self.keeper.hurry(self, seconds, fn)
+        if self in self.keeper._requests:
+            self.keeper._late[self] = trio.current_time() + seconds, fn
+            self.keeper._timer.wake_by(trio.current_time() + seconds, self.keeper)
+        else:
+            fn()
 
     def fail(self, failure: Exception) -> None:
         """Note that the last attempt has failed."""
@@ -192,10 +202,6 @@ class Deadline:
         """Note that the message waits in the mailbox again, because nothing of it was sent."""
         if not self.begun:
             self.sent_at = self.request_id = None
-
-    def note_id(self, request_id: int | str) -> None:
-        """Note the id of the latest message of the request."""
-        self.request_id = request_id
 
     def __enter__(self) -> Self:
         return self
@@ -259,7 +265,7 @@ class Deadlines:
         for deadline in self._requests:
             deadline.at = deadline.began + self._limit + deadline.asked
         for deadline in tuple(self._idle):
-            self.suspend(deadline)
+            deadline.suspend()
         self._timer.wake_by(self.next(), self)
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -296,38 +302,14 @@ class Deadlines:
             self._late.pop(deadline, None)
         if not self._requests:
             self._timer.used.pop(self, None)
-        if self._settled is not None:
-            self._settled.set()
+        self.settled()
         if self.note_quiet and not deadline.own:
             self.quiet_since = trio.current_time()
 
-    def attempt_ended(self) -> None:
-        """See `Deadline.wait_again`."""
+    def settled(self) -> None:
+        """Wake the tasks that wait until requests are settled: one has its outcome, or waits for another attempt."""
         if self._settled is not None:
             self._settled.set()
-
-    def suspend(self, deadline: Deadline) -> None:
-        """See `Deadline.suspend`."""
-        deadline.idle_at = math.inf
-        self._idle.pop(deadline, None)
-
-    def renew(self, deadline: Deadline) -> None:
-        """See `Deadline.renew`."""
-        if self._progress_timeout is None or deadline not in self._requests:
-            return
-        deadline.idle_at = trio.current_time() + self._progress_timeout
-        self._idle[deadline] = None
-        self._idle.move_to_end(deadline)
-        self._timer.wake_by(deadline.idle_at, self)
-
-    def hurry(self, deadline: Deadline, seconds: float, fn: Callable[[], object]) -> None:
-        """See `Deadline.hurry`."""
-        if deadline in self._requests:
-            at = trio.current_time() + seconds
-            self._late[deadline] = at, fn
-            self._timer.wake_by(at, self)
-        else:
-            fn()
 
     @contextmanager
     def held(self, actor: str) -> Iterator[None]:
@@ -342,7 +324,7 @@ class Deadlines:
             self._held[actor] -= 1
             if not self._held[actor]:
                 for deadline in tuple(each for each in self._idle if each.actor == actor):
-                    self.renew(deadline)
+                    deadline.renew()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -383,11 +365,6 @@ class Deadlines:
         return any(deadline.sent and actor in (None, deadline.actor) for deadline in older)
 
     # --- the timer --------------------------------------------------------------------------------------------------
-
-    @property
-    def requests(self) -> Iterable[Deadline]:
-        """The deadlines of all requests without an outcome."""
-        return self._requests
 
     def next(self) -> float:
         """Return the time at which the next request expires, unless it ends before that."""
@@ -498,7 +475,7 @@ class DeadlineTimer:
 
     def close(self) -> None:
         """Let middleware that still runs keep its time by itself, because the group is closed."""
-        for deadline in [deadline for each in self.used for deadline in each.requests]:
+        for deadline in [deadline for each in self.used for deadline in each._requests]:
             if isinstance(deadline.call, InTask):
                 deadline.call.scope.deadline = deadline.at
 

@@ -187,7 +187,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         table = self._link.table
         request.id = table.add(request, request_id)
         if (deadline := current_trace().deadline) is not None:
-            deadline.note_id(request.id)
+            deadline.request_id = request.id
         try:
             self._log_traffic("out", request.method, request.id, request.params)
             result = await self._exchange(request)

@@ -236,7 +236,7 @@ class Exchange:
         id: its id, once the table has it.
         sent: None before its first byte was offered to the server, then False, and True once all of it was written.
         line: its line, if it is sent over a pipe.
-        on_written: called when its first byte was offered to a pipe.
+        written: see `OutgoingLine.written`.
         on_settled: called when it has its outcome.
     """
 
@@ -248,7 +248,7 @@ class Exchange:
     id: RequestId = 0
     sent: bool | None = None
     line: bytes = b""
-    on_written: Callable[[], None] | None = None
+    written: Callable[[], None] = ignore
     on_settled: Callable[[], None] | None = None
     _outcome: Json | ErrorData | None = None
     _task: trio.lowlevel.Task | None = None
@@ -282,11 +282,6 @@ class Exchange:
     def closed(self) -> None:
         """Note that the connection has ended."""
         self._settle(CLOSED)
-
-    def written(self) -> None:
-        """See `OutgoingLine.written`."""
-        if self.on_written is not None:
-            self.on_written()
 
     def withdrawn(self) -> None:
         """See `OutgoingLine.withdrawn`."""
@@ -383,11 +378,13 @@ class Pipe(Protocol):
         table: the requests that were sent, by id.
         on_room: called when a line can be offered again after `offer` has refused one.
         count_request: counts a request that was written, for the limits of the server's own requests.
+        count_cancelled: counts one that was written and is cancelled; see `IncomingRequests.cancelled`.
     """
 
     table: RequestTable
     on_room: Callable[[], None]
     count_request: Callable[[], None]
+    count_cancelled: Callable[[], None]
 
     def offer(self, line: OutgoingLine) -> bool:
         """Write a line at once, or with all lines of this tick. Return False if the pipe has no room for it.
@@ -409,15 +406,12 @@ class Pipe(Protocol):
     def withdraw_all(self) -> None:
         """Withdraw all lines that were not written."""
 
-    def count_cancelled(self) -> None:
-        """Count a request that was written and is cancelled; see `IncomingRequests.cancelled`."""
-
 
 async def exchange_lines(pipe: Pipe, request: Exchange) -> Json:
     """Write a request to a pipe, wait for its answer, and return the result. See `Link.exchange`."""
     await trio.lowlevel.checkpoint_if_cancelled()
     request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
-    request.on_written = pipe.count_request
+    request.written = pipe.count_request
     if not pipe.offer(request):
         pipe.collect(request)  # it has a slot already, and no later request may overtake it
     return await wait_for_answer(pipe, request)

@@ -205,6 +205,7 @@ class MemoryPipe(MessageReader):
     table: RequestTable = field(factory=RequestTable, init=False)
     on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
     count_request: Callable[[], None] = field(default=ignore, init=False)  # those of a server here are not limited
+    count_cancelled: Callable[[], None] = field(default=ignore, init=False)
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -257,9 +258,6 @@ class MemoryPipe(MessageReader):
             if line is not None:
                 del self._queue[key]
                 line.withdrawn()
-
-    def count_cancelled(self) -> None:
-        """Do nothing, likewise."""
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message
     async def receive(self) -> SessionMessage:

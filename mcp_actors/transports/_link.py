@@ -30,6 +30,7 @@ import httpx2
 import trio
 from attrs import define, field, frozen
 from mcp import MCPError
+from mcp.types import RequestId
 
 from .._text import plain_text
 from ._credentials import Masker
@@ -282,22 +283,25 @@ class ConnectionOver(Exception):
 
 
 class Deadline(Protocol):
-    """The part of a request's deadline that a trace needs."""
+    """The part of a request's deadline that a trace needs.
+
+    Attributes:
+        asked_back: True while the server waits for our answer to a question that belongs to the request.
+        request_id: the id of its latest message.
+    """
 
     @property
     def operation(self) -> str:
         """The protocol's method and its main argument."""
 
     asked_back: bool
+    request_id: RequestId | None
 
     def suspend(self) -> None:
         """Stop the time without progress."""
 
     def renew(self) -> None:
         """Restart the time without progress."""
-
-    def note_id(self, request_id: int | str) -> None:
-        """Note the id of the latest message of the request."""
 
 
 @define(eq=False)

@@ -11,7 +11,7 @@ import pytest
 import trio
 from mcp import MCPError
 from mcp.types import CallToolResult, ListToolsResult, PaginatedRequestParams, Tool
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
     CatalogTool,
@@ -219,6 +219,32 @@ async def test_a_tool_that_changed_again_after_its_review_stays_hidden() -> None
         here.descriptions["new"] = "Harmless, too."
         await ref.list_tools()
         assert shown(group) == ["v1", "same", "new"]
+
+
+async def test_a_call_that_waits_is_refused_if_an_approval_hides_its_tool() -> None:
+    here = Changing()
+    async with open_servers(here.config(on_tool_change="block", max_in_flight=1)) as group:
+        ref = group["here"]
+        reviews = []
+        for text in ("Harmless.", "Not harmless."):
+            here.descriptions = {"new": text}
+            await ref.list_tools()
+            reviews.append(ref.tool_changes)
+        await ref.approve_tools(reviews[1])
+        here.until = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ref.call_tool, "v1")
+            await wait_all_tasks_blocked()
+
+            async def call() -> None:
+                with pytest.raises(ToolNotFound, match="'new' was added or changed"):
+                    await ref.call_tool("new")
+
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            await ref.approve_tools(reviews[0])
+            here.until.set()
+    assert here.called == ["v1"]
 
 
 @pytest.mark.parametrize("how", ["notice", "restart"])

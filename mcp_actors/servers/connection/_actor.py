@@ -59,7 +59,7 @@ from .._failures import (
     unresponsive,
 )
 from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
-from ..requests import Answered, KeepResources, keep_checking, keep_log_level, list_all_tools
+from ..requests import KeepResources, keep_checking, keep_log_level, list_all_tools
 from ._callbacks import open_callbacks
 from ._direct import DirectRequests, Drain
 from ._negotiation import Negotiation
@@ -142,7 +142,7 @@ class ServerActor(Actor):
         self._drain = Drain(self._end)
         self._closing = closing or ClosingOrder()
         self._direct: DirectRequests | None = None
-        self._answered = Answered()
+        self._answered: dict[Reports, None] = {}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -333,7 +333,7 @@ class ServerActor(Actor):
         if reports is None or reports.seen:
             return result
         later = self.defer(message, keep_slot=True)
-        self._answered.reply(later, result, reports)
+        reports.answered(later, result, self._answered)
         return later
 
     def take(self, later: Later[Any]) -> bool:
@@ -345,7 +345,8 @@ class ServerActor(Actor):
 
     def ending(self) -> None:
         """Settle what was answered, and put requests that were not written back: the next connection serves them."""
-        self._answered.hurry()
+        for reports in tuple(self._answered):
+            reports.hurry()
         if self._direct is not None:
             self._direct.pipe.withdraw_all()
 

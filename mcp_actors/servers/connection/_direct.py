@@ -8,7 +8,7 @@ A line goes past the dispatcher, to the pipe of the link; the session says how t
 result, because the server asks back or it is for an extension, a task of the connection goes on by the session. The
 file uses the record to check a request and to mask errors, and writes nothing there but the deadline of the request. It
 writes spans, and logs an answer that cannot be read because of a defect here. It settles a message by the kernel's
-`Later` or by `Answered`, or returns it to the mailbox if its line was not written.
+`Later` or by its `Reports`, or returns it to the mailbox if its line was not written.
 
 Theory of operation
 -------------------
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ...transports import Pipe
     from .._session import Session
     from ..record import ServerRecord
-    from ..requests import Answered, Extras, Reports
+    from ..requests import Extras, Reports
 
 
 logger = Log("mcp_actors.servers")
@@ -88,7 +88,7 @@ class DirectRequests:
         drain: the end of the connection, which waits for requests.
         tasks: runs the tasks of the connection.
         send: waits for a request in the session, and returns its result or raises the error for its caller.
-        answered: the requests whose answers have come before their callers have seen all reports.
+        answered: the reports of requests whose answers have come before their callers have seen all of those.
     """
 
     pipe: Pipe
@@ -97,7 +97,7 @@ class DirectRequests:
     drain: Drain
     _tasks: Background
     _send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]
-    answered: Answered
+    answered: dict[Reports, None]
     _members: bytes = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -173,7 +173,7 @@ class DirectRequests:
                 later.fail(exc)
             else:
                 if reports is not None:
-                    self.answered.reply(later, result, reports)
+                    reports.answered(later, result, self.answered)
                     return
                 later.reply(result)
         if reports is not None:
@@ -268,7 +268,7 @@ class SentRequest:
                     later.on_cancel = None  # as `_settling` does, which is a call more
                     later.reply(value)
                 else:
-                    direct.answered.reply(self._later, value, self.report)
+                    self.report.answered(self._later, value, direct.answered)
         direct.drain.leave()
 
     def refused(self, error: ErrorData) -> None:

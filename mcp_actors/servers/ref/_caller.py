@@ -123,7 +123,7 @@ class Caller:
                     ticket: Ticket | None = None
                     try:
                         ticket = None if self._calls.breaker is None else self._admit(self._calls.breaker, deadline)
-                        if retries is None or not self._is_isolated(request):
+                        if retries is None or request.of_the_session or not self._config.retry.isolated:
                             # Between the admission and the send: a cancelled caller must not put a message into the
                             # mailbox, and only the handlers below give a probe's ticket back.
                             await trio.lowlevel.checkpoint_if_cancelled()
@@ -228,10 +228,6 @@ class Caller:
         if ticket is not None and self._calls.breaker is not None:
             serves = len(self._record.replicas) > 1 and self._life.state in ACTIVE
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
-
-    def _is_isolated(self, request: Request[Any]) -> bool:
-        """Return True if a retry of the request gets a connection of its own."""
-        return self._config.retry.isolated and not request.of_the_session
 
     def guards(self, request: Request[Any]) -> bool:
         """Return True if a request may wait or fail before it is a message.

@@ -26,7 +26,6 @@ from ._request import (
     PASSED as PASSED,
     RETURNED as RETURNED,
     TO_BE_RETURNED as TO_BE_RETURNED,
-    Answered as Answered,
     Extras as Extras,
     InputRequired as InputRequired,
     Kept as Kept,

@@ -3,7 +3,7 @@
 `Request` is the base class; `PlainRequest`, the last part, is that of requests that are one message and one answer. In
 between: `request_internally`, by which a connection sends requests of its own; the validation of arguments
 (`given_text` and others; `given_passing` for a request that is passed on for another client); and the reports of
-progress (`Reports`, and `Answered` for a connection). `members_of` writes params as JSON.
+progress (`Reports`). `members_of` writes params as JSON.
 
 A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
 parts. It uses the session and ``_eras``, notes the reports in the trace of the running request, reads the record, and
@@ -278,17 +278,29 @@ class Reports:
         except Exception:
             logger.exception("server %r: a progress callback raised; the request continues", self._server)
 
-    def then(self, fn: Callable[[], object]) -> None:
-        """Call a function once the callback has seen every report, or `LAST_REPORTS` seconds are over.
+    def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
+        """Settle a message once the callback has seen every report, or `LAST_REPORTS` seconds are over.
 
         The server has answered: a slow callback must not make the request time out.
+
+        Args:
+            later: the message.
+            value: its answer.
+            waiting: the reports of the connection that wait so; they are settled at once if that ends.
         """
+
+        def settle() -> None:
+            waiting.pop(self, None)
+            later.on_cancel = None  # else the two would be cyclic garbage
+            later.reply(value)
+
         if self._deadline is not None:
             self._deadline.suspend()
         if self.seen:
-            fn()
+            settle()
             return
-        self._idle = fn
+        self._idle, waiting[self] = settle, None
+        later.on_cancel = lambda _: self.hurry()  # its caller has left
         if self._deadline is not None:
             # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
             self._deadline.hurry(LAST_REPORTS, self.hurry)
@@ -299,7 +311,7 @@ class Reports:
         return self._scope is None
 
     def hurry(self) -> None:
-        """Call the function of `then` now, and cancel the callback."""
+        """Settle the message now, and cancel the callback."""
         if (idle := self._idle) is not None:
             self.cancel()
             idle()
@@ -309,30 +321,6 @@ class Reports:
         self._waiting.clear()
         if self._scope is not None:
             self._scope.cancel("its request has ended")
-
-
-class Answered:
-    """The requests of one connection whose answers have come, and whose callers are still busy with reports before."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[Reports, None] = {}
-
-    def reply(self, later: Later[Any], value: Any, reports: Reports) -> None:
-        """Settle a message once its caller has seen the reports, or the connection ends."""
-
-        def settle() -> None:
-            self._waiting.pop(reports, None)
-            later.on_cancel = None  # else the two would be cyclic garbage
-            later.reply(value)
-
-        later.on_cancel = lambda _: reports.hurry()  # its caller has left
-        self._waiting[reports] = None
-        reports.then(settle)
-
-    def hurry(self) -> None:
-        """Settle all of them now, because the connection ends."""
-        for reports in tuple(self._waiting):
-            reports.hurry()
 
 
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
@@ -540,14 +528,13 @@ class PlainRequest(Request[ResultT]):
         """
         self.check(session, record)
         extras = self.extras(session, record) or NO_EXTRAS
-        reports = extras.reports
-        if reports is None:
-            return await self.go_on(session, record, await self.send_once(session, record, None, extras), extras)
-        reports.starts(session.start_soon, copy_context())
+        if (reports := extras.reports) is not None:
+            reports.starts(session.start_soon, copy_context())
         try:
             value = await self.go_on(session, record, await self.send_once(session, record, None, extras), extras)
         except BaseException:
-            reports.cancel()
+            if reports is not None:
+                reports.cancel()
             raise
         current_trace().reports = reports
         return value

@@ -33,7 +33,7 @@ from .._attempts import NOT_SENT
 from .._deadlines import InTask
 from .._rules import is_repeatable_call
 from ._lists import Kind, all_pages
-from ._request import PlainRequest, Request, members_of
+from ._request import PlainRequest, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,11 +139,9 @@ class CallTool(PlainRequest[CallToolResult]):
         """
         record.catalog.admission.check_call(self.name)
         self.arguments, text = checks.written(self.name, self.arguments)
-        self.checked_by = checks
-        if self.passing is None or not self.passing.answers:
-            self.members = members_of_call(self.name, self.arguments, text)
-        else:
-            self.members = None  # they are written when it is sent, with the answers
+        self.checked_by, self.members = checks, None
+        if text is not None and (self.passing is None or not self.passing.answers):  # else all is written at the send
+            self.members = b'"name":%b,"arguments":%b' % (to_json(self.name), text)
 
     def given(self) -> Json:
         """Return the name and the arguments."""
@@ -188,19 +186,6 @@ class CallTool(PlainRequest[CallToolResult]):
         except (MCPError, LimitExceeded, ValidationError) as exc:
             raise refusal from exc
         return True
-
-
-def members_of_call(name: str, arguments: Mapping[str, Any] | None, text: bytes | None) -> bytes | None:
-    """Return the members of the params of a call, see `members_of`.
-
-    Args:
-        name: the tool's name.
-        arguments: its arguments.
-        text: its arguments as JSON, if they were written already.
-    """
-    if text is not None:
-        return b'"name":%b,"arguments":%b' % (to_json(name), text)
-    return members_of({"name": name} if arguments is None else {"name": name, "arguments": arguments})
 
 
 def _gone(name: str, record: ServerRecord) -> ToolNotFound:

@@ -378,9 +378,10 @@ class PipeWriter:
     _begun: bool = field(default=False, init=False)
     _closed: bool = field(default=False, init=False)
     count_request: Callable[[], None] = field(init=False)
+    count_cancelled: Callable[[], None] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.count_request = self._requests.sent
+        self.count_request, self.count_cancelled = self._requests.sent, self._requests.cancelled
 
     @property
     def sent(self) -> bool:
@@ -459,10 +460,6 @@ class PipeWriter:
             if isinstance(line, (CancelLine, LooseLine)):
                 self._put_off(memoryview(line.line), None)  # it is written before stdin is closed
             line.withdrawn()
-
-    def count_cancelled(self) -> None:
-        """See `Pipe.count_cancelled`."""
-        self._requests.cancelled()
 
     def collect(self, line: OutgoingLine) -> None:
         """See `Pipe.collect`."""

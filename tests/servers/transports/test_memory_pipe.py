@@ -76,7 +76,7 @@ class Deadline:
 
     def renew(self) -> None: ...
 
-    def note_id(self, request_id: int | str) -> None: ...
+    request_id = None
 
 
 def of_session(number: int) -> SessionMessage:
