@@ -373,6 +373,7 @@ class Deadlines:
         first_late, _ = next(iter(self._late.values()), (math.inf, None))
         return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf, first_late)
 
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C in the midst would lose an answer
     def expire(self, now: float) -> None:
         """Answer the requests whose time is over; first those that have an answer."""
         while self._late and next(iter(self._late.values()))[0] <= now:

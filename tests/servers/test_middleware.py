@@ -276,3 +276,18 @@ async def test_middleware_that_outlives_its_group_still_has_a_timeout(autojump_c
             await asked.wait()
     assert trio.current_time() - began == 90
     assert here.begun == []
+
+
+async def test_a_call_that_middleware_lets_go_on_after_its_end_is_refused() -> None:
+    kept: list[CallNext] = []
+
+    async def keep(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        kept.append(call_next)
+        return answer("not yet")
+
+    request = ToolRequest(server="a", name="fail")
+    async with open_servers(server("a", middleware=(keep,))) as servers:
+        assert text_of(await servers["a"].call_tool("fail")) == "not yet"
+        with pytest.raises(RuntimeError, match=r"call_next\(\) called after the request had ended; nothing was sent"):
+            await kept[0](request)
+        assert servers["a"].statistics().latency.done == 1

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors._tasks import open_background
+from mcp_actors.servers._deadlines import Deadlines
 from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 
 from . import wire_server
@@ -132,6 +133,15 @@ async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojum
         result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 0}, progress=hang)
         assert text_of(result) == "done"
         assert trio.current_time() - began == 1
+
+
+async def test_reports_of_a_request_that_has_ended_are_not_waited_for() -> None:
+    """Its caller has left, and the server has answered all the same."""
+    ended = list[str]()
+    with Deadlines("a", None, None).begin("tools/call") as deadline:
+        pass
+    deadline.hurry(LAST_REPORTS, lambda: ended.append("at once"))
+    assert ended == ["at once"]
 
 
 async def test_an_answer_that_has_come_does_not_wait_for_a_callback_that_cannot_be_cancelled(

@@ -334,6 +334,9 @@ class Around(InTask):
     async def _call_next(self, given: ToolRequest) -> CallToolResult:
         """Send a call like any other, and return its result."""
         request, deadline = self._request.changed(given), self._deadline
+        if deadline.call is not self:  # its caller has left, and a thread or a task that it began has not
+            what = f"server {self._config.name!r}: {request.operation}: call_next() called after the request had ended"
+            raise RuntimeError(f"{what}; nothing was sent; call it within the middleware")
         call: PendingCall[CallToolResult] | None = None
         try:
             self.latest = call = self._send(request)

@@ -76,7 +76,7 @@ class Deadline:
 
     def renew(self) -> None: ...
 
-    request_id = None
+    request_id: int | str | None = None
 
 
 def of_session(number: int) -> SessionMessage:
