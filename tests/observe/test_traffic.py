@@ -11,6 +11,8 @@ import pytest
 from mcp_actors import ServerConfig, Stdio, open_servers
 from mcp_actors.testing import ScriptedServer
 
+from ..servers.groups import server as reporting
+
 SECRET = "s3cr3t-of-the-server"
 
 
@@ -51,3 +53,13 @@ async def test_notifications_and_errors_are_logged_too(
         assert servers["x"].state == "ready"
     sent = [vars(each).get("mcp_method") for each in caplog.records if vars(each).get("mcp_direction") == "out"]
     assert sent[:3] == ["initialize", "notifications/initialized", "tools/list"]
+
+
+async def test_reports_of_progress_over_stdio_are_logged_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Unless messages are logged, the reader passes them straight to their callback."""
+    caplog.set_level(logging.DEBUG, logger="mcp_actors.traffic")
+    seen: list[float] = []
+    async with open_servers(reporting("x", "--progress", "2")) as servers:
+        await servers["x"].call_tool("add", {"a": 1, "b": 2}, progress=lambda progress, *_: seen.append(progress))
+    reports = [each for each in caplog.records if vars(each).get("mcp_method") == "notifications/progress"]
+    assert len(reports) == len(seen) == 2

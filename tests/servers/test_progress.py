@@ -15,6 +15,7 @@ from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors._tasks import open_background
 from mcp_actors.servers._deadlines import Deadlines
 from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
+from mcp_actors.transports.stdio import _pipes
 
 from . import wire_server
 from .fleet import PROMPT
@@ -39,6 +40,16 @@ async def test_notifications_of_one_burst_are_delivered_in_order_and_before_the_
             assert text_of(await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=note)) == "3"
         assert len(seen) == STEPS
         assert seen == sorted(seen)
+
+
+async def test_a_report_over_stdio_is_not_validated_as_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader finds its request by the token; no listener wants it."""
+    validated: list[object] = []
+    seen: list[float] = []
+    async with open_servers(server("a", "--progress", "3")) as servers:
+        monkeypatch.setattr(_pipes, "to_message", validated.append)
+        await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=lambda progress, *_: seen.append(progress))
+    assert (len(seen), validated) == (3, [])
 
 
 async def test_a_callback_that_raises_is_logged_and_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:
