@@ -164,7 +164,7 @@ def connecting(servers: Iterable[ServerConfig]) -> str:
 
 def masker_of(ref: ServerRef) -> Masker:
     """Return the masker of a connected server, for text that the server sent."""
-    return ref._record.sessions[0].session.masker  # with replicas, that of one of them
+    return ref._record.connected[0].session.masker  # with replicas, that of one of them
 
 
 def hidden_of(ref: ServerRef) -> tuple[int, str | None]:

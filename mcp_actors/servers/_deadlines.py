@@ -44,7 +44,7 @@ from ..kernel import Actor
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Container, Iterator
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
@@ -148,12 +148,12 @@ class Deadline:
         """The name of the actor that has the latest attempt; None before the first."""
         return None if self.call is None else self.call.actor
 
-    def is_pending(self, *, queued: bool, actor: str | None = None) -> bool:
-        """Return True for a caller's request that is in flight, with that actor if one is given.
+    def is_pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> bool:
+        """Return True for a caller's request that is in flight, with one of these actors if any are given.
 
         With ``queued``, return True for any request of a caller.
         """
-        return not self.own and (queued or self.sent) and actor in (None, self.actor)
+        return not self.own and (queued or self.sent) and (actors is None or self.actor in actors)
 
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
@@ -344,25 +344,30 @@ class Deadlines:
                 deadline.at += asked
             self._timer.wake_by(self.next(), self)
 
-    def pending(self, *, queued: bool, actor: str | None = None) -> int:
+    def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
 
-        With the name of an actor, only those count that it has.
+        With the names of actors, only those count that they have.
         """
         requests = tuple(self._requests)  # in one step, because other threads ask too
-        return sum(deadline.is_pending(queued=queued, actor=actor) for deadline in requests)
+        return sum(deadline.is_pending(queued=queued, actors=actors) for deadline in requests)
 
-    async def wait_settled(self, *, queued: bool, actor: str | None = None) -> None:
+    async def wait_settled(self, *, queued: bool, actors: Container[str | None] | None = None) -> None:
         """Wait until no requests are `pending`."""
-        while any(deadline.is_pending(queued=queued, actor=actor) for deadline in self._requests):
+        while any(deadline.is_pending(queued=queued, actors=actors) for deadline in self._requests):
             if self._settled is None or self._settled.is_set():  # else another task waits for the same
                 self._settled = trio.Event()
             await self._settled.wait()
 
-    def any_sent_before(self, time: float, actor: str | None = None) -> bool:
-        """Return True if a request that began by `time` was sent, to that actor if given, and has not expired."""
+    def any_sent_before(self, time: float, actor: str) -> bool:
+        """Return True if a request that began by `time` was sent, to that actor, and has not expired."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
-        return any(deadline.sent and actor in (None, deadline.actor) for deadline in older)
+        return any(deadline.sent and deadline.actor == actor for deadline in older)
+
+    def leave(self) -> None:
+        """Forget the server, which has ended: it has no request any more that could expire."""
+        self._timer.used.pop(self, None)
+        self.on_timeout, self.outage = (lambda *_: None), (lambda: ("", None))
 
     # --- the timer --------------------------------------------------------------------------------------------------
 
@@ -613,6 +618,13 @@ class Calls:
         """Take over a changed configuration, also for the requests that wait."""
         self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
         self._begin_anew(config)
+
+    def leave(self, server: str) -> None:
+        """Forget the server, which has ended. Attempts that a program has kept show what is known of it now."""
+        self.deadlines.leave()
+        if (observed := self.observed) is not None:
+            facts = observed.describe(server)
+            observed.describe = lambda _: facts
 
     def _begin_anew(self, config: ServerConfig) -> None:
         self.tokens: RetryTokens = RetryTokens(config.retry.budget)

@@ -125,7 +125,7 @@ async def test_a_server_that_leaves_while_its_last_replica_is_replaced_finishes_
         calls = begin(nursery, 3, ref.call_tool, "hold")
         await settle()
         busy = shop.held.index(2)
-        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False) == 2]
+        [old] = [each for each in group._roster.records["shop"].connections if each.server.in_flight(each) == 2]
         old.retire("old")
         await settle()
         shop.sessions[1 - busy].break_down.set()

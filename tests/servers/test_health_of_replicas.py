@@ -12,7 +12,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked as settle
 from mcp_actors import ConnectionLost, HealthPolicy, ServerGroup, StateChanged, open_servers
 from mcp_actors.kernel import ActorRef
 from mcp_actors.servers import Draining, Health, NotSupported
-from mcp_actors.servers.record import ServerRecord
+from mcp_actors.servers.record import ConnectionRecord
 from mcp_actors.servers.ref import _ref
 
 from .groups import FOR_A_WHILE, LATER, Events
@@ -21,14 +21,14 @@ from .replicated import Shop, begin, who
 UNCHECKED = HealthPolicy(interval=None)
 
 
-def replicas_of(group: ServerGroup) -> tuple[ServerRecord, ...]:
-    return group._roster.records["shop"].replicas
+def replicas_of(group: ServerGroup) -> tuple[ConnectionRecord, ...]:
+    return group._roster.records["shop"].connections
 
 
-def let_fail(*replicas: ServerRecord) -> None:
+def let_fail(*replicas: ConnectionRecord) -> None:
     """Count a failure of a check for each."""
     for each in replicas:
-        each.health.ladder = each.health.ladder.failed(trio.current_time(), trio.current_time())
+        each.health._climb(each.health.ladder.failed(trio.current_time(), trio.current_time()))
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
@@ -137,7 +137,7 @@ async def test_a_check_returns_the_worst_result(
     autojump_clock: MockClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def check(record: ServerRecord, _: ActorRef) -> Health:
+    async def check(record: ConnectionRecord, _: ActorRef) -> Health:
         latency = latencies[replicas_of(group).index(record)]
         await trio.sleep(latency or 0.0)
         status: Literal["healthy", "unhealthy"] = "unhealthy" if latency is None else "healthy"

@@ -94,19 +94,19 @@ async def test_a_wait_for_a_server_ends_when_all_its_replicas_are_overdue(autoju
                 pair.follow(Starting, replica)
             [wait] = begin(nursery, 1, waits)
             await trio.sleep(10)
-            pair.record.replicas[1].life.note_overdue("the second one is late")
+            pair.record.connections[1].life.note_overdue("the second one is late")
             await trio.sleep(10)
             assert (wait.over, life.overdue) == (False, None)
-            pair.record.replicas[0].life.note_overdue("the first one is late")
+            pair.record.connections[0].life.note_overdue("the first one is late")
             assert await wait.result() == "done"
     assert life.overdue == "the first one is late"
 
 
 async def test_the_credentials_of_every_replica_are_masked() -> None:
     pair = Pair()
-    for replica, secret in zip(pair.record.replicas, ("hunter-one", "hunter-two"), strict=True):
+    for replica, secret in zip(pair.record.connections, ("hunter-one", "hunter-two"), strict=True):
         replica.session.masker.add(f"<{replica.name}>", secret)
-    pair.record._reporter.over_limit(LimitExceeded("hunter-one or hunter-two", server="shop"))
+    pair.record.catalog._reporter.over_limit(LimitExceeded("hunter-one or hunter-two", server="shop"))
     [event] = pair.emitted
     assert isinstance(event, LimitReached)
     assert str(event.error) == "<shop:1> or <shop:2>"
@@ -114,7 +114,7 @@ async def test_the_credentials_of_every_replica_are_masked() -> None:
 
 async def test_an_event_of_a_replica_is_one_of_its_server() -> None:
     pair = Pair()
-    pair.record.replicas[1].life.emit(Flooded, limit=100)
+    pair.record.connections[1].life.emit(Flooded, limit=100)
     [event] = pair.emitted
     assert isinstance(event, Flooded)
     assert (event.server, event.limit) == ("shop", 100)
@@ -126,9 +126,9 @@ async def test_a_draining_server_says_so_though_its_replicas_serve() -> None:
     for replica in (FIRST, SECOND):
         pair.follow(Starting, replica)
         pair.follow(Started, replica)
-    life.begin_to_drain(2, 30.0)
+    life.begin_to_drain(2, 30.0, life.connections)
     assert (life.state, life.reason) == ("stopping", "finishing 2 requests, for at most 30 s")
-    pair.record.replicas[1].life.note_failure(OSError("it broke down"))
+    pair.record.connections[1].life.note_failure(OSError("it broke down"))
     pair.follow(Stopping, SECOND, reason="shutdown")
     assert (life.state, life.reason) == ("stopping", "finishing 2 requests, for at most 30 s")
 
@@ -138,6 +138,6 @@ async def test_a_replica_that_is_late_is_noticed_when_the_last_one_that_serves_i
     for replica in (FIRST, SECOND):
         pair.follow(Starting, replica)
     pair.follow(Started, FIRST)
-    pair.record.replicas[1].life.note_overdue("the second one is late")
+    pair.record.connections[1].life.note_overdue("the second one is late")
     pair.follow(Crashed, FIRST, error=OSError("it broke down"))
     assert (pair.record.life.state, pair.record.life.overdue) == ("connecting", "the second one is late")

@@ -272,7 +272,7 @@ async def test_a_restart_that_failures_have_finished_leaves_the_server_ready(aut
         await settle()
         replaced = shop.held.index(1)
         lost, last = {0, 1, 2} - {replaced}
-        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False)]
+        [old] = [each for each in group._roster.records["shop"].connections if each.server.in_flight(each)]
         old.retire("old")
         await settle()
         [restarted] = begin(nursery, 1, ref.restart)  # it waits until that replica is renewed
@@ -327,7 +327,7 @@ async def test_a_replica_that_is_replaced_takes_no_call_and_finishes_its_own(aut
         await trio.sleep(1)
         calls = begin(nursery, 3, ref.call_tool, "hold")
         await settle()
-        [old] = [each for each in group._roster.records["shop"].replicas if each.pending(queued=False) == 1]
+        [old] = [each for each in group._roster.records["shop"].connections if each.server.in_flight(each) == 1]
         [other] = {"shop:1", "shop:2"} - {old.name}
         old.retire("old")
         await settle()
@@ -509,7 +509,7 @@ async def test_a_check_asks_every_replica(autojump_clock: MockClock) -> None:
         ref = group["shop"]
         await trio.sleep(1)
         assert (await ref.check_health()).status == "healthy"
-        records = group._roster.records["shop"].replicas
+        records = group._roster.records["shop"].connections
         assert all(record.health.last_check is not None for record in records)
         for session in shop.sessions:
             session.break_down.set()
@@ -528,7 +528,7 @@ async def test_a_timeout_counts_for_the_replica_that_had_the_request(autojump_cl
         await settle()
         busy = [each.name for each in ref.statistics().replicas.each if each.in_flight]
         await trio.sleep(20)
-        records = group._roster.records["shop"].replicas
+        records = group._roster.records["shop"].connections
         assert [each.name for each in records if each.health.last_check is not None] == busy
         assert len(busy) == 2
         assert ref.statistics().health.failures == 0
@@ -541,10 +541,10 @@ async def test_an_answer_counts_for_the_replica_that_had_the_request(autojump_cl
         await trio.sleep(1)
         begin(nursery, 2, group["shop"].call_tool, "hold")
         await trio.sleep(1)
-        replicas = group._roster.records["shop"].replicas
+        replicas = group._roster.records["shop"].connections
         for each in replicas:
-            each.health.ladder = each.health.ladder.failed(trio.current_time(), trio.current_time())
-        idle = [each.name for each in replicas if not each.pending(queued=False)]
+            each.health._climb(each.health.ladder.failed(trio.current_time(), trio.current_time()))
+        idle = [each.name for each in replicas if not each.server.in_flight(each)]
         assert [each.name for each in replicas if not each.health._is_busy()] == idle
         shop.let_go()
         await settle()

@@ -294,7 +294,7 @@ async def test_the_table_of_the_command_line_shows_the_processes_that_run(autoju
     async with open_servers(shop.config()) as group:
         await trio.sleep(1)
         for number in (0, 2):
-            group._roster.records["shop"].replicas[number].session.pid = 101 + number
+            group._roster.records["shop"].connections[number].session.pid = 101 + number
         assert _row(group["shop"].statistics(), trio.current_time())[3] == "101 103"
 
 

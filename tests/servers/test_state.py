@@ -59,7 +59,6 @@ MEANING: Final[list[tuple[type[Event], dict[str, Any], ServerState]]] = [
     (Restarting, {"attempt": 1, "delay": 0.0}, "backoff"),
     (GaveUp, {"error": None}, "failed"),
     (Stopping, {"reason": "shutdown"}, "stopping"),
-    (Draining, {"requests": 1, "seconds": 30.0}, "stopping"),
     (Stopped, {}, "stopped"),
 ]
 
@@ -70,6 +69,7 @@ WITHOUT_MEANING: Final[list[tuple[type[Event], dict[str, Any]]]] = [
     (RequestFinished, {"message": "CallTool", "seconds": 0.1, "error": None}),
     (DeadLetter, {"message": "CallTool"}),
     (Overdue, {"seconds": 1.0}),
+    (Draining, {"requests": 1, "seconds": 30.0}),
 ]
 
 

@@ -29,7 +29,7 @@ from mcp_actors.servers.group import _loop, _tree
 from mcp_actors.servers.group._loop import ServerLoops
 from mcp_actors.servers.group._open import Follower
 from mcp_actors.servers.record._life import ServerLife
-from mcp_actors.servers.record._record import ServerRecord
+from mcp_actors.servers.record._record import ConnectionRecord, ServerRecord
 from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
 from mcp_actors.servers.ref import ServerEntry, _lifecycle
 from mcp_actors.servers.ref._caller import Caller
@@ -153,17 +153,19 @@ def succeed_whatever_is_wanted(mine: Wanted, wanted: Wanted, *args: Any, **optio
     return "done" if verdict == "superseded" else verdict
 
 
-async def finish_in_silence(self: ServerLoops, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
-    record.hold(True)
+async def finish_in_silence(
+    self: ServerLoops, record: ServerRecord, ends: Sequence[ConnectionRecord], end: Callable[[], Awaitable[bool]]
+) -> bool:
+    _loop.hold(ends, True)
     try:
-        await _loop.drain(record, self._seconds, queued=False)
+        await _loop.drain(record, ends, self._seconds, queued=False)
         return await end()
     finally:
-        record.hold(False)
+        _loop.hold(ends, False)
 
 
-async def keep(self: ServerLoops, server: ServerEntry, old: ServerRecord, *, replica: bool) -> bool:
-    if (old is not server.record) == replica:
+async def keep(self: ServerLoops, server: ServerEntry, old: ConnectionRecord, *, replica: bool) -> bool:
+    if (old.name != server.name) == replica:
         old.life.old = False
         return False
     return await renew(self, server, old)

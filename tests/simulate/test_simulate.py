@@ -146,7 +146,7 @@ class RenewedWhileBusy(World):
 
     async def _renew(self) -> None:
         await trio.sleep(BUSY_SECONDS / 4)
-        self._servers._roster.records["a"].replicas[0].retire("old")
+        self._servers._roster.records["a"].connections[0].retire("old")
 
 
 def test_a_replica_that_was_renewed_while_its_server_was_busy_has_no_part_in_the_calls() -> None:

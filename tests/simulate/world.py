@@ -309,7 +309,7 @@ class World:
         rests = record.life.wanted.mode == "rest"  # it is lazy by now, or was idle
         if ref.state in DOWN and not rests:
             self.problems.append(f"{ref.name} is {ref.state}, and its {deed.verb} has succeeded")
-        is_old = len(record.replicas) == 1 and ref.state in ACTIVE and record.life.incarnation <= before
+        is_old = len(record.connections) == 1 and ref.state in ACTIVE and record.life.incarnation <= before
         if deed.verb in RENEWALS and is_old:
             self.problems.append(f"{ref.name} has the connection from before, and its {deed.verb} has succeeded")
 

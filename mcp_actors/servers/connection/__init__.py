@@ -9,7 +9,7 @@ signing in and out; the gateway uses `keep_trying` for the lists that it keeps.
 
 The room uses requests, the record, ``_failures``, ``_session``, ``_dispatcher``, ``_catalog``, ``_rules`` and
 ``_eras``, but imports neither ``_deadlines`` nor ``_admission``. It also uses the transports, which start processes and
-use the network, and the sign-in. It writes the parts of the record that `ServerRecord` assigns to a connection, and
+use the network, and the sign-in. It writes the parts of the record that `ConnectionRecord` assigns to a connection, and
 parts of the state, the health, the deadlines and the subscriptions; and it runs callbacks and extensions of the
 program. It may start a process a second time within a connect, and requeue requests that had no effect; other
 restarts are up to the supervisors, other retries of callers' requests up to the refs, and it imports neither.

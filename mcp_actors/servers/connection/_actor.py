@@ -71,11 +71,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from ..._errors import ConnectPhase
+    from ...config import ServerConfig
     from ...kernel import Later
     from ...transports import Link, RequestTrace
     from .._rules import Verdict
     from .._session import Callbacks, Session
-    from ..record import Incoming, ServerRecord
+    from ..record import ConnectionRecord, Incoming
     from ..requests import Reports, Request
     from ._negotiation import Patience
 
@@ -125,17 +126,23 @@ class ServerActor(Actor):
     """One incarnation of one server.
 
     Args:
-        record: the record of the server, which outlives it. A replica uses its own.
+        config: the configuration of the server.
+        record_of: returns the record of the connection, which outlives it, by the name of the actor.
         closing: the order in which the group closes; None for a server that belongs to no group.
     """
 
-    def __init__(self, record: ServerRecord, closing: ClosingOrder | None = None) -> None:
-        self.max_in_flight: int = record.config.max_in_flight
+    def __init__(
+        self,
+        config: ServerConfig,
+        record_of: Callable[[str], ConnectionRecord | None],
+        closing: ClosingOrder | None = None,
+    ) -> None:
+        self.max_in_flight: int = config.max_in_flight
         # Handlers run the user's code: progress callbacks, tools of an in-process server. It may call this server.
         self.reentrant: bool = self.max_in_flight > 1
-        self.default_shutdown: float = record.config.stop_timeout
-        self._record = record
-        self._name = record.config.name
+        self.default_shutdown: float = config.stop_timeout
+        self._record_of = record_of
+        self._name = config.name
         self._link: Link | None = None
         self._phase = Phase.OPENING
         self._hopeless = False
@@ -147,8 +154,10 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Connect, serve and disconnect."""
-        self._record = self._record.replica(self.ref.name)
-        life = self._record.life
+        record = self._record_of(self.ref.name)
+        assert record is not None
+        del self._record_of
+        self._record, life = record, record.life
         if life.ignored:
             raise IgnoreStart(keep_mailbox=life.wanted.mode in ("run", "rest"))
         config, negotiation = self._record.config, Negotiation(self._record)
@@ -207,8 +216,8 @@ class ServerActor(Actor):
             open_link(
                 self._record.config,
                 on_lost=self._link_lost,
-                capacity=self._record.capacity,
-                certificates=self._record.certificates,
+                capacity=self._record.server.capacity,
+                certificates=self._record.server.certificates,
             ) as link,
         ):
             self._link, self._phase = link, Phase.NEGOTIATING
@@ -399,7 +408,7 @@ class ServerActor(Actor):
         failure = trace.failure
         assert failure is not None
         self._masker.clean(failure)
-        again = not trace.begun or message.repeatable(self._record)
+        again = not trace.begun or message.repeatable(self._record.server)
         if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
             await self._drain.wait(failure)
             raise NotSent
@@ -479,7 +488,7 @@ LIST_SHARE: Final = 1 / 2
 """Part of ``connect_timeout`` for a list that the connection can do without."""
 
 
-async def list_tools(session: Session, record: ServerRecord, link: Link) -> Callable[[], None]:
+async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> Callable[[], None]:
     """Send ``tools/list``. Return the function that shows the result, once the rest is known.
 
     For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
@@ -494,7 +503,7 @@ async def list_tools(session: Session, record: ServerRecord, link: Link) -> Call
     return partial(catalog.replace, ticket, listed)
 
 
-async def list_resources(session: Session, record: ServerRecord, link: Link) -> Exception | None:
+async def list_resources(session: Session, record: ConnectionRecord, link: Link) -> Exception | None:
     """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
     if not record.config.keep_resources:
         return None
@@ -505,12 +514,12 @@ async def list_resources(session: Session, record: ServerRecord, link: Link) -> 
 
     failure = await _attempt(ask, record, link, late)
     if failure is not None:
-        record.resources.mark_stale()
+        record.server.resources.mark_stale()
     return failure
 
 
 async def _attempt(
-    ask: Callable[[], Awaitable[T]], record: ServerRecord, link: Link, late: Callable[[float], Exception]
+    ask: Callable[[], Awaitable[T]], record: ConnectionRecord, link: Link, late: Callable[[float], Exception]
 ) -> T | Exception:
     """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
     timeout = record.config.connect_timeout

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
 
     from ..._tasks import Background
     from .._session import Callbacks
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord
 
 
 logger = Log("mcp_actors.servers")
@@ -86,7 +86,7 @@ T = TypeVar("T")
 
 
 @asynccontextmanager
-async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
+async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
     """Run the callbacks of a server for the duration of one connection.
 
     On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
@@ -99,7 +99,7 @@ async def open_callbacks(record: ServerRecord, join_handler: Callable[[], None])
         The callbacks for the session.
     """
     async with open_background() as background:
-        tasks = CallbackTasks(record.config.name, record.callbacks.timeout, background)
+        tasks = CallbackTasks(record.config.name, record.server.callbacks.timeout, background)
         notifications = Notifications(record, tasks)
         with record.listeners.added(object, notifications.hear):
             try:
@@ -127,10 +127,10 @@ class Questions:
         join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
     """
 
-    def __init__(self, record: ServerRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
+    def __init__(self, record: ConnectionRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
         self._record = record
         self._server = record.config.name
-        self._callbacks = record.callbacks
+        self._callbacks = record.server.callbacks
         self._tasks = tasks
         self._join_handler = join_handler
         self._questions = 0
@@ -328,10 +328,10 @@ class Notifications:
         tasks: runs the callbacks.
     """
 
-    def __init__(self, record: ServerRecord, tasks: CallbackTasks) -> None:
+    def __init__(self, record: ConnectionRecord, tasks: CallbackTasks) -> None:
         self._record = record
         self._server = record.config.name
-        self._callbacks = record.callbacks
+        self._callbacks = record.server.callbacks
         self._tasks = tasks
         self._meter = NotificationMeter(record.config.limits.max_notifications)
         self._logs = self._feed("logging", self._callbacks.logging, lambda message: message.params)

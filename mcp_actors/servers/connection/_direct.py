@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from ...kernel import Later
     from ...transports import Pipe
     from .._session import Session
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord
     from ..requests import Extras, Reports
 
 
@@ -93,7 +93,7 @@ class DirectRequests:
 
     pipe: Pipe
     session: Session
-    record: ServerRecord
+    record: ConnectionRecord
     drain: Drain
     _tasks: Background
     _send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from ...transports import Link, Turn
     from .._failures import Limit
     from .._session import Callbacks
-    from ..record import ServerLife, ServerRecord
+    from ..record import ConnectionLife, ConnectionRecord
 
 
 logger = Log("mcp_actors.servers")
@@ -96,7 +96,7 @@ DISCOVER_TIMEOUT: Final = 10.0
 class Negotiation:
     """The eras that one connect tries; records the one that the next connect begins with."""
 
-    def __init__(self, record: ServerRecord) -> None:
+    def __init__(self, record: ConnectionRecord) -> None:
         self._record = record
         self._remembered = record.opening.era
         self._era = record.opening.era or first_era(record.config)
@@ -114,7 +114,7 @@ class Negotiation:
         """Return the session for this link."""
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
-        return Session(link, config.name, self._record.client_info or OURS, callbacks, extensions, join_handler)
+        return Session(link, config.name, self._record.server.client_info or OURS, callbacks, extensions, join_handler)
 
     async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
         """Agree on an era and adopt it.
@@ -345,7 +345,7 @@ class Patience:
         turn: its turn to connect.
     """
 
-    def __init__(self, config: ServerConfig, life: ServerLife, *, began: float, hurried: bool, turn: Turn) -> None:
+    def __init__(self, config: ServerConfig, life: ConnectionLife, *, began: float, hurried: bool, turn: Turn) -> None:
         self._config = config
         self._life = life
         self._connect = config.connect_timeout or math.inf
@@ -448,7 +448,7 @@ class Patience:
 
 
 @asynccontextmanager
-async def open_patience(record: ServerRecord, *, began: float, hurried: bool) -> AsyncIterator[Patience]:
+async def open_patience(record: ConnectionRecord, *, began: float, hurried: bool) -> AsyncIterator[Patience]:
     """Wait for the turn of a server to connect, and bound its attempt until `Patience.connected` is called.
 
     Raises:
@@ -460,7 +460,7 @@ async def open_patience(record: ServerRecord, *, began: float, hurried: bool) ->
         life.note_overdue(f"server {config.name!r}: {why}")
 
     until = began + (config.connect_timeout or math.inf)
-    async with record.capacity.turn(record.place, until, late) as turn:
+    async with record.server.capacity.turn(record.server.place, until, late) as turn:
         patience = Patience(config, life, began=began, hurried=hurried, turn=turn)
         with patience.scope:
             yield patience

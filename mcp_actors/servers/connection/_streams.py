@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ...transports import Link, RequestTrace
     from .._session import Session
-    from ..record import ServerRecord, Subscription
+    from ..record import ConnectionRecord, Subscription
 
 
 logger = Log("mcp_actors.servers")
@@ -103,7 +103,7 @@ class Subscribe(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Subscribe to each of the resources, or open a stream for all of them.
 
         Raises:
@@ -128,7 +128,7 @@ class Unsubscribe(Request[None]):
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Send ``resources/unsubscribe``; a failure has no consequences."""
         connection = record.subscriptions.connection
         if connection is not None:
@@ -151,7 +151,7 @@ class Connection:
     session: Session
     link: Link
     tasks: Background
-    record: ServerRecord
+    record: ConnectionRecord
     actor: ActorRef
     _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
@@ -348,7 +348,7 @@ class Connection:
 
 
 def renew_subscriptions(
-    session: Session, link: Link, tasks: Background, record: ServerRecord, actor: ActorRef
+    session: Session, link: Link, tasks: Background, record: ConnectionRecord, actor: ActorRef
 ) -> AbstractContextManager[None]:
     """Keep subscriptions renewed during a connection."""
     connection = Connection(session, link, tasks, record, actor)

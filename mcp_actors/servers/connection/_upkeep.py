@@ -8,7 +8,7 @@ is unused or old. The last part signs a person in and out, and says whether one 
 The actor starts the tasks, in the tree of its owner, and calls `ask_to_sign_in` for a connect; refs call the functions
 that sign in and out. The tasks that list send requests through the mailbox (`request_internally`); of the replicas of a
 server one lists at a time (`Freshness.turn`). With a ``refresh_interval`` they mark the tools as stale, too;
-`report_lifetime` calls `ServerRecord.retire`, and sets `Deadlines.note_quiet`. `ask_to_sign_in` notes its questions in
+`report_lifetime` calls `ConnectionRecord.retire`, and sets `Deadlines.note_quiet`. `ask_to_sign_in` notes questions in
 the record, and stops the ``request_timeout`` of all requests meanwhile. A sign-in uses ``auth`` by `open_exchange`: the
 network, the store of tokens, the browser or a callback. The file logs, reads Trio's clock, draws random delays, and
 uses neither the session nor the link.
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig, SignInCallback
     from ...kernel import ActorRef
     from .._catalog import Freshness
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord
     from ..requests import Request
 
 logger = Log("mcp_actors.servers")
@@ -166,14 +166,14 @@ class Pace:
         self._took, self._answered = now - asked, now
 
 
-async def keep_refreshed(record: ServerRecord, actor: ActorRef) -> None:
+async def keep_refreshed(record: ConnectionRecord, actor: ActorRef) -> None:
     """List the tools whenever they are stale, until the connection ends."""
     failed = "its tools may have changed, but tools/list failed", "the catalogue keeps the last list"
     interval = record.config.refresh_interval or math.inf
     await _keep_listed(record, actor, record.catalog, ListTools, failed, interval=interval)
 
 
-async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: Exception | None) -> None:
+async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failure: Exception | None) -> None:
     """List the resources whenever they are stale, until the connection ends.
 
     Args:
@@ -182,11 +182,11 @@ async def keep_resources_listed(record: ServerRecord, actor: ActorRef, failure: 
         failure: why the connect could not list them; None if it has. Then this begins with the delay after a failure.
     """
     failed = "its resources could not be listed", "the last list is kept"
-    await _keep_listed(record, actor, record.resources, KeepResources, failed, failure=failure)
+    await _keep_listed(record, actor, record.server.resources, KeepResources, failed, failure=failure)
 
 
 async def _keep_listed(
-    record: ServerRecord,
+    record: ConnectionRecord,
     actor: ActorRef,
     kept: Kept,
     request: Callable[[], Request[Any]],
@@ -234,7 +234,7 @@ async def _keep_listed(
             pass
 
 
-async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[Any]) -> None:
+async def _list_again(record: ConnectionRecord, actor: ActorRef, request: Request[Any]) -> None:
     """List once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
@@ -257,7 +257,7 @@ async def _list_again(record: ServerRecord, actor: ActorRef, request: Request[An
 JITTER: Final = 0.1
 
 
-async def report_lifetime(record: ServerRecord) -> None:
+async def report_lifetime(record: ConnectionRecord) -> None:
     """Call ``record.retire`` when the connection has been unused for too long, and when it is too old."""
     idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
     lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
@@ -321,7 +321,7 @@ async def is_signed_in(config: ServerConfig) -> bool:
         return found is not None and not found.refused
 
 
-def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
+def can_ask(record: ConnectionRecord, required: BaseException | None) -> bool:
     """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
     transport = record.config.transport
     oauth = transport.auth if isinstance(transport, Http | Sse) else None
@@ -338,7 +338,7 @@ def can_ask(record: ServerRecord, required: BaseException | None) -> bool:
     return False
 
 
-async def ask_to_sign_in(record: ServerRecord, required: Exception | None) -> bool:
+async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -> bool:
     """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
 
     A person who has refused is not asked again by a restart, and no person more than twice an hour (`SignInQuestions`).

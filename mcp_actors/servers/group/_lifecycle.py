@@ -376,16 +376,16 @@ class LifecycleActor(Actor):
         The loop runs in this task, because there must be no checkpoint between the look whether the server is used and
         the step in which the loop makes new requests wait (`ServerRecord.hold`).
         """
-        server, record, life = message.server, message.record, message.server.record.life
-        asked = record.life.incarnation, life.wanted.generation
+        server, old, life = message.server, message.connection.life, message.server.record.life
+        asked = old.incarnation, life.wanted.generation
         if asked != (message.incarnation, message.generation) or self._loops.is_busy(server):
             return
         if message.why == "idle":
             if life.wanted.mode == "run" and life.state in ACTIVE and not server.record.is_used:
                 life.want(rested(life.wanted))
         else:
-            others = (replica.life.state in ACTIVE for replica in server.record.replicas if replica is not record)
-            record.life.old = record.life.state in CONNECTED and all(others)
+            others = (each.state in ACTIVE for each in life.connections if each is not old)
+            old.old = old.state in CONNECTED and all(others)
         await self._loops.look(server)
 
 

@@ -38,10 +38,10 @@ from ..ref import start_again
 from ._tree import supervisor_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
     from ...kernel import SupervisorRef
-    from ..record import ServerLife, ServerRecord, Step, Wanted
+    from ..record import ConnectionRecord, ServerLife, ServerRecord, Step
     from ..ref import ServerEntry
     from ._memory import CatalogMemory
     from ._tree import Roster
@@ -103,10 +103,11 @@ class ServerLoops:
         """Carry out a step. Return True if requests wait now although no connection follows by itself."""
         match step:
             case "disconnect":
-                return await self._once_finished(server.record, partial(self._disconnect, server))
+                connections = server.record.connections
+                return await self._once_finished(server.record, connections, partial(self._disconnect, server))
             case "renew":
-                old = next(each for each in server.record.replicas if each.life.old)
-                return await self._once_finished(old, partial(self._renew, server, old))
+                old = next(each for each in server.record.connections if each.life.old)
+                return await self._once_finished(server.record, (old,), partial(self._renew, server, old))
             case "exchange":
                 return await self._exchange(server)
             case "start":
@@ -118,26 +119,27 @@ class ServerLoops:
                 await self._remove(server)
         return False
 
-    async def _once_finished(self, record: ServerRecord, end: Callable[[], Awaitable[bool]]) -> bool:
-        """End a connection once its requests in flight have ended. All others wait for the next one."""
+    async def _once_finished(
+        self, record: ServerRecord, ends: Sequence[ConnectionRecord], end: Callable[[], Awaitable[bool]]
+    ) -> bool:
+        """End connections once their requests in flight have ended. All others wait for the next ones."""
         kept = True  # if `end` is overtaken, it may have stopped the actor already
-        life, only = record.server.life, len(record.replicas) == 1
-        cut, incarnation = life.wanted.cut, record.life.incarnation
+        life, cut, incarnations = record.life, record.life.wanted.cut, [each.life.incarnation for each in ends]
 
         def overtaken() -> bool:
             # `mode`: a server that leaves is not disconnected here. It finishes all that it has accepted, the waiting
-            # requests too, because no other connection follows. `incarnation`: the connection was lost meanwhile.
-            replaced = only and record.life.incarnation != incarnation
+            # requests too, because no other connection follows. `replaced`: all of them were lost meanwhile.
+            replaced = all(each.life.incarnation != old for each, old in zip(ends, incarnations, strict=True))
             return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
 
-        record.hold(True)
+        hold(ends, True)
         try:
             async with _unless(life, overtaken):
-                await drain(record, self._seconds, queued=False)
+                await drain(record, ends, self._seconds, queued=False)
                 kept = await end()
         finally:
-            record.hold(False)
-            for each in record.replicas:
+            hold(ends, False)
+            for each in ends:
                 each.session.take_again()  # one that stays, or is new already, has refused requests meanwhile
         return kept
 
@@ -146,25 +148,26 @@ class ServerLoops:
         record = server.record
         if (step := self._due(record)) != "disconnect":
             if record.life.wanted.mode == "run" and step != "stop":
-                record.stay_connected()
+                record.life.stay_connected()
             return False
         await server.supervisor.stop_child(server.name, keep_mailbox=True)
         if record.life.wanted.mode == "rest":
             record.catalog.defer()
         return True
 
-    async def _renew(self, server: ServerEntry, old: ServerRecord) -> bool:
+    async def _renew(self, server: ServerEntry, old: ConnectionRecord) -> bool:
         """Stop a connection that is old, unless it has ended by itself. A replica is started again here, alone."""
-        ends = old.life.old and (old.life.draining or old.life.state in CONNECTED)
+        ends = old.life.old and (old.life.draining is not None or old.life.state in CONNECTED)
+        whole = old.name == server.name
         old.life.old = ends
-        if ends and old is server.record:
+        if ends and whole:
             await server.supervisor.stop_child(server.name, keep_mailbox=True)
         elif ends:
             async with server.open_pool() as pool:
                 await pool.stop_child(old.name, keep_mailbox=True)
                 with suppress(ActorStartError):  # its state shows it
                     await start_again(pool, old.name)
-        return ends and old is server.record
+        return ends and whole
 
     async def _exchange(self, server: ServerEntry) -> bool:
         """Take over the configuration, with the server's own supervisor. That starts the actor if it is to run."""
@@ -179,12 +182,12 @@ class ServerLoops:
         if self._memory is not None:
             await self._memory.configured(record, before)
         record.life.emit(ConfigChanged, fields=changed_fields(before, wanted.config))
-        _forgive(record, record.life.wanted)  # they were those of another configuration
+        record.forgive(ask=record.life.wanted.ask)  # they were those of another configuration
         await self._group().restart_child(supervisor_id(server.name))
         record.note_applied(wanted.config)
         if record.life.wanted.mode == "rest":
             record.catalog.defer()
-            server.note_stopped()  # it is not used yet, whatever has become of it before
+            record.life.note_stopped()  # it is not used yet, whatever has become of it before
         return record.life.wanted.mode != "stop"
 
     async def _start(self, server: ServerEntry) -> None:
@@ -194,7 +197,7 @@ class ServerLoops:
         async with _unless(life, lambda: life.wanted.mode != "run" or life.wanted.fresh > mine.fresh):
             if mine.after is not None:
                 await mine.after()
-            _forgive(record, mine)
+            record.forgive(ask=mine.ask)
             await server.start()
             if self._due(record) == "start":  # its supervisor is about to start it, or still ends the last attempt
                 with trio.move_on_after(LOOK_AGAIN), suppress(ServerUnavailable):  # the group was closed
@@ -207,12 +210,12 @@ class ServerLoops:
             if server.record.life.wanted.mode == "run":  # start() was called meanwhile
                 return
         await server.supervisor.stop_child(server.name)
-        server.note_stopped()
+        server.record.life.note_stopped()
 
     async def _remove(self, server: ServerEntry) -> None:
         """Let a server finish what it has accepted, stop it, and forget it."""
         record = server.record
-        await drain(record, self._seconds, queued=True)
+        await drain(record, record.connections, self._seconds, queued=True)
         await self._stop(server)
         await self._group().stop_child(supervisor_id(server.name))
         await self._group().delete_child(supervisor_id(server.name))
@@ -223,13 +226,10 @@ class ServerLoops:
         record.life.emit(ServerRemoved)
 
 
-def _forgive(record: ServerRecord, wanted: Wanted) -> None:
-    """Forget the failures of a server that is started explicitly, or has another configuration."""
-    for life in (record.life, *(replica.life for replica in record.replicas)):
-        life.parked = False
-        life.allow_asking(wanted.ask)
-    if record.life.state not in CONNECTED:
-        record.health.forgive()
+def hold(connections: Iterable[ConnectionRecord], holding: bool) -> None:
+    """Let requests wait for the next connections, because these are being closed; or end that."""
+    for each in connections:
+        each.life.holding = holding
 
 
 @asynccontextmanager
@@ -270,33 +270,43 @@ DRAIN_TIMEOUT: Final = 30.0
 """Default of ``drain_timeout``: what service managers wait before they kill a program, less the time for the stop."""
 
 
-async def drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
-    """Wait until a server has finished its requests, for a limited time; not at all if it has none.
+async def drain(record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool) -> None:
+    """Wait until connections have finished their requests, for a limited time; not at all if there are none.
 
     Args:
         record: the record of the server.
+        ends: the connections that are to be ended.
         seconds: the limit; 0 does not wait.
-        queued: whether it finishes the queued requests too.
+        queued: whether they finish all requests of the server, the queued ones too.
     """
-    if _answers(record) and seconds and record.pending(queued=queued):
-        await _drain(record, seconds, queued=queued)
+    if _answer(ends) and seconds and _pending(record, ends, queued=queued):
+        await _drain(record, ends, seconds, queued=queued)
 
 
-def _answers(record: ServerRecord) -> bool:
-    return any(
-        (each.life.state in ACTIVE or each.life.draining) and not each.health.doubtful for each in record.replicas
-    )
+def _answer(connections: Iterable[ConnectionRecord]) -> bool:
+    return any((each.life.state in ACTIVE or each.life.draining) and not each.health.doubtful for each in connections)
 
 
-async def _drain(record: ServerRecord, seconds: float, *, queued: bool) -> None:
-    record.life.begin_to_drain(record.pending(queued=queued), seconds)
-    for each in record.replicas if queued else ():
+def _pending(record: ServerRecord, ends: Sequence[ConnectionRecord], *, queued: bool) -> int:
+    return record.calls.deadlines.pending(queued=queued, actors=_actors(ends, queued=queued))
+
+
+def _actors(ends: Sequence[ConnectionRecord], *, queued: bool) -> list[str] | None:
+    return None if queued else [each.name for each in ends]
+
+
+async def _drain(record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool) -> None:
+    requests = _pending(record, ends, queued=queued)
+    whole = record.life.begin_to_drain(requests, seconds, [each.life for each in ends])
+    for each in ends if queued else ():
         each.session.take_again()
     try:
         with trio.move_on_after(seconds):
-            await record.calls.deadlines.wait_settled(queued=queued, actor=record.share)
+            await record.calls.deadlines.wait_settled(queued=queued, actors=_actors(ends, queued=queued))
     finally:
-        record.life.emit(Drained, unfinished=record.pending(queued=queued))
+        if whole:
+            ends = [each for each in ends if each.life.draining]  # the others were lost meanwhile, with their requests
+            record.life.emit(Drained, unfinished=_pending(record, ends, queued=queued))
 
 
 class GroupEnd:
@@ -338,13 +348,13 @@ class GroupEnd:
         records = tuple(self._roster.records.values())
         for record in records:
             record.life.want(left(record.life.wanted, "signal" if ending else "block"))
-        serving = [record for record in records if _answers(record)]
-        if not self.seconds or not any(record.pending(queued=True) for record in serving):
+        serving = [record for record in records if _answer(record.connections)]
+        if not self.seconds or not any(record.calls.deadlines.pending(queued=True) for record in serving):
             return
         async with trio.open_nursery() as nursery:
             for record in serving:
                 # Also one without requests: in this state it refuses new ones.
-                drained = partial(_drain, record, self.seconds, queued=True)
+                drained = partial(_drain, record, record.connections, self.seconds, queued=True)
                 nursery.start_soon(drained, name=f"{record.config.name}:drain")
 
     @asynccontextmanager

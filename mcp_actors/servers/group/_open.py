@@ -67,12 +67,12 @@ from ._tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable
     from datetime import datetime
 
     from ...kernel import Event, Observer, SupervisorRef
     from .._sources import Given
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord, ServerRecord
 
 
 logger = Log("mcp_actors.servers")
@@ -184,11 +184,11 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
     # end the program meanwhile, past every clean-up of the caller.
     async with _received(reloads) as received, group_end.on_signal(stops):
-        records = await _first_records(sources, configs, roster)
+        await _read_first(sources, configs, roster)
         keep_logs_plain()
         hub.add(OutageLog(roster))
-        gate = StartGate(records, start_gate)
-        memory = None if store is None else CatalogMemory(store, records, naming, roster.upkeep)
+        gate = StartGate(roster.records.values(), start_gate)
+        memory = None if store is None else CatalogMemory(store, roster.records.values(), naming, roster.upkeep)
         if memory is not None:
             hub.add(memory)
         board, others = _followers_of(sources, roster, hub, watch=watch)
@@ -199,7 +199,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             yield group
 
 
-async def _first_records(sources: Sources, configs: tuple[Configured, ...], roster: Roster) -> list[ServerRecord]:
+async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster: Roster) -> None:
     """Read the configuration, and make the records of its servers.
 
     Raises:
@@ -209,7 +209,7 @@ async def _first_records(sources: Sources, configs: tuple[Configured, ...], rost
     roster.check(given.enabled)
     sources.adopt(given, configs)
     roster.note_given(given)
-    return roster.enter(*given.enabled)
+    roster.enter(*given.enabled)
 
 
 def _followers_of(
@@ -242,7 +242,6 @@ async def _supervised(
     others: Iterable[ChildSpec],
 ) -> AsyncIterator[SupervisorRef]:
     """Run the supervision tree of a group around a block, which begins when the gate opens."""
-    records = tuple(roster.records.values())
     closing = ClosingOrder()
     lifecycle = partial(LifecycleActor, roster, closing, memory, board, group_end.seconds)
     try:
@@ -250,7 +249,7 @@ async def _supervised(
             await memory.load()
         with translate(roster) as phase:
             async with open_supervisor(
-                *group_specs(records, closing, timer=roster.timer, memory=memory, lifecycle=lifecycle, others=others),
+                *group_specs(roster, closing, memory=memory, lifecycle=lifecycle, others=others),
                 name=GROUP,
                 max_restarts=0,
                 start_order="parallel",
@@ -259,7 +258,7 @@ async def _supervised(
             ) as supervisor:
                 await gate.wait()
                 phase.started = True
-                roster.show(supervisor, *records)
+                roster.show(supervisor, *roster.records.values())
                 try:
                     yield supervisor
                     await group_end.leave()
@@ -328,11 +327,9 @@ class Follower:
     def __call__(self, event: Event) -> None:
         # The record comes first, so that an observer of the event already finds the server in its new state.
         record = self.roster.record_of(event.actor)
-        changes: Sequence[Event] = ()
-        if record is not None and not record.ignores(event):
-            changes = record.follow(event)
-        elif record is not None and (len(record.replicas) == 1 or event.actor != record.name):
-            return  # the incarnation has nothing to run; that of a pool of replicas runs in any case
+        if record is not None and record.ignores(event):
+            return
+        changes = () if record is None else record.follow(event)
         self.hub.emit(event)
         for each in changes:
             self.hub.emit(each)
@@ -430,6 +427,7 @@ class StartGate:
         if any(map(has_ended_group, self._awaited)):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
+        self._awaited.clear()  # one of them may be removed while the group is open
 
 
 def _undecided(record: ServerRecord) -> bool:
@@ -486,7 +484,7 @@ class OutageLog:
     """
 
     roster: Roster
-    _outages: WeakKeyDictionary[ServerRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
+    _outages: WeakKeyDictionary[ServerRecord | ConnectionRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
 
     wants_requests: ClassVar[bool] = False
 
@@ -494,9 +492,9 @@ class OutageLog:
         """Log a change of state that begins, continues or ends an outage."""
         if not isinstance(event, StateChanged | ReplicaChanged):
             return
-        record = self.roster.records[event.server]
-        if isinstance(event, ReplicaChanged):
-            record = record.replica(event.replica)
+        server = self.roster.records[event.server]
+        record = server.connection(event.replica) if isinstance(event, ReplicaChanged) else server
+        assert record is not None  # it is an event of what the server has
         if event.new in _TROUBLE:
             self._trouble(event, record)
         elif event.new == "ready":
@@ -504,7 +502,7 @@ class OutageLog:
         elif event.new == "stopped":
             self._outages.pop(record, None)
 
-    def _trouble(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
+    def _trouble(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> None:
         outage = self._current(event, record)
         why = _why(event, record)
         level, text = logging.DEBUG, _text(event, record, why)
@@ -517,7 +515,7 @@ class OutageLog:
                 text += " (until it has recovered, further failures are logged at level DEBUG)"
         _log(level, event, text)
 
-    def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> _Outage:
+    def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> _Outage:
         """Return the outage that a failure belongs to; begin one if there is none."""
         outage = self._outages.get(record)
         lasting = record.config.restarts.reset_after or LASTING
@@ -527,7 +525,7 @@ class OutageLog:
             outage.down_at, outage.well_since = event.at, None
         return outage
 
-    def _well(self, event: StateChanged | ReplicaChanged, record: ServerRecord) -> None:
+    def _well(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> None:
         outage = self._outages.get(record)
         if outage is None:
             _log(logging.INFO, event, event.reason)
@@ -537,7 +535,7 @@ class OutageLog:
         outage.well_since, outage.recovery = event.time, logging.DEBUG
 
 
-def _text(event: StateChanged | ReplicaChanged, record: ServerRecord, why: str) -> str:
+def _text(event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord, why: str) -> str:
     if event.new == "backoff":
         return f"{'connection lost' if event.old in CONNECTED else 'connect failed, retrying'}: {why}"
     if event.new != "failed":  # with needs_auth, the reason has the remedy
@@ -550,7 +548,7 @@ def _text(event: StateChanged | ReplicaChanged, record: ServerRecord, why: str) 
     return f"parked{failures}, next attempt in {seconds:.0f} s: {why}"
 
 
-def _why(event: StateChanged | ReplicaChanged, record: ServerRecord) -> str:
+def _why(event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> str:
     """Return the reason without the delay until the next attempt, which would make every repetition a new reason."""
     if record.life.error is None or event.new not in PARKED | {"backoff"}:
         return event.reason

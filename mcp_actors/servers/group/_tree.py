@@ -35,6 +35,7 @@ from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Literal, TypedDict
+from weakref import ref
 
 import trio
 from attrs import asdict, frozen
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
     from ...kernel import Actor, ActorRef, Backoff, EventHub
     from .._sources import Given
     from .._watch import StatusBoard
-    from ..record import Retirement
+    from ..record import ConnectionRecord, Retirement
     from ._memory import CatalogMemory
 
 
@@ -90,10 +91,9 @@ def supervisor_id(server: str) -> str:
 
 
 def group_specs(
-    records: Iterable[ServerRecord],
+    roster: Roster,
     closing: ClosingOrder,
     *,
-    timer: DeadlineTimer,
     memory: CatalogMemory | None,
     lifecycle: Callable[[], Actor],
     others: Iterable[ChildSpec],
@@ -101,15 +101,14 @@ def group_specs(
     """Return the first children of the group's supervisor.
 
     Args:
-        records: the servers, in configured order.
+        roster: the servers, in configured order.
         closing: the order in which they close.
-        timer: enforces the deadlines of their requests.
         memory: the remembered catalogues; None remembers nothing.
         lifecycle: makes the actor that carries out changes.
         others: the actors that look after the sources.
     """
-    servers = [server_spec(record, closing) for record in records]
-    deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, timer))
+    servers = [server_spec(record, closing) for record in roster.records.values()]
+    deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, roster.timer))
     changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
     writers = []
     if memory is not None:  # temporary: if it crashes, the group continues without it
@@ -119,7 +118,8 @@ def group_specs(
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
     """Return a server as a child of the group's supervisor. It is configured by its record, each time it is started."""
-    return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, record, closing))
+    # A weak reference here and below: the kernel may keep a spec until the garbage collector comes by.
+    return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, ref(record), closing))
 
 
 def status_spec(board: StatusBoard) -> ChildSpec:
@@ -134,13 +134,23 @@ async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
             await group.start_child(status_spec(board))
 
 
-def _supervisor(record: ServerRecord, closing: ClosingOrder) -> Supervisor | DormantSupervisor:
+def _of(record: ref[ServerRecord]) -> ServerRecord:
+    found = record()
+    assert found is not None  # the roster has it while an actor of it is started
+    return found
+
+
+def _actor(record: ref[ServerRecord], closing: ClosingOrder) -> ServerActor:
+    return ServerActor(_of(record).config, _of(record).connection, closing)
+
+
+def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | DormantSupervisor:
     """Return a server's own supervisor, which awaits a strict start; the gate waits for the others.
 
     That of a lazy server is dormant until the server is used: of a thousand that are configured, few are.
     """
-    config = record.config
-    actor, recovery = partial(ServerActor, record, closing), _recovery(record)
+    record = _of(weak)
+    config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
     server = ChildSpec(
         config.name,
         actor if config.replicas == 1 else partial(_pool, actor, config.replicas, recovery),
@@ -333,7 +343,7 @@ class Roster:
         return ended_by(self.records.values())
 
     def record_of(self, actor: str) -> ServerRecord | None:
-        """Return the record of the server that an actor runs, or a replica of it; None for any other actor."""
+        """Return the record of the server that an actor belongs to; None for any other actor."""
         return self.records.get(server_of(actor))
 
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
@@ -415,9 +425,9 @@ def _key(config: ServerConfig) -> str:
     return fingerprint(config) or f"in this process: {config.name}"
 
 
-def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, record: ServerRecord) -> None:
+def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, connection: ConnectionRecord) -> None:
     """Have a server disconnected that is idle, or one connection of it that is old."""
-    message = Retire(server, why, record, record.life.incarnation, record.life.wanted.generation)
+    message = Retire(server, why, connection, connection.life.incarnation, connection.life.wanted.generation)
     with suppress(ActorStopped):
         tell(lifecycle, message)
 

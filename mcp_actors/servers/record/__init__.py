@@ -1,10 +1,10 @@
-"""The part of one server that outlives its connections.
+"""A server and its connections: the parts that outlive every incarnation of an actor.
 
-`ServerRecord` (``_record``) puts the parts together: the state and its reasons (``_life``), what is wanted
-(``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``). ``_states`` has the events
-about servers and the states, ``_status`` the snapshots for programs.
+`ServerRecord` and its `ConnectionRecord`s (``_record``) put the parts together: the states and their reasons
+(``_life``), what is wanted (``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``).
+``_states`` has the events about servers and the states, ``_status`` the snapshots for programs.
 
-Group, refs, connections and requests read a record, and write the parts that are theirs to write (see `ServerRecord`);
+Group, refs, connections and requests read the records, and write the parts that are theirs to write (see ``_record``);
 ``_failures`` and ``_watch`` use a few names, and the command line reads the masker and the filter of tools. The room
 uses the deadlines, the rules, the catalogue and the eras of ``servers``, the transports, the configuration, names of
 the ``catalog`` room, an error of the sign-in, and the kernel's events. It imports neither requests nor the connection,
@@ -15,10 +15,11 @@ runs the observers of the program, and logs.
 
 from __future__ import annotations
 
-from ._health import ServerHealth as ServerHealth
-from ._life import ServerLife as ServerLife
+from ._health import ConnectionHealth as ConnectionHealth
+from ._life import ConnectionLife as ConnectionLife, ServerLife as ServerLife
 from ._record import (
     REPLICA as REPLICA,
+    ConnectionRecord as ConnectionRecord,
     Retirement as Retirement,
     ServerRecord as ServerRecord,
     Session as Session,

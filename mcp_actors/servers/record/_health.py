@@ -1,7 +1,7 @@
-"""The health of one server, kept across its connections.
+"""The health of a server and of its connections, kept when they are connected again.
 
-`ServerHealth` counts the failures of a server or a replica since its last answer, and decides when the next check is
-due and what follows from failures. `SharedHealth`, at the end, combines the health of several replicas.
+`ConnectionHealth` counts the failures on one connection since the last answer, and decides when the next check is due
+and what follows from failures. `ServerHealth`, at the end, is the health of all connections of a server.
 
 Checks write here (``requests/_upkeep.py``), and so do requests that have timed out or, after failures, were answered,
 the actor of a new connection, the exit of the process, and the group, which forgives failures and has the record
@@ -17,7 +17,7 @@ of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a 
 from the server counts as a failure and triggers a check at once, if there are checks (``HealthPolicy.interval``). While
 all is well this costs a call one comparison, when it was answered.
 
-The ladder (`Ladder`) decides when a restart is due, `ServerHealth.verdict` whether it is allowed. It is allowed if the
+The ladder (`Ladder`) decides when a restart is due, `ConnectionHealth.verdict` whether it is allowed. It is, if the
 process is suspended, or the other side is a gateway of this package, which answers checks whatever its servers do.
 Otherwise the server may be busy, so two conditions must hold: no byte has come for ``HealthPolicy.silence`` (None never
 allows it), and no request is within its deadline that was sent before the server fell silent. Later requests do not
@@ -42,7 +42,7 @@ from ..._backoff import sleep_through_suspend
 from .._rules import Condition, Health, HealthStatus, Ladder, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from ...config import HealthPolicy
     from ...transports import Link
@@ -54,11 +54,12 @@ the connection, and the last output of the process, which may explain its exit, 
 
 
 @define(eq=False, repr=False)
-class ServerHealth:
-    """The health of one server, kept across its connections.
+class ConnectionHealth:
+    """The health of one connection, kept when it is connected again.
 
     Attributes:
         policy: when it is checked, and what follows. Replaced with the configuration.
+        on_change: called when its condition changes. Set by the record.
         ladder: its consecutive failures.
         last_check: the last check.
         last_error: the last failure.
@@ -66,15 +67,16 @@ class ServerHealth:
 
     Args:
         policy: see above.
-        deadlines: the deadlines of its requests.
-        on_change: called when its condition changes.
-        actor: for a replica, the name of its actor: only what that has taken counts. None counts all requests.
+        deadlines: the deadlines of the requests to the server.
+        actor: the name of its actor: only what that has taken counts.
+        failing: has the name of its actor while `failing`.
     """
 
     policy: HealthPolicy
     _deadlines: Deadlines
-    _on_change: Callable[[], None]
-    _actor: str | None = field(default=None, kw_only=True)
+    _actor: str
+    _failing: set[str]
+    on_change: Callable[[], object] = field(default=lambda: None, init=False)
     ladder: Ladder = field(factory=Ladder, init=False)
     last_check: Health | None = field(default=None, init=False)
     last_error: Exception | None = field(default=None, init=False)
@@ -127,19 +129,21 @@ class ServerHealth:
 
     def answered(self) -> None:
         """Note an answer of the server."""
-        before, self.ladder = self.condition, self.ladder.answered(trio.current_time())
+        before = self.condition
+        self._climb(self.ladder.answered(trio.current_time()))
         self._left_alone = False
         if before != "healthy":
-            self._on_change()
+            self.on_change()
 
     def failed(self, asked: float, error: Exception) -> None:
         """Count a check or request, sent at `asked`, that was not answered in time; schedule the next check."""
         ladder = self.ladder.failed(asked, trio.current_time())
         if ladder is not self.ladder and self._link is not None and not self._link.lost:
-            before, self.ladder, self.last_error = self.condition, ladder, error
+            before, self.last_error = self.condition, error
+            self._climb(ladder)
             self._check_by(asked + self.policy.timeout)
             if self.condition != before:
-                self._on_change()
+                self.on_change()
 
     def timed_out(self, asked: float, error: Exception) -> None:
         """Count a sent request that timed out, unless the server has sent anything since: then it is only slow."""
@@ -149,13 +153,18 @@ class ServerHealth:
 
     def forgive(self) -> None:
         """Forget all failures, because the server is started explicitly."""
-        self.ladder = Ladder()
+        self._climb(Ladder())
+
+    def _climb(self, ladder: Ladder) -> None:
+        self.ladder = ladder
+        (self._failing.add if ladder.failures else self._failing.discard)(self._actor)
 
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def begin(self, link: Link) -> None:
         """Begin to check a new connection, which begins to serve in this step."""
-        self._link, self.ladder, self.pings = link, self.ladder.reconnected(self.policy), None
+        self._link, self.pings = link, None
+        self._climb(self.ladder.reconnected(self.policy))
         link.hear_of_exit(self._exited)
         interval = self.policy.timeout if self.failing else self.policy.interval or math.inf
         self._due = math.inf if self.policy.interval is None else trio.current_time() + interval
@@ -165,6 +174,8 @@ class ServerHealth:
 
     def end(self) -> None:
         """Stop checking the connection."""
+        if self._link is not None:
+            self._link.hear_of_exit(_ignore)
         self._link = None
 
     async def wait_due(self) -> None:
@@ -184,7 +195,7 @@ class ServerHealth:
     def _exited(self) -> None:
         self._left_alone = True
         self._check_by(trio.current_time() + LAST_WORDS)
-        self._on_change()
+        self.on_change()
 
     async def verdict(self) -> Verdict | None:
         """Return the step to take now, or None. See the theory of operation at the top of the file."""
@@ -207,30 +218,28 @@ class ServerHealth:
         return self._deadlines.any_sent_before(self.ladder.since, self._actor)
 
 
-class SharedHealth(ServerHealth):
-    """The health of a server with replicas, each of which is checked by itself.
+def _ignore() -> None:
+    """Do nothing when the process of an ended connection exits."""
 
-    Args:
-        policy: when the replicas are checked.
-        deadlines: the deadlines of the requests to the server.
-        replicas: the health of each replica.
+
+class ServerHealth:
+    """The health of a server: that of its connections.
+
+    Attributes:
+        failing: the actors of connections on which anything has failed since the last answer. Each request looks at it.
+        each: the health of each connection. Replaced by the record.
     """
 
-    def __init__(self, policy: HealthPolicy, deadlines: Deadlines, replicas: Sequence[ServerHealth]) -> None:
-        super().__init__(policy, deadlines, lambda: None)
-        self._replicas = replicas
-
-    @property
-    def failing(self) -> bool:
-        """True if anything of a replica has failed since its last answer."""
-        return any(each.failing for each in self._replicas)
+    def __init__(self) -> None:
+        self.failing: set[str] = set()
+        self.each: tuple[ConnectionHealth, ...] = ()
 
     def status(self, *, connected: bool) -> HealthStatus:
-        """Take a snapshot of the best connected replica."""
-        best = min(self._replicas, key=lambda each: (not each.connected, each.ladder.failures))
+        """Take a snapshot of the best connection."""
+        best = min(self.each, key=lambda each: (not each.connected, each.ladder.failures))
         return best.status(connected=connected)
 
     def forgive(self) -> None:
         """Forget all failures, because the server is started explicitly."""
-        for each in self._replicas:
+        for each in self.each:
             each.forgive()

@@ -1,36 +1,52 @@
-"""The record of one server, which puts its lasting parts together.
+"""The records of a server and of its connections, which put their lasting parts together.
 
-`ServerRecord` makes the parts of this room, the catalogue and the `Calls` of a server, and passes events and reports
-from one to the other; it also makes the records of replicas and of isolated attempts. Smaller parts are here: facts
-about the current session (`Session`), what the next connect begins with (`Opening`, `SignInQuestions`), the reports of
-the catalogue as events and log records (`CatalogReporter`), and the resources and prompts that were listed last
-(`KeptResources`).
+A `ServerRecord` has what a server is, whatever happens to its connections: the configuration, what is wanted of it, its
+tools, its subscriptions, and the state of the requests. It has one `ConnectionRecord` for each of its connections: one,
+or as many as it has replicas. Smaller parts are here: facts about the current session (`Session`), what the next
+connect begins with (`Opening`, `SignInQuestions`), the reports of the catalogue as events and log records
+(`CatalogReporter`), and the resources and prompts that were listed last (`KeptResources`).
 
-The roster of a group makes it; an isolated retry has a copy. Connections, requests, refs and the group read it, and
-write the parts that `ServerRecord` says. It emits events by the function that it was given, and calls `on_retire`,
-which the group sets. It reads Trio's clock. It sends no request, and starts no task and no actor.
+The roster of a group makes the records of servers; an isolated retry gets a spare connection. Connections, requests,
+refs and the group read them, and write the parts that the classes say. A `ServerRecord` emits events by the function
+that it was given, and calls `on_retire`, which the group sets. It reads Trio's clock. It sends no request, and starts
+no task and no actor.
 
 Theory of operation
 -------------------
-Code of a connection writes the parts of the record that its actor was given (`info`: of the server's record). Without
-replicas that is the record of the server. With replicas each actor has a record of its own, a copy of that of the
-server with another `name`, `replicas`, `life`, `session`, `listeners`, `health` and `read_stderr`; the catalogue, the
-calls, the subscriptions and the other objects are shared. A message of one process reaches the listeners of its own
-record, which pass it on to the listeners of the server.
+::
 
-The state of a server with replicas is computed in the step of each event of one: kernel events, which come through
-`ServerRecord.follow`, and events of its own life, such as a change of its health, which come through `_emit_for`. It is
-the state of the best replica, or ``stopping`` while the server drains. What is wanted (`ServerLife.wanted`) belongs to
-the life of the server, where the lives of replicas ask for it.
+    ServerRecord                     written by
+     ├─ config, required, callbacks  the record, when the lifecycle actor configures it
+     ├─ life                         itself, by the events of the connections and the wishes of refs and the group
+     ├─ catalog, resources, opening  the connections, and their requests
+     ├─ calls                        the callers of requests
+     └─ connections                  the record, when the lifecycle actor configures it
+         ├─ ConnectionRecord "shop:1"
+         │   ├─ life, health         themselves, by the events, requests and checks of this connection
+         │   ├─ session, read_stderr the incarnation of the actor that has the connection
+         │   └─ listeners            whoever listens to this connection
+         └─ ConnectionRecord "shop:2"
 
-The records of replicas are made anew with each changed configuration (`_divide`), while no actor of the server runs.
+An actor is given the record of its connection, and what belongs to the server is reached by that (`server`; parts that
+a spare connection has of its own are attributes of every connection). A message of one connection reaches the listeners
+of its record, which pass it on to those of the server first.
+
+The state of the server is that of its best connection. It is computed in the step of each event of one: kernel events,
+which come through `ServerRecord.follow`, and events of no actor, such as a change of its health (`ServerLife.take`).
+
+A spare connection (`ServerRecord.spare`) is none of `connections`: the server does not show its state, and is not
+asked to end it. It begins with what the server knows, and what it learns ends with it.
+
+What belongs to a server is released by `ServerRecord.leave`, and what belongs to a session by the incarnation that had
+it: references from a part to its owner end there. So all is freed with the last reference to the record, which a
+program may have (`ServerRef`), and not when the garbage collector comes by.
 """
 
 from __future__ import annotations
 
-from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from weakref import proxy
 
 import trio
 from attrs import define, evolve, field
@@ -39,33 +55,29 @@ from mcp.types import PromptListChangedNotification, ResourceListChangedNotifica
 from ..._foreign import Log
 from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
-from ...kernel import Crashed, StartFailed, Starting
+from ...kernel import Starting
 from ...transports import Capacity, Certificates, Masker
 from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
-from ._health import ServerHealth, SharedHealth
-from ._life import ServerLife
+from ._health import ConnectionHealth, ServerHealth
+from ._life import ConnectionLife, ServerLife
 from ._states import (
     CONNECTED,
     FAILED,
     PARKED,
-    Drained,
-    Draining,
     LimitReached,
     PromptsChanged,
-    ReplicaChanged,
     ResourcesChanged,
-    StateChanged,
     ToolsChanged,
     ToolsDiffer,
     is_followed,
 )
 from ._subscriptions import Listeners, NotificationsMissed, Subscriptions
-from ._wanted import moved, started, used
+from ._wanted import moved, used
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from mcp.types import Implementation, LoggingLevel, Prompt, Resource, ResourceTemplate
 
@@ -155,38 +167,101 @@ class Opening:
     questions: SignInQuestions = field(factory=SignInQuestions)
 
 
+class ConnectionRecord:
+    """The lasting parts of one connection of a server, which its actor connects again and again.
+
+    Attributes:
+        server: the record of its server, whose other parts all its connections share.
+        name: the name of its actor.
+        config: the configuration of the server. Replaced by the server.
+        calls: what all requests of the server share.
+        catalog: the tools of the server; a spare connection has a copy.
+        opening: what the next connect begins with, likewise.
+        subscriptions: those of the server; a spare connection has none.
+        listeners: receive what the server sends over this connection.
+        health: consecutive failures and checks. Written by health checks, and by requests that end.
+        life: its state. Follows the events of its actor.
+        session: facts about the current session. Written by the connection.
+        read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
+    """
+
+    def __init__(self, server: ServerRecord, name: str, *, spare: bool = False) -> None:
+        config = server.config
+        self.server: ServerRecord = server
+        self.name: str = name
+        self.config: ServerConfig = evolve(config, keep_resources=False) if spare else config
+        self.calls: Calls = server.calls
+        self.catalog: ServerCatalog = server.catalog.copy_for_isolated() if spare else server.catalog
+        self.opening: Opening = evolve(server.opening) if spare else server.opening
+        self.listeners: Listeners = Listeners(config.name, of=None if spare else server.listeners)
+        self.subscriptions: Subscriptions = Subscriptions(self.listeners) if spare else server.subscriptions
+        failing = set[str]() if spare else server.health.failing
+        self.health: ConnectionHealth = ConnectionHealth(config.health, self.calls.deadlines, name, failing)
+        self.life: ConnectionLife = ConnectionLife(name, server.life, self.catalog, self.health)
+        self.health.on_change = self.life.health_changed
+        self.session: Session = Session()
+        self.read_stderr: Callable[[], str] = str
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it is connected over stdio."""
+        return self.session.pid if self.life.state in CONNECTED or self.life.state == "stopping" else None
+
+    def configure(self, config: ServerConfig) -> None:
+        """Take over a changed configuration."""
+        self.config, self.health.policy = config, config.health
+
+    def keep_stderr(self) -> None:
+        """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
+        text = self.read_stderr()
+        self.read_stderr = lambda: text
+
+    def describe(self, deadline: Deadline) -> dict[str, str | int | float]:
+        """Return the attributes of the span of a request that is about to be sent."""
+        return {
+            "mcp_actors.server": self.config.name,
+            "mcp_actors.replica": self.name,
+            "mcp_actors.incarnation": self.life.incarnation,
+            "mcp_actors.attempt": deadline.tries,
+            "mcp_actors.queue_seconds": max(0.0, trio.current_time() - (deadline.since or deadline.began)),
+        }
+
+    def retire(self, why: Retirement) -> None:
+        """Ask the group to disconnect it."""
+        self.server.on_retire(why, self)
+
+    def leave(self) -> None:
+        """Refer to nothing of the server any more; no actor of it runs again. What a ref shows of it stays."""
+        self.listeners.clear()
+        self.life.leave()
+        self.health.on_change = _nothing
+        del self.server, self.config, self.calls, self.catalog, self.opening, self.subscriptions, self.health
+
+
 class ServerRecord:
     """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
 
-    A server with replicas has a record for itself, and one for each replica (`replicas`), from which it differs in
-    `life`, `health`, `listeners` and `session`; all other parts are the same objects. The record of a server without
-    replicas is also that of its only actor.
-
     Attributes:
-        server: the record of the server: itself, except for a replica.
-        name: the name of its actor; for a server with replicas, that of their pool.
-        replicas: the records of its replicas, or its own if it has none. Replaced by `configure`.
+        connections: its connections. Replaced by `configure`, which keeps those with the same name.
         config: the configuration. Changed by `configure` and `move` only.
         required: whether a failed start is an error of the caller that started it.
         strict: whether a failed start also ends there, as in `open_servers`, and is not followed by further attempts.
             Read when its own supervisor is started; written by the group.
         callbacks: the user's callbacks.
         client_info: how the client introduces itself to the server; None for the default.
-        life: the state of the server. Follows the events of its actor, or of the actors of its replicas.
+        life: the state of the server, and what is wanted of it.
         info: its description of itself at the latest connect; None before that. Written by the connection.
-        session: facts about the current session. Written by the connection.
         opening: what the next connect begins with. Written by the connection.
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Its writers are listed in ``_catalog``.
-        listeners: receive what the server sends, over any connection; for a replica, over its own.
+        listeners: receive what the server sends, over any connection.
         subscriptions: subscriptions to resources, which each connection renews.
-        health: consecutive failures and checks. Written by health checks, and by requests that end.
+        health: the health of its connections.
         calls: what all requests share. Written by their callers.
-        on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with the record of
-            its actor. Set by the group.
+        on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with its record. Set
+            by the group.
         capacity, certificates: what all servers of the group share.
         woken: True if its own supervisor is not dormant: it was started, or is about to be. Written by the group.
-        read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
         place: the place in the order in which servers connect, if they do not do so at the same time.
     """
 
@@ -202,44 +277,34 @@ class ServerRecord:
         certificates: Certificates | None = None,
         timer: DeadlineTimer | None = None,
         naming: str = DEFAULT_NAMING,
-        actor: str | None = None,
-        calls: Calls | None = None,
-        catalog: ServerCatalog | None = None,
     ) -> None:
         self.config: ServerConfig = config
         self.required: bool = required
         self.strict: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
-        self.on_retire: Callable[[Retirement, ServerRecord], object] = lambda *_: None
-        self.server: ServerRecord = self
-        self.name: str = actor or config.name
+        self.on_retire: Callable[[Retirement, ConnectionRecord], object] = _nothing
         self.capacity: Capacity = capacity or Capacity()
         self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
         self.woken: bool = False
         self.info: ServerInfo | None = None
-        self.session: Session = Session()
         self.opening: Opening = Opening(self.callbacks.log_level)
         self.listeners: Listeners = Listeners(config.name)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
-        self.calls: Calls = calls or Calls(config, timer)
-        deadlines = self.calls.deadlines
-        self._health = ServerHealth(config.health, deadlines, lambda: self.life.health_changed(), actor=actor)
-        self._reporter = CatalogReporter(config, self._report, self._recovered, self._mask)
-        self.catalog: ServerCatalog = catalog or ServerCatalog(config, self._reporter, naming)
-        self.life: ServerLife = ServerLife(
-            config, emit, self.catalog, self._health, required=required, on_change=self.subscriptions.wake
-        )
-        if calls is None:  # otherwise they report to the record of the server
-            deadlines.on_timeout, deadlines.outage = self._timed_out, self.life.outage
-        self.resources: KeptResources = KeptResources(
-            config.keep_resources, partial(self._report, ResourcesChanged), partial(self._report, PromptsChanged)
-        )
-        self.read_stderr: Callable[[], str] = str
         self.listeners.add(object, self._heard)
-        self._emit, self._applied = emit, config
-        self._divide()
+        self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(proxy(self)), naming)
+        self.health: ServerHealth = ServerHealth()
+        self.life: ServerLife = ServerLife(config, emit, self.subscriptions.wake)
+        self.calls: Calls = Calls(config, timer)
+        self.calls.deadlines.on_timeout, self.calls.deadlines.outage = self._timed_out, self.life.outage
+        report = self.life.emit
+        self.resources: KeptResources = KeptResources(
+            config.keep_resources, partial(report, ResourcesChanged), partial(report, PromptsChanged)
+        )
+        self._applied = config
+        self.connections: tuple[ConnectionRecord, ...] = ()
+        self._connect()
 
     def configure(
         self,
@@ -249,7 +314,7 @@ class ServerRecord:
         callbacks: EffectiveCallbacks,
         client_info: Implementation | None,
     ) -> None:
-        """Take over a changed configuration, while no incarnation of the actor runs.
+        """Take over a changed configuration, while no incarnation of an actor runs.
 
         Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
         """
@@ -258,25 +323,40 @@ class ServerRecord:
         self.opening.era = None  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self.strict = False  # the change has been made, whether it connects now or later
-        self._reporter.config = config
-        self._health.policy = config.health
         self.calls.configure(config)
         self.catalog.configure(config)
         self.resources.keep(config.keep_resources)
-        self.life.configure(config, required=required)
-        self._divide()
+        self._connect()
+
+    def _connect(self) -> None:
+        """Have the connections that the configuration says, while none of them runs."""
+        names, before = actors_of(self.config), {each.name: each for each in self.connections}
+        new = {name: before.get(name) or ConnectionRecord(self, name) for name in names}
+        self.connections = tuple(new.values())
+        for each in before.values():
+            if each.name not in new:
+                each.leave()
+        self.listeners.changed = set() if len(names) > 1 else None  # what only one process announces need not be merged
+        self.health.failing.intersection_update(names)
+        self.health.each = tuple(each.health for each in self.connections)
+        self.life.consist_of(each.life for each in self.connections)
+        self._use(self.config)
+
+    def _use(self, config: ServerConfig) -> None:
+        self.config = self.life.config = config
+        for each in self.connections:
+            each.configure(config)
 
     def move(self, config: ServerConfig) -> None:
         """Take over an equal configuration that is written elsewhere (``source``). The connection stays."""
-        for each in (self, *self.replicas):
-            each.config = config
-        self._reporter.config = self._applied = config
+        self._use(config)
+        self._applied = config
         self.life.want(moved(self.life.wanted, config))
 
     @property
     def seen(self) -> tuple[Seen, ...]:
         """What decisions about the server need to know of its connections."""
-        return tuple(each.life.seen for each in self.replicas)
+        return tuple(each.life.seen for each in self.connections)
 
     @property
     def current(self) -> bool:
@@ -298,213 +378,103 @@ class ServerRecord:
         """True while a request has no outcome yet, or a subscription is registered."""
         return bool(self.calls.deadlines.pending(queued=True) or len(self.subscriptions))
 
+    @property
+    def connected(self) -> Sequence[ConnectionRecord]:
+        """Its connections that are connected; the first one if none is."""
+        return [each for each in self.connections if each.life.state in CONNECTED] or self.connections[:1]
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it is connected over stdio; None with replicas, each of which has one."""
+        own = self.connection(self.config.name)
+        return None if own is None else own.pid
+
+    def in_flight(self, connection: ConnectionRecord) -> int:
+        """Return the number of callers' requests that a connection has."""
+        return self.calls.deadlines.pending(queued=False, actors=(connection.name,))
+
+    def connection(self, actor: str | None) -> ConnectionRecord | None:
+        """Return the record of the connection that an actor has; None for another actor, as that of a pool."""
+        return next((each for each in self.connections if each.name == actor), None)
+
+    def spare(self) -> ConnectionRecord:
+        """Return the record of a connection for an isolated attempt.
+
+        Its health looks at the deadlines of the server, where the request of the attempt is.
+        """
+        spare = ConnectionRecord(self, f"{self.config.name}{ISOLATED}", spare=True)
+        spare.life.forgive(ask=False)  # the connection of the server asks a person, once for all
+        return spare
+
     def ignores(self, event: Event) -> bool:
         """Return True for an event of an incarnation that has nothing to run.
 
-        Decided once, when it begins, and read by its actor (`ServerLife.ignored`). Something else may be wanted a
-        moment later, and the record must not ignore an actor that connects.
+        Decided once, when it begins, and read by its actor (`ConnectionLife.ignored`). Something else may be wanted a
+        moment later, and the record must not ignore an actor that connects. A pool of replicas runs in any case.
         """
-        life = self.replica(event.actor).life
+        if (connection := self.connection(event.actor)) is None:
+            return False
+        life = connection.life
         if isinstance(event, Starting):
             life.ignored = self.life.idle
         return life.ignored and life.state in ("pending", "stopped")
 
     def follow(self, event: Event) -> Sequence[ServerEvent]:
         """Take an event of an actor of this server into account. Return the events to emit if a state has changed."""
-        if isinstance(event, Crashed | StartFailed):
-            self.replica(event.actor).session.pid = None  # at once, and not only when the connection has been left
-        if len(self.replicas) > 1:
-            changes = self._follow_replicas(event)
-        else:
-            changed = self.life.follow(event)
-            changes = () if changed is None else (changed,)
+        whole = event.actor == self.config.name
+        lives = (each.life for each in self.connections)
+        changes = self.life.follow(
+            event, [each for each in lives if is_followed(each.state, event, own=each.name == event.actor, whole=whole)]
+        )
         if self.life.state in PARKED and self.life.wanted.mode == "rest":
             # It failed before it came to rest. `failed` and `retry_at` are about servers that are to run.
             self.life.want(used(self.life.wanted))
         return changes
 
-    def keep_stderr(self) -> None:
-        """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
-        text = self.read_stderr()
-        self.read_stderr = lambda: text
-
-    def describe(self, deadline: Deadline) -> dict[str, str | int | float]:
-        """Return the attributes of the span of a request that is about to be sent."""
-        return {
-            "mcp_actors.server": self.config.name,
-            "mcp_actors.replica": self.name,
-            "mcp_actors.incarnation": self.life.incarnation,
-            "mcp_actors.attempt": deadline.tries,
-            "mcp_actors.queue_seconds": max(0.0, trio.current_time() - (deadline.since or deadline.began)),
-        }
-
-    def hold(self, holding: bool) -> None:
-        """Let requests wait for the next connection, because this one is being closed; or end that."""
-        for each in self.replicas:
-            each.life.holding = holding
-
-    def retire(self, why: Retirement) -> None:
-        """Ask the group to disconnect the connection of this actor."""
-        self.server.on_retire(why, self)
+    def forgive(self, *, ask: bool) -> None:
+        """Forget the failures of a server that is started explicitly, or has another configuration."""
+        for each in self.connections:
+            each.life.forgive(ask)
+        if self.life.state not in CONNECTED:
+            self.health.forgive()
 
     def observe_calls(self, observers: tuple[CallObserver, ...]) -> None:
         """Call these observers when an attempt of a request is settled."""
 
         def describe(actor: str) -> ConnectionFacts:
             version = None if self.info is None else self.info.protocol_version
-            return ConnectionFacts(self.config, version, self.replica(actor).life.error)
+            return ConnectionFacts(self.config, version, (self.connection(actor) or self).life.error)
 
         name, lists = self.config.name, self.catalog.lists
         self.calls.observed = Observed(name, observers, lists, describe) if observers else None
 
     def leave(self) -> None:
-        """Note that the ``open_servers`` block has exited."""
+        """Release all that refers to the server: it was removed from its group, or the group has ended.
+
+        What a ref shows stays as long as the program has the ref.
+        """
         self.life.leave()
         self.subscriptions.close()
+        self.listeners.clear()
+        self.calls.leave(self.config.name)
+        self.on_retire = _nothing
+        for each in self.connections:
+            each.leave()
 
-    # --- isolated attempts ------------------------------------------------------------------------------------------
-
-    def copy_for_isolated(self) -> ServerRecord:
-        """Return a record for an isolated attempt, which has a connection of its own; its events are not reported.
-
-        Its health looks at the deadlines of the server, where the request of the attempt is.
-        """
-        record = ServerRecord(
-            evolve(self.config, keep_resources=False, replicas=1),
-            lambda event: None,
-            required=True,
-            callbacks=self.callbacks,
-            client_info=self.client_info,
-            capacity=self.capacity,
-            certificates=self.certificates,
-            actor=f"{self.config.name}{ISOLATED}",
-            calls=self.calls,
-            catalog=self.catalog.copy_for_isolated(),
-        )
-        record.life.want(started(record.life.wanted))
-        record.life.asks_left = 0  # the connection of the server asks a person, once for all
-        record.opening, record.place = evolve(self.opening), self.place
-        return record
-
-    # --- replicas ---------------------------------------------------------------------------------------------------
-
-    def _divide(self) -> None:
-        """Make the records of the replicas, while none of them runs."""
-        self.replicas: tuple[ServerRecord, ...] = (self,)
-        self.health: ServerHealth = self._health
-        if self.config.replicas > 1:
-            self.replicas = tuple(self._replica(number) for number in range(1, self.config.replicas + 1))
-            healths = [each.health for each in self.replicas]
-            self.health = SharedHealth(self.config.health, self.calls.deadlines, healths)
-
-    def _replica(self, number: int) -> ServerRecord:
-        """Return the record of a replica: a copy of this one, with parts of its own."""
-        replica, config = copy(self), self.config
-        replica.name = f"{config.name}{REPLICA}{number}"
-        replica.replicas = (replica,)
-        replica.session = Session()
-        replica.listeners = Listeners(config.name, of=self.listeners)
-        replica.read_stderr = str
-        replica.health = ServerHealth(
-            config.health, self.calls.deadlines, lambda: replica.life.health_changed(), actor=replica.name
-        )
-        replica.life = ServerLife(
-            config,
-            partial(self._emit_for, replica),
-            self.catalog,
-            replica.health,
-            required=self.required,
-            on_change=self._reflect,
-            of=self.life,
-        )
-        return replica
-
-    def stay_connected(self) -> None:
-        """Show the replicas again, if their old connections have all been lost while the server drained."""
-        if len(self.replicas) > 1:
-            self.life.stay_connected([each.life for each in self.replicas])
-
-    def _reflect(self) -> None:
-        self.life.reflect([each.life for each in self.replicas])
-
-    def replica(self, actor: str | None) -> ServerRecord:
-        """Return the record of an actor of this server; its own if that is not a replica."""
-        return next((each for each in self.replicas if each.name == actor), self)
-
-    @property
-    def share(self) -> str | None:
-        """For a replica, the name of its actor, whose requests are its own; None for a server, which has all."""
-        return None if self.server is self else self.name
-
-    def pending(self, *, queued: bool) -> int:
-        """Return the number of callers' requests that it has; with ``queued``, also of those that wait."""
-        return self.calls.deadlines.pending(queued=queued, actor=self.share)
-
-    @property
-    def sessions(self) -> Sequence[ServerRecord]:
-        """The records of its connected replicas; its own if none is connected, and without replicas."""
-        return [each for each in self.replicas if each.life.state in CONNECTED] or (self,)
-
-    def _follow_replicas(self, event: Event) -> Sequence[ServerEvent]:
-        """Take an event of a replica into account, or one of their pool, with which they end."""
-        changes: list[ServerEvent] = []
-        of_pool = event.actor == self.name
-        for replica in self.replicas:
-            if event.actor in (self.name, replica.name) and is_followed(replica.life.state, event, of_pool=of_pool):
-                if (changed := replica.life.follow(event)) is not None:
-                    changes.append(self._changed(replica, changed))
-                self.life.last_error = replica.life.error or self.life.last_error
-        return [*changes, *self._shown(event)] if changes else []
-
-    def _shown(self, event: Event) -> Sequence[ServerEvent]:
-        """Compute the state of the server after an event of a replica; return the event to emit if it has changed."""
-        changed = self.life.follow_replicas([each.life for each in self.replicas], event)
-        return () if changed is None else (changed,)
-
-    def _changed(self, replica: ServerRecord, changed: StateChanged) -> ReplicaChanged:
-        return ReplicaChanged(
-            actor=self.config.name,
-            incarnation=changed.incarnation,
-            time=changed.time,
-            wall=changed._wall,
-            replica=replica.name,
-            old=changed.old,
-            new=changed.new,
-            reason=changed.reason,
-        )
-
-    def _emit_for(self, replica: ServerRecord, event: Event) -> None:
-        """Emit an event of a replica as one of the server."""
-        if isinstance(event, StateChanged):
-            for each in (self._changed(replica, event), *self._shown(event)):
-                self._emit(each)
-        elif not isinstance(event, Draining | Drained):  # only the replica is about to be disconnected
-            self._emit(event)
-
-    def _report(self, kind: type[ServerEvent], **details: object) -> None:
-        self.life.emit(kind, **details)
-
-    def _recovered(self) -> None:
-        for each in self.replicas:
-            each.life.recover()
-
-    def _mask(self, text: str) -> str:
-        for each in self.replicas:
+    def mask(self, text: str) -> str:
+        """Mask the credentials of all connections."""
+        for each in self.connections:
             text = each.session.masker(text)
         return text
 
     def _timed_out(self, deadline: Deadline, error: Exception) -> None:
-        for each in self._asked_by(deadline):
-            each.health.timed_out(deadline.began, error)
+        if (asked := self.connection(deadline.actor)) is not None:  # not a spare one
+            asked.health.timed_out(deadline.began, error)
 
     def answered(self, deadline: Deadline) -> None:
         """Note an answer, after failures."""
-        for each in self._asked_by(deadline):
-            each.health.answered()
-
-    def _asked_by(self, deadline: Deadline) -> Iterator[ServerRecord]:
-        """Yield the record whose actor had the latest attempt of a request. For an isolated attempt there is none."""
-        return (each for each in self.replicas if each.name == deadline.actor)
+        if (asked := self.connection(deadline.actor)) is not None:
+            asked.health.answered()
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
@@ -531,24 +501,37 @@ def server_of(actor: str) -> str:
     return server if number.isdecimal() else actor
 
 
+def actors_of(config: ServerConfig) -> list[str]:
+    """Return the names of the actors that have the connections of a server: its own name, or one for each replica."""
+    if config.replicas == 1:
+        return [config.name]
+    return [f"{config.name}{REPLICA}{number}" for number in range(1, config.replicas + 1)]
+
+
+def _nothing(*_: object) -> None:
+    """Do nothing, in place of a function of a record that was left."""
+
+
 # --- Report changes of a server's tools as events and log records -----------------------------------------------------
 
 
-@define
 class CatalogReporter(Reporter):
     """Reports changes of the catalogue of one server.
 
-    Attributes:
-        config: the configuration of the server. Replaced when that changes.
-        emit: emits an event about the server.
-        recover: called when the server lists its tools again.
-        mask: masks the credentials of the current connection.
+    Args:
+        record: the record of the server, as a weak reference: the catalogue is a part of it.
     """
 
-    config: ServerConfig
-    emit: Callable[..., None]
-    recover: Callable[[], None]
-    mask: Callable[[str], str]
+    def __init__(self, record: ServerRecord) -> None:
+        self._record = record
+
+    def mask(self, text: str) -> str:
+        """Mask the credentials of the current connections."""
+        return self._record.mask(text)
+
+    def emit(self, kind: type[ServerEvent], **details: object) -> None:
+        """Emit an event about the server."""
+        self._record.life.emit(kind, **details)
 
     def changed(self, difference: Difference) -> None:
         """Report that the shown tools have changed."""
@@ -556,7 +539,7 @@ class CatalogReporter(Reporter):
 
     def differs(self, verdict: PinVerdict) -> None:
         """Report that the listed tools differ from the accepted ones."""
-        config, blocked = self.config, bool(verdict.hidden)
+        config, blocked = self._record.config, bool(verdict.hidden)
         place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
         logger.warning(
             "server %r: tools differ from the accepted ones; %s%s%s",
@@ -579,17 +562,17 @@ class CatalogReporter(Reporter):
         logger.warning(
             "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
             "ServerConfig.tool_filter",
-            self.config.name,
+            self._record.config.name,
             self.mask(names),
         )
 
     def listed_again(self) -> None:
         """Report that the server lists its tools again."""
-        self.recover()
+        self._record.life.recover()
 
     def invalid(self, problem: str) -> None:
         """Report that an item is left out because it is not valid."""
-        logger.warning("server %r: %s", self.config.name, self.mask(problem))
+        logger.warning("server %r: %s", self._record.config.name, self.mask(problem))
 
     def over_limit(self, error: LimitExceeded) -> None:
         """Report that a limit was exceeded."""

@@ -1,15 +1,13 @@
 """The events about servers, the states of a server, and their transitions.
 
 First the classes of events, two of them internal; then `ServerState` and the sets of states that matter; then the table
-`TRANSITIONS`, and `next_state`, which makes one step. The state of a server is the fold of the events of its actor and
-a few of its own (`Draining`, `HealthChanged`, `Recovered`, and a `Stopped` where no actor runs). With replicas that
-holds for each of them, and the state of the server is the best of theirs, or ``stopping``; `is_followed` and `rank` are
-for that.
+`TRANSITIONS`, and `next_state`, which makes one step. The state of a connection is the fold of the events of its actor
+and a few of its own (`HealthChanged`, `Recovered`, and a `Stopped` where no actor runs); while it drains, it shows
+``stopping``. The state of a server is that of its best connection; `is_followed` and `rank` are for that.
 
 Values and pure functions: no clock, no log, no task. They use the kernel's events, and import no other file of
-``servers``. `ServerLife` keeps the state and takes the steps. A step that the table forbids is a `RuntimeError`, for a
-replica as for a server without replicas; the state that a server shows for its replicas is not a step, so it may go
-from ``ready`` to ``connecting``.
+``servers``. `ConnectionLife` keeps the state and takes the steps. A step that the table forbids is a `RuntimeError`;
+the state that a server shows for its connections is not a step, so it may go from ``ready`` to ``connecting``.
 """
 
 from __future__ import annotations
@@ -241,7 +239,6 @@ _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Crashed: "backoff",
     Restarting: "backoff",
     GaveUp: "failed",
-    Draining: "stopping",
     Stopping: "stopping",
     Stopped: "stopped",
 }
@@ -258,14 +255,21 @@ def rank(state: ServerState) -> int:
     return _FROM_BEST.index(state)
 
 
-def is_followed(state: ServerState, event: Event, *, of_pool: bool) -> bool:
-    """Return True if a replica in this state follows an event: its own, or one of the pool, with which it ends.
+def is_followed(state: ServerState, event: Event, *, own: bool, whole: bool) -> bool:
+    """Return True if a connection in this state follows an event.
 
-    A pool that has given up stops its members. So a parked replica stays parked until the pool itself is stopped.
+    It follows the events of its actor, and the end of what runs the whole server. A pool that has given up stops its
+    members. So a parked replica stays parked until the pool itself is stopped.
+
+    Args:
+        state: the state of the connection.
+        event: the event.
+        own: whether it is one of the actor of the connection.
+        whole: whether it is one of the actor that has the name of the server: the only one, or the pool.
     """
-    if of_pool:
-        return isinstance(event, Stopped | GaveUp) and _STATE_AFTER[type(event)] in TRANSITIONS[state]
-    return not (isinstance(event, Stopped) and state in PARKED)
+    if own and not whole:
+        return not (isinstance(event, Stopped) and state in PARKED)
+    return own or (whole and isinstance(event, Stopped | GaveUp) and _STATE_AFTER[type(event)] in TRANSITIONS[state])
 
 
 def next_state(

@@ -309,24 +309,25 @@ class _Listener(Generic[M]):
 
 
 class Listeners:
-    """The listeners of one server, over all its connections.
+    """The listeners of one server, or of one of its connections.
 
     A function listens during a block (``with record.listeners.added(kind, fn)``), or as long as the record exists
     (``record.listeners.add(kind, fn)``). Its type says which messages it gets.
 
     Args:
         server: the name of the server.
-        of: for those of a replica, the listeners of its server, which get its messages first.
+        of: for those of a connection, the listeners of its server, which get its messages first.
 
     Attributes:
         of: see above.
-        changed: for those of a server with replicas, the notices of changed lists that wait to be passed on.
+        changed: for those of a server with several connections, the notices of changed lists that wait to be passed on.
+            None passes them on at once. Replaced by the record.
     """
 
     def __init__(self, server: str, of: Listeners | None = None) -> None:
         self._server = server
         self.of: Listeners | None = of
-        self.changed: set[type] = set()
+        self.changed: set[type] | None = None
         self._listeners: tuple[_Listener[Any], ...] = () if of is None else (_Listener(object, of.tell),)
 
     def add(self, kind: type[M], fn: Callable[[M], object]) -> Callable[[], None]:
@@ -358,6 +359,10 @@ class Listeners:
                     listener.fn(message)
                 except Exception:
                     logger.exception("server %r: a listener raised on %s", self._server, type(message).__name__)
+
+    def clear(self) -> None:
+        """Remove all listeners: the server has ended."""
+        self.of, self._listeners = None, ()
 
     def _remove(self, listener: _Listener[Any]) -> None:
         self._listeners = tuple(each for each in self._listeners if each is not listener)
@@ -391,12 +396,12 @@ class Incoming:
         # No checkpoint here: it runs in the step that reads the message, or in the code of a server in this process.
         if self.closed:
             return
-        server = self.listeners.of
-        if server is None or not isinstance(message, CHANGED):
+        changed = None if self.listeners.of is None else self.listeners.of.changed
+        if changed is None or not isinstance(message, CHANGED):
             self.listeners.tell(message)
-        elif type(message) not in server.changed:
-            server.changed.add(type(message))
-            self.tasks.start_soon(self._tell_later, message, server.changed, name="servers:changed")
+        elif type(message) not in changed:
+            changed.add(type(message))
+            self.tasks.start_soon(self._tell_later, message, changed, name="servers:changed")
 
     async def _tell_later(self, message: object, changed: set[type]) -> None:
         """Pass on a notice that other replicas are about to send, too, even if the connection ends meanwhile."""

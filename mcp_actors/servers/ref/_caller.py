@@ -49,7 +49,7 @@ from ...kernel import open_actor
 from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
-from ..record import ACTIVE, PARKED, server_of, used, verdict_of_ready
+from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
 from ..requests import Around, Kept
 from ._lifecycle import Look, tell
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
     from .._rules import Breaker, Ticket
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord, ServerRecord
     from ..requests import CallTool, Passing, PlainRequest, Request
     from ._lifecycle import ServerEntry
 
@@ -85,14 +85,19 @@ class Caller:
         self._record = server.record
         self._life = server.record.life
         self._calls = server.record.calls
-        self._actor = server.actor(server.record)
+        self._actor = server.actor(server.name)
         self._lifecycle = lifecycle
 
-    def at(self, record: ServerRecord) -> Caller:
-        """Return one that sends requests to the replica with this record, and to no other."""
+    def at(self, connection: ConnectionRecord) -> Caller:
+        """Return one that sends requests over this connection, and over no other."""
         other = copy(self)
-        other._actor = self._server.actor(record)
+        other._actor = self._server.actor(connection.name)
         return other
+
+    @property
+    def name(self) -> str:
+        """The name of the actor that gets the requests."""
+        return self._actor.name
 
     @property
     def _config(self) -> ServerConfig:
@@ -226,7 +231,7 @@ class Caller:
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
         if ticket is not None and self._calls.breaker is not None:
-            serves = len(self._record.replicas) > 1 and self._life.state in ACTIVE
+            serves = len(self._record.connections) > 1 and self._life.state in ACTIVE
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
 
     def guards(self, request: Request[Any]) -> bool:
@@ -297,19 +302,19 @@ class Caller:
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
-        record = self._record.copy_for_isolated()
-        name, follower = record.name, Follower(record)
+        spare = self._record.spare()
+        name, actor = spare.name, ServerActor(spare.config, lambda _: spare)
         try:
             with trio.move_on_at(deadline.at) as connecting:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
-                    async with open_actor(ServerActor(record), name=name, observers=[follower]) as actor:
+                    async with open_actor(actor, name=name, observers=[Follower(spare)]) as ref:
                         # Ends `_cancel_with_server` only: `cancel` reaches the tasks started so far. From here on the
                         # server's `Deadlines` enforce the deadline and answer the call, so the scope must not cut off
                         # the close of the connection.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
-                        call = self.send(request, deadline, actor)
+                        call = self.send(request, deadline, ref)
                         background.start_soon(self._end_with_server, request, call, name=f"{name}:end")
                         return await call.wait()
             if not self._is_wanted():
@@ -411,11 +416,11 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 class Follower:
     """Observes the actor of an isolated attempt, and updates its record: only connected servers are checked."""
 
-    record: ServerRecord
+    spare: ConnectionRecord
     wants_requests: ClassVar[bool] = False
 
     def __call__(self, event: Event) -> None:
-        self.record.follow(event)
+        self.spare.life.follow(event)
 
 
 # --- A request sent from outside any Trio task (the asyncio bridge) ---------------------------------------------------
@@ -619,7 +624,7 @@ class ServerRequests:
         return deadline
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
-        """Send a request about the session to each connected replica; if the server has none, to the server.
+        """Send a request about the session over each connection; if none is connected, to the server.
 
         **Cancellation**: leaves at once.
 
@@ -629,13 +634,14 @@ class ServerRequests:
         """
         failures: list[Exception] = []
 
-        async def ask(record: ServerRecord) -> None:
+        async def ask(caller: Caller) -> None:
             try:
-                await self._ask(make(), self._caller.at(record))
+                await self._ask(make(), caller)
             except Exception as exc:
                 failures.append(exc)
 
-        await fan_out(ask, self._record.sessions, "request")
+        connected = [each for each in self._record.connected if each.life.state in CONNECTED]
+        await fan_out(ask, map(self._caller.at, connected) if connected else [self._caller], "request")
         if failures:
             raise failures[0]
 

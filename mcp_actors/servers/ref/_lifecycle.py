@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
 
     from ...kernel import ActorRef
-    from ..record import Retirement, ServerRecord, Verdict, Wanted
+    from ..record import ConnectionRecord, Retirement, ServerRecord, Verdict, Wanted
 
 
 # --- One server and its supervisors -----------------------------------------------------------------------------------
@@ -66,9 +66,9 @@ class ServerEntry:
     def _pool(self) -> SupervisorRef:
         return self.supervisor.child(self.name, SupervisorRef)
 
-    def actor(self, record: ServerRecord) -> ActorRef:
-        """Return the actor of a record: that of the server, or that of a replica."""
-        return self.supervisor.child(self.name) if record is self.record else self._pool.child(record.name)
+    def actor(self, name: str) -> ActorRef:
+        """Return an actor of the server: that of its name, or that of a replica."""
+        return self.supervisor.child(name) if name == self.name else self._pool.child(name)
 
     async def wake(self) -> None:
         """Start its own supervisor if that is dormant. Changes that are asked of it meanwhile wait in its mailbox.
@@ -80,12 +80,6 @@ class ServerEntry:
             with trio.CancelScope(shield=True):  # it counts as woken, so no later change would start it
                 await start_again(self.group, self.supervisor.name)
 
-    def note_stopped(self) -> None:
-        """Show it as stopped if no actor runs whose end could be followed."""
-        # The server last: if it is idle, its replicas are stopped already, and nothing of them changes.
-        for record in (*self.record.replicas, self.record):
-            record.life.note_stopped()
-
     async def start(self) -> None:
         """Start its actor if that does not run; of replicas, those that do not run. Its state shows a failure.
 
@@ -96,10 +90,11 @@ class ServerEntry:
             await self.wake()  # which starts its actor, too
             return
         with suppress(ActorStartError):
-            if not await start_again(self.supervisor, self.name) and len(self.record.replicas) > 1:
-                await fan_out(self._start_replica, self.record.replicas, "start")
+            if not await start_again(self.supervisor, self.name):
+                replicas = [each for each in self.record.connections if each.name != self.name]
+                await fan_out(self._start_replica, replicas, "start")
 
-    async def _start_replica(self, replica: ServerRecord) -> None:
+    async def _start_replica(self, replica: ConnectionRecord) -> None:
         async with self.open_pool() as pool:
             with suppress(ActorStartError):
                 await start_again(pool, replica.name)
@@ -157,14 +152,14 @@ class Retire(Call[None]):
     Attributes:
         server: the server.
         why: what its connection is.
-        record: the record of the actor that has the connection.
-        incarnation: the number of its incarnation.
+        connection: the record of the connection.
+        incarnation: the number of the incarnation of its actor.
         generation: the number of wishes so far.
     """
 
     server: ServerEntry
     why: Retirement
-    record: ServerRecord
+    connection: ConnectionRecord
     incarnation: int
     generation: int
 
@@ -255,7 +250,7 @@ async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
     mine = stopped(record.life.wanted)
     _make([Wish(server, mine, record.life.wanted)], lifecycle)
     if not record.woken:
-        server.note_stopped()  # before the next request, which would start a server that was never used
+        record.life.note_stopped()  # before the next request, which would start a server that was never used
     await _yield()
     while (verdict := verdict_of_stop(mine, record.life.wanted, record.seen)) == "wait":
         await record.life.wait_change()
@@ -343,7 +338,7 @@ async def wait_started(wishes: Iterable[Wish]) -> None:
             life = record.life
             overtaken.append(life.gone() if life.leaving else stopped_meanwhile(record.config, life))
         elif verdict == "failed" and record.required:
-            errors = (each.life.error for each in record.replicas)
+            errors = (each.life.error for each in record.connections)
             failures += [copy(error) for error in errors if error is not None][:1]  # to be raised, and get notes
     if failures or overtaken:
         failure = first_of([*failures, *overtaken])

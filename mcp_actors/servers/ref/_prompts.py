@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ...config import ProgressCallback
     from ...transports import Json
     from .._session import Session
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord
     from ..requests import InputRequired
     from ._caller import PendingRequest, RequestOptions
 
@@ -87,7 +87,7 @@ class GetPrompt(PlainRequest[GetPromptResult]):
         """The prompt."""
         return self.prompt
 
-    def check(self, session: Session, record: ServerRecord) -> None:
+    def check(self, session: Session, record: ConnectionRecord) -> None:
         """Check that the server has prompts.
 
         Raises:
@@ -122,7 +122,7 @@ class Complete(PlainRequest[CompleteResult]):
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
-    def check(self, session: Session, record: ServerRecord) -> None:
+    def check(self, session: Session, record: ConnectionRecord) -> None:
         """Check that the server completes.
 
         Raises:
@@ -317,7 +317,7 @@ class ReadResource(PlainRequest[ReadResourceResult]):
         """The URI."""
         return mask_url(self.uri)
 
-    def check(self, session: Session, record: ServerRecord) -> None:
+    def check(self, session: Session, record: ConnectionRecord) -> None:
         """Check that the server has resources.
 
         Raises:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from .._admission import ToolChanges
     from .._deadlines import Deadline
     from .._rules import Health
-    from ..record import ServerInfo, ServerRecord, ServerState
+    from ..record import ConnectionRecord, ServerInfo, ServerState
     from ..requests import Passing
     from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
@@ -74,7 +74,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         super().__init__(server, lifecycle)
         self._server = server
-        self._actor = server.actor(server.record)
+        self._actor = server.actor(server.name)
         self._lifecycle = lifecycle
 
     def __repr__(self) -> str:
@@ -115,7 +115,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Those of the current process, or of the last one while none runs. Empty for a server that is not a process.
         """
-        tails = (replica.read_stderr() for replica in self._record.replicas)
+        tails = (each.read_stderr() for each in self._record.connections)
         return "\n".join(tail for tail in tails if tail)
 
     def statistics(self) -> ServerStatus:
@@ -131,17 +131,30 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             retry_at=record.life.retry_at,
             reason=record.life.reason,
             incarnation=record.life.incarnation,
-            pid=record.session.pid,
+            pid=record.pid,
             last_error=record.life.last_error,
             failures=record.life.failures,
-            restarts=max(0, record.life.connects - len(record.replicas)),
+            restarts=max(0, record.life.connects - len(record.connections)),
             queued=actor.queued,
             in_flight=actor.in_flight,
             tools=len(record.catalog.tools),
             required=record.required,
             health=record.health.status(connected=record.life.state in CONNECTED),
             latency=record.calls.latency.snapshot(),
-            replicas=Replicas(tuple(_status_of(replica, actor) for replica in record.replicas)),
+            replicas=Replicas(tuple(self._status_of(each, actor) for each in record.connections)),
+        )
+
+    def _status_of(self, connection: ConnectionRecord, server: ActorStatistics) -> ReplicaStatus:
+        """Take a snapshot of a connection. If the server has only that, its requests are counted already."""
+        whole = connection.name == self.name
+        return ReplicaStatus(
+            name=connection.name,
+            state=connection.life.state,
+            pid=connection.pid,
+            incarnation=connection.life.incarnation,
+            restarts=max(0, connection.life.connects - 1),
+            in_flight=server.in_flight if whole else self._record.in_flight(connection),
+            last_error=connection.life.last_error,
         )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
@@ -403,10 +416,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """
         results: list[Health] = []
 
-        async def check(record: ServerRecord) -> None:
-            results.append(await check_health(record, self._server.actor(record)))
+        async def check(connection: ConnectionRecord) -> None:
+            results.append(await check_health(connection, self._server.actor(connection.name)))
 
-        await fan_out(check, self._record.sessions, "check")
+        await fan_out(check, self._record.connected, "check")
         return min(results, key=lambda result: (result.status == "healthy", -(result.latency or 0.0)))
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -532,16 +545,3 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 break
         if verdict != "done":
             raise self._caller.unavailable() from life.error
-
-
-def _status_of(replica: ServerRecord, server: ActorStatistics) -> ReplicaStatus:
-    """Take a snapshot of a replica, or of a server that has none, whose requests are counted already."""
-    return ReplicaStatus(
-        name=replica.name,
-        state=replica.life.state,
-        pid=replica.session.pid,
-        incarnation=replica.life.incarnation,
-        restarts=max(0, replica.life.connects - 1),
-        in_flight=server.in_flight if replica.server is replica else replica.pending(queued=False),
-        last_error=replica.life.last_error,
-    )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mcp.types import ServerCapabilities
 
     from .._session import Session
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord
 
 
 class ListPage(Protocol):
@@ -95,7 +95,7 @@ class ListAll(Request[tuple[T, ...]]):
         """The protocol's method."""
         return self.kind.method
 
-    async def send(self, session: Session, record: ServerRecord) -> tuple[T, ...]:
+    async def send(self, session: Session, record: ConnectionRecord) -> tuple[T, ...]:
         """Request every page.
 
         Raises:
@@ -104,7 +104,7 @@ class ListAll(Request[tuple[T, ...]]):
         return await all_pages(session, record, self.kind)
 
 
-async def all_pages(session: Session, record: ServerRecord, kind: Kind[Page, T]) -> tuple[T, ...]:
+async def all_pages(session: Session, record: ConnectionRecord, kind: Kind[Page, T]) -> tuple[T, ...]:
     """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
 
     Args:
@@ -166,7 +166,7 @@ class _Pages(Generic[Page, T]):
     """The pages of one list; see `all_pages` for the attributes."""
 
     session: Session
-    record: ServerRecord
+    record: ConnectionRecord
     kind: Kind[Page, T]
     meter: ListMeter
 
@@ -269,13 +269,13 @@ class KeepResources(Request[None]):
 
     operation: ClassVar[str] = "resources/list"
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Request every page of each, and show the result. A list that fails stays as it is, and is stale then.
 
         Raises:
             LimitExceeded, mcp.MCPError, pydantic_core.ValidationError: as for `all_pages`, for the first that failed.
         """
-        kept, failures = record.resources, list[Exception]()
+        kept, failures = record.server.resources, list[Exception]()
         ticket, lists = kept.begin(), list[Any]()
         kinds: tuple[Kind[Any, Any], ...] = (RESOURCES, TEMPLATES, PROMPTS)
         for kind, before in zip(kinds, (kept.resources, kept.templates, kept.prompts), strict=True):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef, Later
     from .._deadlines import Deadline
     from .._session import Session
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord, ServerRecord
 
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ class Request(Call[T]):
         return None
 
     @abstractmethod
-    async def send(self, session: Session, record: ServerRecord) -> T:
+    async def send(self, session: Session, record: ConnectionRecord) -> T:
         """Send the request on the session of this connection and return its result.
 
         **Cancellation**: the server is asked to cancel a request that was sent.
@@ -105,14 +105,16 @@ class Request(Call[T]):
         """
 
 
-def meta_for(session: Session, record: ServerRecord, meta: Mapping[str, Any] | None = None) -> Mapping[str, Any] | None:
+def meta_for(
+    session: Session, record: ConnectionRecord, meta: Mapping[str, Any] | None = None
+) -> Mapping[str, Any] | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `SetLogLevel`)."""
     if record.opening.log_level is not None and session.modern:
         return {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
     return meta
 
 
-async def request_internally(record: ServerRecord, actor: ActorRef, request: Request[T]) -> T:
+async def request_internally(record: ConnectionRecord, actor: ActorRef, request: Request[T]) -> T:
     """Send a request from one of the server's own tasks: through the mailbox, with a deadline, without retries.
 
     **Cancellation**: leaves at once.
@@ -468,7 +470,7 @@ class PlainRequest(Request[ResultT]):
         return self.target
 
     @abstractmethod
-    def check(self, session: Session, record: ServerRecord) -> None:
+    def check(self, session: Session, record: ConnectionRecord) -> None:
         """Check that it may be sent, just before it is.
 
         Raises:
@@ -502,7 +504,7 @@ class PlainRequest(Request[ResultT]):
             return params
         return {name: value for name, value in params.items() if name not in ANSWERS} | answers
 
-    def extras(self, session: Session, record: ServerRecord) -> Extras | None:
+    def extras(self, session: Session, record: ConnectionRecord) -> Extras | None:
         """Return what not every request has; None if there is nothing of that, as nearly always.
 
         That is the caller's ``_meta``, the log level, what renews the deadline and runs the caller's callback, and the
@@ -521,7 +523,7 @@ class PlainRequest(Request[ResultT]):
             return None if meta is None and capabilities is None else Extras(meta, None, capabilities)
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)
 
-    async def send(self, session: Session, record: ServerRecord) -> ResultT:
+    async def send(self, session: Session, record: ConnectionRecord) -> ResultT:
         """Send it, and go on with it while the server asks back. See `Request.send`.
 
         The trace gets the reports that its caller is to see before the result.
@@ -539,7 +541,7 @@ class PlainRequest(Request[ResultT]):
         current_trace().reports = reports
         return value
 
-    async def go_on(self, session: Session, record: ServerRecord, value: Any, extras: Extras) -> ResultT:
+    async def go_on(self, session: Session, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
         """Return the result of a request from that of its first message: answer the questions of the server."""
         if not self.is_result(value):
 
@@ -555,7 +557,7 @@ class PlainRequest(Request[ResultT]):
             return True
         return self.passing is not None and self.passing.returns and isinstance(value, InputRequiredResult)
 
-    async def send_once(self, session: Session, record: ServerRecord, answers: Json | None, extras: Extras) -> Any:
+    async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
         """Send one message, and return its result as `read` does. See `params` for the answers."""
         ask = partial(
             session.ask,
@@ -579,11 +581,11 @@ class PlainRequest(Request[ResultT]):
             self.kept.keep(answer, value)
         return value
 
-    async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
+    async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
         """Learn which arguments are headers from the server that has refused them; return True if that may help."""
         return False
 
-    def explain(self, error: MCPError, record: ServerRecord) -> Exception:
+    def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
         """Return the exception for an error of the server."""
         return error
 
@@ -610,7 +612,7 @@ class PlainRequest(Request[ResultT]):
         # The class accepts more than the schema of the version. Both together cost as much as everything else.
         return parse_result(self.method, version, result)
 
-    def finish(self, value: ResultT, record: ServerRecord) -> ResultT:
+    def finish(self, value: ResultT, record: ConnectionRecord) -> ResultT:
         """Return the result for the caller.
 
         Raises:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from .._admission import KnownTool
     from .._deadlines import Deadline
     from .._session import Session
-    from ..record import ServerRecord
+    from ..record import ConnectionRecord, ServerRecord
 
 
 logger = Log("mcp_actors.servers")
@@ -102,7 +102,7 @@ class CallTool(PlainRequest[CallToolResult]):
         hint = f"did you mean {near}?" if near else f"its other tools: {len(shown)}"
         return plain_text(f"server {record.config.name!r} does not list a tool {self.name!r:.80}; {hint}")
 
-    def _listed(self, record: ServerRecord) -> Tool | None:
+    def _listed(self, record: ServerRecord | ConnectionRecord) -> Tool | None:
         return next((each.tool for each in record.catalog.tools if each.name == self.name), None)
 
     def changed(self, by: ToolRequest) -> CallTool:
@@ -118,7 +118,7 @@ class CallTool(PlainRequest[CallToolResult]):
         """The tool."""
         return self.name
 
-    def check(self, session: Session, record: ServerRecord) -> None:
+    def check(self, session: Session, record: ConnectionRecord) -> None:
         """Check that the tool may be called, and the arguments unless that was done with the present listing.
 
         Raises:
@@ -131,7 +131,7 @@ class CallTool(PlainRequest[CallToolResult]):
             # The listing or what is admitted of it has changed since the call, or a middleware may have changed that.
             self.prepare(record, checks)
 
-    def prepare(self, record: ServerRecord, checks: ToolChecks) -> None:
+    def prepare(self, record: ServerRecord | ConnectionRecord, checks: ToolChecks) -> None:
         """Check that the tool may be called, check the arguments, and write them.
 
         Raises:
@@ -147,7 +147,7 @@ class CallTool(PlainRequest[CallToolResult]):
         """Return the name and the arguments."""
         return {"name": self.name} if self.arguments is None else {"name": self.name, "arguments": self.arguments}
 
-    def explain(self, error: MCPError, record: ServerRecord) -> Exception:
+    def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
         if error.code != METHOD_NOT_FOUND or (listed := self._listed(record)) is None:
             return error
@@ -167,7 +167,7 @@ class CallTool(PlainRequest[CallToolResult]):
         content: list[dict[str, Any]] = result["content"]
         return content
 
-    def finish(self, value: CallToolResult, record: ServerRecord) -> CallToolResult:
+    def finish(self, value: CallToolResult, record: ConnectionRecord) -> CallToolResult:
         """Check the result against the schema of the tool. A request for input has none.
 
         Raises:
@@ -177,7 +177,7 @@ class CallTool(PlainRequest[CallToolResult]):
             record.catalog.checks.check_result(self.name, value)
         return value
 
-    async def learn_headers(self, session: Session, record: ServerRecord, refusal: MCPError) -> bool:
+    async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
         """List the tools again: the schema of this one may have changed, or was not known."""
         if not session.modern:
             return False
@@ -188,7 +188,7 @@ class CallTool(PlainRequest[CallToolResult]):
         return True
 
 
-def _gone(name: str, record: ServerRecord) -> ToolNotFound:
+def _gone(name: str, record: ConnectionRecord) -> ToolNotFound:
     """Return the error for a remembered tool that the server does not list any more."""
     server, known = record.config.name, [tool.name for tool in record.catalog.tools]
     near = _nearest(name, known)
@@ -218,7 +218,7 @@ class ListTools(Request[tuple[Tool, ...]]):
 
     operation: ClassVar[str] = "tools/list"
 
-    async def send(self, session: Session, record: ServerRecord) -> tuple[Tool, ...]:
+    async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
         tools = await list_all_tools(session, record)
@@ -240,7 +240,7 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
     return tuple(copies)
 
 
-async def list_all_tools(session: Session, record: ServerRecord) -> tuple[KnownTool, ...]:
+async def list_all_tools(session: Session, record: ConnectionRecord) -> tuple[KnownTool, ...]:
     """Request every page of the server's tools; return nothing if it has no tools capability.
 
     Raises:
@@ -264,7 +264,7 @@ def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
         yield tools.popleft()
 
 
-def _with_valid_headers(tools: Iterable[Tool], record: ServerRecord) -> Iterator[Tool]:
+def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iterator[Tool]:
     """Leave out, and log, the tools that a client must ignore because it cannot send their arguments as headers."""
     for tool in tools:
         reason = find_invalid_x_mcp_header(tool.input_schema)

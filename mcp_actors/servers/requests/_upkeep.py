@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from .._rules import Verdict
     from .._session import Session
-    from ..record import ServerHealth, ServerRecord
+    from ..record import ConnectionHealth, ConnectionRecord
 
 
 TOO_MANY_REQUESTS: Final = 429
@@ -52,7 +52,7 @@ class Probe(Request[None]):
 
     operation: ClassVar[str] = "ping"
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Send ``ping``, or ``server/discover`` since 2026-07-28.
 
         Raises:
@@ -68,13 +68,13 @@ class Probe(Request[None]):
                 raise
 
 
-def _is_pinged(session: Session, health: ServerHealth) -> bool:
+def _is_pinged(session: Session, health: ConnectionHealth) -> bool:
     # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is sent
     # tools/list, which it answered when it was connected.
     return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
 
 
-async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
+async def check_health(record: ConnectionRecord, actor: ActorRef) -> Health:
     """Check a server once, and count the result.
 
     **Cancellation**: leaves at once.
@@ -100,7 +100,7 @@ async def check_health(record: ServerRecord, actor: ActorRef) -> Health:
     return health.last_check
 
 
-async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
+async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
     """Send one check. Return None if it was answered, else the error."""
     timeout = record.config.health.timeout
     with trio.move_on_after(timeout):
@@ -124,8 +124,8 @@ async def _ask(record: ServerRecord, actor: ActorRef) -> Exception | None:
     )
 
 
-async def keep_checking(record: ServerRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
-    """Check the connection that `ServerHealth.begin` was given at each due time, until the connection ends.
+async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
+    """Check the connection that `ConnectionHealth.begin` was given at each due time, until the connection ends.
 
     Args:
         record: the record of the server.
@@ -169,7 +169,7 @@ class SetLogLevel(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Remember the level, and send it to a server of the legacy era."""
         before = record.opening.log_level
         level = self.level or before
@@ -187,7 +187,7 @@ class SetLogLevel(Request[None]):
             raise
 
 
-async def keep_log_level(record: ServerRecord, actor: ActorRef) -> None:
+async def keep_log_level(record: ConnectionRecord, actor: ActorRef) -> None:
     """Send the configured or latest level on a new connection; log a failure."""
     try:
         await request_internally(record, actor, SetLogLevel())
@@ -221,13 +221,13 @@ class TellRootsChanged(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ServerRecord) -> None:
+    async def send(self, session: Session, record: ConnectionRecord) -> None:
         """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.
 
         Raises:
             NotSupported: the server has no callback for roots.
         """
-        if record.callbacks.roots is None:
+        if record.server.callbacks.roots is None:
             raise NotSupported(
                 f"server {record.config.name!r}: changed roots are not supported without a callback for roots; "
                 "configure Callbacks(roots=...)",

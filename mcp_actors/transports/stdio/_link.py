@@ -27,6 +27,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import evolve
 
 from ..._foreign import Log
 from ..._tasks import Background, open_background
@@ -84,7 +85,7 @@ class StdioLink(LinesLink):
         self._process = process
         self._background = background
         self._stop_timeout = config.stop_timeout
-        self._transport = transport
+        self._transport = evolve(transport, env={})  # for the obituary, which outlives the configuration
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self._exit_code: int | None = None
         self._of_leader = 0

@@ -129,7 +129,7 @@ async def test_only_echoes_of_the_failure_are_left_out(from_block: list[Exceptio
     roster = Roster(EventHub(), strict=False, callbacks=None, limits=GroupLimits())
     (record,) = roster.enter(server("b", on_failure="raise"))
     record.life.state = "failed"
-    record.life.note_failure(OSError("gone"))
+    record.life.last_error = OSError("gone")
     with pytest.raises((ServerUnavailable, ExceptionGroup)) as caught, translate(roster):
         raise ExceptionGroup("both", [RestartLimitReached("", actor=GROUP), *from_block])
     failures = leaves(caught.value)

@@ -401,7 +401,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for(
             record = group._roster.records["a"]
             for _ in range(failures):
                 await trio.sleep(0.1)
-                record.health.failed(trio.current_time(), TimeoutError("no answer"))
+                record.connections[0].health.failed(trio.current_time(), TimeoutError("no answer"))
             assert group["a"].state == condition
             b.let_go.set()
         assert trio.current_time() < 30
@@ -417,7 +417,7 @@ async def test_a_change_does_not_wait_for_a_server_that_does_not_answer(change: 
         nursery.start_soon(call.of, group["a"].call_tool, "hold")
         await wait_all_tasks_blocked()
         await trio.sleep(1)
-        group._roster.records["a"].health.failed(trio.current_time(), TimeoutError("no answer"))
+        group._roster.records["a"].connections[0].health.failed(trio.current_time(), TimeoutError("no answer"))
         await (group["a"].restart() if change == "restart" else group.remove("a"))
         assert trio.current_time() == pytest.approx(1.0)
         with pytest.raises((ServerUnavailable, ConnectionLost)):

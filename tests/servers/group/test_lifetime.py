@@ -103,7 +103,7 @@ async def test_no_request_is_lost_around_the_moment_of_the_stop(late: int, autoj
                 await trio.lowlevel.checkpoint()
             await outcome.of(group["a"].call_tool, "who")
 
-        record.retire("idle")
+        record.connections[0].retire("idle")
         for outcome in calls:
             nursery.start_soon(call, outcome)
         with trio.fail_after(5):
@@ -116,7 +116,7 @@ async def test_no_request_is_lost_around_the_moment_of_the_stop(late: int, autoj
 async def coming_to_rest(a: House, late: int) -> AsyncIterator[ServerGroup]:
     """Open a group whose server is disconnected as idle, so many steps before the block."""
     async with open_servers(a.config(idle_timeout=10)) as group:
-        group._roster.records["a"].retire("idle")
+        group._roster.records["a"].connections[0].retire("idle")
         for _ in range(late):
             await trio.lowlevel.checkpoint()
         with trio.fail_after(5):
@@ -158,18 +158,18 @@ class Watch(trio.abc.Instrument):
 
 
 async def rest(group: ServerGroup, a: House) -> None:
-    group._roster.records["a"].retire("idle")
+    group._roster.records["a"].connections[0].retire("idle")
     await group["a"].wait_state("pending")
 
 
 async def rest_and_start(group: ServerGroup, a: House) -> None:
-    group._roster.records["a"].retire("idle")
+    group._roster.records["a"].connections[0].retire("idle")
     await group["a"].wait_state("stopping")
     await group["a"].start()
 
 
 async def renew(group: ServerGroup, a: House) -> None:
-    group._roster.records["a"].retire("old")
+    group._roster.records["a"].connections[0].retire("old")
     await group["a"].wait_state("stopping")
     await group["a"].wait_ready()
 
@@ -219,7 +219,7 @@ async def renewed_while_other_lost(shop: Shop, policy: RestartPolicy) -> AsyncIt
         await wait_all_tasks_blocked()
         calls = begin(nursery, 3, group["a"].call_tool, "hold")
         await wait_all_tasks_blocked()
-        [old] = [each for each in group._roster.records["a"].replicas if each.pending(queued=False) == 1]
+        [old] = [each for each in group._roster.records["a"].connections if each.server.in_flight(each) == 1]
         trio.lowlevel.add_instrument(watch := Watch(group))
         old.retire("old")
         await wait_all_tasks_blocked()
@@ -271,7 +271,7 @@ async def test_a_stop_hides_the_tools_while_the_last_replica_is_renewed(autojump
         await wait_all_tasks_blocked()
         begin(nursery, 2, group["a"].call_tool, "hold")
         await wait_all_tasks_blocked()
-        group._roster.records["a"].replicas[0].retire("old")
+        group._roster.records["a"].connections[0].retire("old")
         await wait_all_tasks_blocked()
         await group["a"].stop()
         assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
@@ -332,7 +332,7 @@ async def test_a_restart_during_a_reload_returns_when_the_server_serves(late: in
 async def test_a_server_that_is_stopped_while_it_comes_to_rest_stays_stopped(autojump_clock: MockClock) -> None:
     a = House("a")
     async with open_servers(a.config(idle_timeout=10)) as group:
-        group._roster.records["a"].retire("idle")
+        group._roster.records["a"].connections[0].retire("idle")
         await trio.lowlevel.checkpoint()
         await group["a"].stop()
         assert state(group, "a") == "stopped"
@@ -346,7 +346,7 @@ async def test_a_server_that_is_stopped_while_it_comes_to_rest_stays_stopped(aut
 async def test_a_stop_ends_the_requests_that_would_end_the_rest(late: int, autojump_clock: MockClock) -> None:
     a, call = House("a"), Outcome()
     async with open_servers(a.config(idle_timeout=10)) as group, trio.open_nursery() as nursery:
-        group._roster.records["a"].retire("idle")
+        group._roster.records["a"].connections[0].retire("idle")
         for _ in range(late):
             await trio.lowlevel.checkpoint()
         nursery.start_soon(call.of, group["a"].call_tool, "hold")
@@ -367,7 +367,7 @@ async def test_a_connection_that_has_been_replaced_already_is_left_alone(
         await wait_all_tasks_blocked()
         nursery.start_soon(group["a"].restart)
         await group["a"].wait_state("stopping")
-        group._roster.records["a"].retire(why)
+        group._roster.records["a"].connections[0].retire(why)
         await wait_all_tasks_blocked()
         a.let_go.set()
         await trio.sleep(1)
@@ -384,7 +384,7 @@ async def test_a_connection_that_is_lost_by_then_is_an_outage_and_nothing_else(
         record = group._roster.records["a"]
         fault.now.set()
         await group["a"].wait_state("backoff")
-        record.retire(why)
+        record.connections[0].retire(why)
         await wait_all_tasks_blocked()
         status = group["a"].statistics()
         assert (status.state, status.restarts, list(group.errors)) == ("backoff", 0, ["a"])
@@ -394,7 +394,7 @@ async def test_a_connection_that_is_lost_by_then_is_an_outage_and_nothing_else(
 async def test_an_explicit_start_counts_more_than_a_rest(late: int, autojump_clock: MockClock) -> None:
     a = House("a")
     async with open_servers(a.config()) as group:
-        group._roster.records["a"].retire("idle")
+        group._roster.records["a"].connections[0].retire("idle")
         for _ in range(late):
             await trio.lowlevel.checkpoint()
         await group["a"].restart()
@@ -408,7 +408,7 @@ async def test_a_crash_at_the_moment_of_the_stop_leaves_it_usable(late: int, aut
         a.break_down.set()
         for _ in range(late):
             await trio.lowlevel.checkpoint()
-        group._roster.records["a"].retire("idle")
+        group._roster.records["a"].connections[0].retire("idle")
         await trio.sleep(1)
         assert state(group, "a") in ("pending", "backoff")
         if state(group, "a") == "pending":

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import InProcess, ServerConfig, Stdio, open_servers
+from mcp_actors import InProcess, ServerConfig, ServerUnavailable, Stdio, open_servers
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
+from mcp_actors.servers.record import ServerRecord
 
 from ..scripted_server import command
 
@@ -23,25 +27,77 @@ def configured(kind: str, **options: Any) -> ServerConfig:
     return ServerConfig("a", Stdio(program, args, env={"API_KEY": "s3cret-s3cret"}), protocol="legacy", **options)
 
 
-@pytest.mark.parametrize("seconds", [60.0, None])
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Let objects die by their last reference only, not by the garbage collector."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def parts_of(record: ServerRecord) -> dict[str, weakref.ref[Any]]:
+    """Refer weakly to a record and to all that belongs to its server."""
+    config, catalog = record.config, record.catalog
+    parts = {
+        "record": record,
+        "configuration": config,
+        "credentials": config.transport,
+        "life": record.life,
+        "deadlines": record.calls.deadlines,
+        "catalogue": catalog,
+        "validators": catalog.checks,
+        "listeners": record.listeners,
+        "subscriptions": record.subscriptions,
+        **{f"health of {each.name}": each.health for each in record.connections},
+    }
+    return {name: weakref.ref(each) for name, each in parts.items()}
+
+
+def living(parts: dict[str, weakref.ref[Any]]) -> list[str]:
+    return [name for name, part in parts.items() if part() is not None]
+
+
+@pytest.mark.parametrize("seconds", [86_400.0, None])
 @pytest.mark.parametrize("kind", ["in process", "stdio", "replicas"])
-async def test_the_credentials_of_a_removed_server_are_released_at_once(kind: str, seconds: float | None) -> None:
-    """D-56: whatever its request_timeout, and although other servers are used."""
+async def test_all_that_belongs_to_a_removed_server_is_released_at_once(kind: str, seconds: float | None) -> None:
+    """D-56: without the garbage collector, whatever its request_timeout, and although other servers are used."""
     limits = {"request_timeout": seconds, "progress_timeout": seconds}
     async with open_servers(ServerConfig("other", InProcess(MCPServer("other")))) as group:
-        config = configured(kind, **limits, **({"replicas": 2} if kind == "replicas" else {}))
-        gone: list[weakref.ref[Any]] = [weakref.ref(each) for each in (config, config.transport)]
-        await group.add(config)
-        del config
+        await group.add(configured(kind, **limits, **({"replicas": 2} if kind == "replicas" else {})))
         await group["a"].wait_state("ready")
-        gone.append(weakref.ref(group._roster.records["a"]))
         await group["a"].list_tools()
+        with suppress(MCPError):  # or a result that is an error
+            await group["a"].call_tool("no such tool")
         await group["other"].list_tools()
+        await wait_all_tasks_blocked()
+        with without_collector():
+            parts = parts_of(group._roster.records["a"])
+            assert living(parts) == [*parts]
+            await group.remove("a")
+            await wait_all_tasks_blocked()
+            assert living(parts) == []
+        await group["other"].list_tools()
+
+
+async def test_a_ref_that_the_program_keeps_shows_a_removed_server() -> None:
+    """D-56: nothing else keeps it."""
+    async with open_servers(configured("stdio", replicas=2, required=True)) as group:
+        ref = group["a"]
+        parts = parts_of(ref._record)
         await group.remove("a")
         await wait_all_tasks_blocked()
-        gc.collect()  # the parts of a record refer to each other
-        assert [each() for each in gone] == [None] * 3
-        await group["other"].list_tools()
+        status = ref.statistics()
+        assert (status.state, status.replicas.total, status.replicas.serving) == ("stopped", 2, 0)
+        assert (status.reason, ref.stderr_tail, ref.tool_changes.added) == ("asked to stop", "", ())
+        with pytest.raises(ServerUnavailable, match="was removed from its group"):
+            await ref.call_tool("any")
+        with without_collector():
+            assert {"record", "configuration", "credentials"} <= {*living(parts)}
+            del ref
+            assert living(parts) == ["configuration", "credentials"]  # those of the sources, which a reload reads
 
 
 async def test_progress_that_comes_after_the_end_of_a_request_keeps_nothing() -> None:
