@@ -1,6 +1,7 @@
-"""Measure foreign JSON, and read the valid items of a list.
+"""Measure foreign JSON, and read what a strict parser refuses.
 
 - `walk`, `members_of`, `measured` and `bytes_in` go through unchecked JSON-like data, and find its size and depth.
+- `read_json` also reads a message that has half of a surrogate pair or invalid bytes.
 - `ItemReader` reads the items of a list in JSON text that the parser refuses as a whole. `UnreadableItem` replaces an
   item, `UnparsedText` marks a text. `JSON_TOKEN` and `BRACKETS` find where values begin and end.
 
@@ -14,10 +15,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from attrs import define, field, frozen
-from pydantic_core import from_json
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
@@ -88,12 +90,139 @@ def bytes_in(text: str, *, least: int = LEAST) -> int:
     return max(least, 2 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))))
 
 
+# --- Read text that JSON allows and UTF-8 does not --------------------------------------------------------------------
+
+# JavaScript cuts texts within an emoji, Java encodes it as two halves (CESU-8), and old programs write other encodings.
+# The parser refuses all of these. Where people or models read such a text, it becomes U+FFFD. What is compared or sent
+# back would be another name or cursor then: the item that contains it is an `UnreadableItem`.
+
+
+MENDED: Final = 50_000
+"""Values of a message that is read so. It takes twenty milliseconds, in a single step."""
+
+_LEVELS: Final = 200
+"""Levels of such a message, as of any other: the limit of the parser."""
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_ESCAPED_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_NOT_UNICODE: Final = "a name, URI or schema in its JSON has half of a surrogate pair or a byte that is not UTF-8"
+
+_IDENTIFYING: Final = ("name", "uri", "uriTemplate", "url", "elicitationId", "progressToken", "requestId")
+_OF_LISTS: Final = ("tools", "resources", "resourceTemplates", "prompts", "content", "contents", "messages")
+_SCHEMA: Final = (dict.fromkeys(("title", "description", "$comment"), "shown"), "schema")
+
+_PLACE_WITHIN: Final[dict[str, tuple[dict[str, str], str]]] = {
+    "message": ({"result": "result", "params": "item", **dict.fromkeys(("jsonrpc", "id", "method"), "kept")}, "free"),
+    "result": (
+        dict.fromkeys(_OF_LISTS, "items") | dict.fromkeys(("nextCursor", "requestState", "inputRequests"), "alone"),
+        "free",
+    ),
+    "item": (
+        dict.fromkeys(("_meta", "structuredContent", "data"), "free")
+        | dict.fromkeys(("inputSchema", "outputSchema", "requestedSchema"), "schema")
+        | dict.fromkeys(_IDENTIFYING, "kept"),
+        "item",
+    ),
+    "schema": _SCHEMA,
+    "shown": _SCHEMA,
+}
+"""What the members of an object are, by what it is: those that are named, and all others.
+
+A text that is *kept* or in a *schema* is compared or sent back, any other one is read. Each of the *items* of a list,
+and a value that is *alone*, may be an `UnreadableItem`.
+"""
+
+_BOUNDARIES: Final = frozenset({"kept", "schema"})
+
+
+def read_json(text: bytes) -> Any:
+    """Parse a message, also one with text that UTF-8 cannot represent; see above for what becomes of it.
+
+    Raises:
+        ValueError: it is not JSON, or is nested too deeply; or it has such text and many values, or in its id, or in
+            what is compared or sent back if it is not a response.
+    """
+    try:
+        return from_json(text)
+    except ValueError:
+        return _Mending().message(text)
+
+
+class _Mending:
+    """Reads one text with surrogates, within `MENDED` and `_LEVELS`."""
+
+    def __init__(self) -> None:
+        self._left = MENDED
+
+    def _parsed(self, text: bytes) -> Any:
+        """Parse a text. What UTF-8 cannot represent is in the strings as surrogates, each alone."""
+        decoded = text.decode("utf-8", "surrogateescape")
+        if decoded.lstrip()[:1] in ("{", "[") and (_ESCAPED_HALF.search(decoded) or _HALF.search(decoded)):
+            with suppress(RecursionError):
+                return json.loads(decoded)
+        raise ValueError("not an object with such text")
+
+    def message(self, text: bytes) -> Any:
+        """Return a message, or a batch, without surrogates."""
+        read = self._read(self._parsed(text), "message")
+        for message in read if type(read) is list else [read]:
+            if type(message) is not dict or not _is_unicode({**message, "result": None}):
+                raise ValueError(_NOT_UNICODE)
+        return read
+
+    def item(self, text: bytes) -> Any:
+        """Return an item without surrogates, or an `UnreadableItem` for it."""
+        return self._alone(self._parsed(text))
+
+    def _alone(self, value: Any) -> Any:
+        read = self._read(value, "kept" if type(value) is str else "item")
+        if _is_unicode(read):
+            return read
+        return UnreadableItem(_logged(value.get("name") if type(value) is dict else None), _NOT_UNICODE)
+
+    def _read(self, value: Any, place: str, depth: int = 1) -> Any:
+        """Return a value without the surrogates that are only read; `place` is one of `_PLACE_WITHIN`."""
+        self._left -= 1
+        if self._left < 0 or depth > _LEVELS:
+            raise ValueError("it is too long or nested too deeply")
+        if place == "alone":
+            return self._alone(value)
+        if type(value) is str:
+            return value if place in _BOUNDARIES else _shown(value)
+        if type(value) is list:
+            inside = "alone" if place == "items" else place
+            return [self._read(each, inside, depth + 1) for each in value]
+        if type(value) is not dict:
+            return value
+        places, others = _PLACE_WITHIN.get(place, ({}, place))
+        return {
+            key if others in _BOUNDARIES else _shown(key): self._read(each, places.get(key, others), depth + 1)
+            for key, each in value.items()
+        }
+
+
+def _shown(text: str) -> str:
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        to_json(value)
+    except (PydanticSerializationError, ValueError):
+        return False
+    return True
+
+
+def _logged(name: object) -> str | None:
+    """Return a name without surrogates, which cannot be written to a log."""
+    return name.encode("utf-8", "replace").decode() if isinstance(name, str) else None
+
+
 # --- Read the items of a list in JSON text that is invalid ------------------------------------------------------------
 
-# The parser refuses the whole text for one value that is nested too deeply, for half of a surrogate pair or for a byte
-# that is not UTF-8. If that is in an item of a list, the other items can still be used. So brackets and strings are
-# searched for where each item begins and ends, and each is parsed alone. Whether the text is JSON is decided by the
-# parser, never by this search.
+# The parser refuses the whole text for one value that is nested too deeply. If that is in an item of a list, the other
+# items can still be used. So brackets and strings are searched for where each item begins and ends, and each is parsed
+# alone. Whether the text is JSON is decided by the parser, never by this search.
 
 
 TOKENS: Final = 256
@@ -107,12 +236,6 @@ BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 """How many levels deeper the text is after a bracket."""
 
 _SPACE: Final = b" \t\r\n"
-
-_PROBLEMS: Final = {
-    "recursion limit": "its JSON is nested more than 200 levels deep",
-    "hex escape": "a string in its JSON has half of a surrogate pair",
-}
-"""Words of the parser's error → the problem of the item."""
 
 
 class UnparsedText(str):
@@ -176,7 +299,7 @@ class ItemReader:
         for number, (begin, end) in enumerate(self._places):
             items.append(self._item(number, self._text[begin:end]))
             yield
-        whole = from_json(self._without_items())
+        whole = read_json(self._without_items())
         self.value = found = whole[0] if type(whole) is list and len(whole) == 1 else whole
         holder = None
         for name in self._path:
@@ -218,8 +341,10 @@ class ItemReader:
         try:
             return from_json(text)
         except ValueError as exc:
-            found = next((each for word, each in _PROBLEMS.items() if word in str(exc)), None)
-            return UnreadableItem(self._name(number), found or f"its JSON cannot be parsed ({exc})")
+            with suppress(ValueError):
+                return _Mending().item(text)
+            deep = "its JSON is nested more than 200 levels deep" if "recursion limit" in str(exc) else None
+            return UnreadableItem(self._name(number), deep or f"its JSON cannot be parsed ({exc})")
 
     def _name(self, number: int) -> str | None:
         text = self._names.get(number, b"null").decode("utf-8", "replace")
@@ -227,8 +352,7 @@ class ItemReader:
             name = json.loads(text, strict=False)
         except ValueError:
             return None
-        # What is left of a surrogate pair cannot be written to a log.
-        return name.encode("utf-8", "replace").decode() if isinstance(name, str) else None
+        return _logged(name)
 
     def _without_items(self) -> bytes:
         """Return the text with a number in place of each item."""

@@ -55,18 +55,26 @@ def test_only_an_item_that_cannot_be_parsed_is_replaced(value: Any, bad: str) ->
 @pytest.mark.parametrize(
     ("item", "name"),
     [
-        (r'{"name":"a","x":"\ud800"}', "a"),
-        (r'{"x":"\ud800","name":"a"}', "a"),
-        (r'{"name":"\ud800"}', "?"),
-        (r'{"x":{"name":"b"},"y":"\ud800"}', None),
-        (r'{"name":5,"y":"\ud800"}', None),
-        (r'{"name":["a"],"y":"\ud800"}', None),
-        (r'[{"name":"b"},"\ud800"]', None),
-        (r'"\ud800"', None),
+        (r'{"name":"a","x":DEEP}', "a"),
+        (r'{"x":DEEP,"name":"a"}', "a"),
+        (r'{"x":{"name":"b"},"y":DEEP}', None),
+        (r'{"name":5,"y":DEEP}', None),
+        (r'{"name":["a"],"y":DEEP}', None),
+        (r'[{"name":"b"},DEEP]', None),
+        ("DEEP", None),
     ],
 )
 def test_an_unreadable_item_has_its_name(item: str, name: str | None) -> None:
-    assert items(f"1,{item}") == [1, UnreadableItem(name, "a string in its JSON has half of a surrogate pair")]
+    deep = item.replace("DEEP", "[" * 300 + "]" * 300)
+    assert items(f"1,{deep}") == [1, UnreadableItem(name, "its JSON is nested more than 200 levels deep")]
+
+
+def test_an_item_whose_text_is_not_unicode_is_read_or_has_its_name() -> None:
+    """Also in a list that has an item which is nested too deeply."""
+    deep = "[" * 300 + "]" * 300
+    found = items(rf'{deep},{{"name":"a","title":"\ud800"}},{{"name":"\ud800"}},{{"uri":"\ud800","name":"b"}}')
+    assert found[1] == {"name": "a", "title": "\ufffd"}
+    assert [each.name for each in (found[2], found[3])] == ["?", "b"]
 
 
 @pytest.mark.parametrize(
@@ -81,7 +89,6 @@ def test_an_unreadable_item_has_its_name(item: str, name: str | None) -> None:
         '{"result":{"tools":{"a":[1]}}}',
         '{"result":[{"tools":[1]}]}',
         '{"error":{"tools":[1]}}',
-        r'{"result":{"tools":[1],"nextCursor":"\ud800"}}',
         '{"result":{"tools":[1]},"result":{"tools":[2]}}',
         '{"result":{"tools":[1]}} {"result":{"tools":[1]}}',
         '[{"result":{"tools":[1]}},1]',

@@ -300,5 +300,6 @@ def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Out
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)
     if refused or not handed_over:  # a retry that was not sent may carry the outcome of an earlier attempt
         return result, "not_sent"
-    judged = isinstance(error, HttpStatusError) and not meaning_of(error.status).trouble
-    return result, "done" if judged or isinstance(error, ANSWERS) else getattr(error, "outcome", "unknown")
+    if isinstance(error, HttpStatusError):
+        return result, "unknown" if meaning_of(error.status).trouble else "done"
+    return result, getattr(error, "outcome", "done" if isinstance(error, ANSWERS) else "unknown")

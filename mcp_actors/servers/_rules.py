@@ -396,7 +396,7 @@ def is_transient(error: BaseException) -> bool:
         case HttpStatusError(status=status):
             return meaning_of(status).transient
         case MCPError():
-            return error.code in _TRANSIENT_CODES
+            return error.code in _TRANSIENT_CODES and not hasattr(error, "outcome")  # see `mcp_error`
         case _:
             return False
 

@@ -56,4 +56,5 @@ from ._request_table import (
     Report as Report,
     RequestTable as RequestTable,
     comparable_id as comparable_id,
+    mcp_error as mcp_error,
 )

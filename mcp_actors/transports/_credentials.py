@@ -115,10 +115,12 @@ class Masker:
         harmless: values that are not masked.
 
     Attributes:
+        server: the name of the server, for log lines of other packages; empty if there is none.
         longest: the length of the longest encoded form of a value, in characters.
     """
 
-    def __init__(self, harmless: Iterable[str] = ()) -> None:
+    def __init__(self, harmless: Iterable[str] = (), *, server: str = "") -> None:
+        self.server = server
         self._harmless = frozenset(harmless)
         self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
         self._written: dict[str, set[str]] = {}  # and as a pattern matches them, letter by letter: "İ" folds to two
@@ -441,10 +443,11 @@ class _Shorten(logging.Filter):
         return True
 
 
-class _FewMisfits(logging.Filter):
-    """Makes each warning about an invalid notification one line, and passes the first `LOGGED` of a connection.
+class _OfSession(logging.Filter):
+    """Names the server in what the SDK's session logs, which a program without a configuration writes to stderr.
 
-    The SDK logs each with its traceback: megabytes a second.
+    Each warning about an invalid notification becomes one line, and the first `LOGGED` of a connection are passed: the
+    SDK logs each with its traceback, megabytes a second.
     """
 
     def __init__(self) -> None:
@@ -452,9 +455,12 @@ class _FewMisfits(logging.Filter):
         self._counts: WeakKeyDictionary[Masker, int] = WeakKeyDictionary()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten such a record, or drop it."""
-        ours = _ours.get()
-        if ours is None or not str(record.msg).startswith(_INVALID_NOTIFICATION):
+        """Change a record, or drop it."""
+        if (ours := _ours.get()) is None:
+            return True
+        misfit = str(record.msg).startswith(_INVALID_NOTIFICATION)
+        record.msg, record.args = f"server {ours.masker.server!r}: {record.getMessage()}", None
+        if not misfit:
             return True
         count = self._counts[ours.masker] = self._counts.get(ours.masker, 0) + 1
         problem = record.exc_info[1] if record.exc_info else None
@@ -511,7 +517,7 @@ _WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to Stream
 """Our URL or session id, which are all that a stranger needs to join in."""
 
 _FILTERS: Final = (
-    ("client", _FewMisfits()),  # before its traceback is masked
+    ("client", _OfSession()),  # before its traceback is masked
     ("httpx2", _MaskUrls()),  # before its arguments are put into the message
     *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
     *((name, _SHORTEN) for name in _THEIRS),

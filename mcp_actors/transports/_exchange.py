@@ -26,7 +26,6 @@ import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream
 from attrs import define, field
-from mcp import MCPError
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp.types import (
@@ -43,7 +42,7 @@ from pydantic_core import to_json
 
 from .._errors import LimitExceeded
 from .._text import plain_text
-from ._request_table import Report, RequestTable, comparable_id
+from ._request_table import Report, RequestTable, comparable_id, mcp_error
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
@@ -311,7 +310,7 @@ class Exchange:
         outcome = self._outcome
         assert outcome is not None
         if isinstance(outcome, ErrorData):
-            raise MCPError.from_error_data(outcome)
+            raise mcp_error(outcome)
         return outcome
 
     def _leave(self, _: object) -> trio.lowlevel.Abort:

@@ -1,7 +1,7 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
-Its parts: parse a message, and log a skipped one (`SkippedMessages`); find the id of a response that cannot be read,
-and make the error in its place, which `refuse_unreadable` turns into one for the caller; limit the bytes and values of
+Its parts: parse a message; find the id of a response that cannot be read, and make the error in its place, which
+`refuse_unreadable` turns into one for the caller; limit the bytes and values of
 a message; collect its bytes and split a stream into lines (`LineSplitter`); limit how fast messages are read
 (`ReadingPace`, `Bucket`).
 
@@ -13,7 +13,6 @@ stream, starts no task and asks no clock. It uses the comparison of ids, and not
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections import deque
 from collections.abc import Collection, Iterable
@@ -21,17 +20,22 @@ from functools import cached_property
 from io import BytesIO
 from typing import Final, Literal, TypeAlias
 
-from attrs import define, field, frozen
+from attrs import frozen
 from mcp import MCPError
-from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
-from pydantic_core import from_json
+from mcp.types import (
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    RequestId,
+    jsonrpc_message_adapter,
+)
 
 from .._errors import ConnectionLost, LimitExceeded
-from .._foreign import Log
-from .._json import BRACKETS, JSON_TOKEN, UnparsedText
-from ._request_table import comparable_id
+from .._json import BRACKETS, JSON_TOKEN, UnparsedText, read_json
+from ._request_table import comparable_id, error_of
 
-# --- Parse the messages of a server, and log malformed ones -----------------------------------------------------------
+# --- Parse the messages of a server -----------------------------------------------------------
 
 
 INITIALIZED: Final = "notifications/initialized"
@@ -40,17 +44,14 @@ INITIALIZED: Final = "notifications/initialized"
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Some servers write it before their first message."""
 
-LOGGED: Final = 10
-"""Skipped messages that are logged as warnings. A server that prints its log to stdout would fill ours."""
-
 
 def parse_json(data: bytes) -> object:
-    """Parse the JSON text of a message, which may begin with a byte order mark.
+    """Parse the JSON text of a message, which may begin with a byte order mark. See `read_json`.
 
     Raises:
         ValueError: it is not JSON, or is nested too deeply.
     """
-    return from_json(data.removeprefix(BYTE_ORDER_MARK))
+    return read_json(data.removeprefix(BYTE_ORDER_MARK))
 
 
 def alone(parsed: object) -> object:
@@ -79,28 +80,14 @@ def to_message(parsed: object) -> JSONRPCMessage:
     if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
         # The SDK accepts no float as an id, but some servers know no other numbers.
         parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
-    return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
-
-
-@define(eq=False)
-class SkippedMessages:
-    """Counts and logs what a server sends that is not an MCP message.
-
-    Attributes:
-        server: the name of the server.
-        logger: the logger of the transport.
-        count: the number of skipped messages so far.
-    """
-
-    server: str
-    logger: Log
-    count: int = field(default=0, init=False)
-
-    def add(self, message: str) -> None:
-        """Log a skipped message: the first `LOGGED` as warnings, the others at DEBUG."""
-        self.count += 1
-        level = logging.WARNING if self.count <= LOGGED else logging.DEBUG
-        self.logger.log(level, "server %r: skipped %s", self.server, message)
+    try:
+        return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
+    except ValueError:
+        if type(parsed) is not dict or parsed.get("error") is None or not _is_response(parsed):
+            raise
+        # An error without an id, or one that is only a text.
+        error = {"id": None, **parsed, "error": error_of(parsed["error"])}
+        return JSONRPCError.model_validate(error)
 
 
 # --- Find the request id of a response that cannot be read ------------------------------------------------------------

@@ -221,7 +221,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
 
 def _masker(config: ServerConfig) -> Masker:
     """Return a masker for the variables that the configuration names. The link adds the values that it resolves."""
-    masker = Masker(os.environ.get(name, "") for name in INHERITED)
+    masker = Masker((os.environ.get(name, "") for name in INHERITED), server=config.name)
     for name, value in variables_of(config.transport, os.environ):
         masker.add(name, value)
     return masker

@@ -1,8 +1,8 @@
 """Match answers with requests, by id.
 
 Each connection has one `RequestTable` for the requests that it sends and their reports of progress. A server may guess
-ids, so an answer counts only for a request that is marked as sent. `comparable_id` normalizes ids, and `WaitingRequest`
-is what a request must offer.
+ids, so an answer counts only for a request that is marked as sent. `comparable_id` normalizes ids, `error_of` reads the
+error of a response, and `WaitingRequest` is what a request must offer.
 
 `mcp_actors.servers` adds and removes requests, passes reports of progress on, and closes the table. Links that read
 messages settle the requests that are answered, which calls the request in the same step, and remove some that are
@@ -16,9 +16,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
+from mcp import MCPError
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, RequestId
-from pydantic_core import ValidationError
+from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from pydantic_core import ValidationError, to_json
 
 LAST_ID: Final = 2**31 - 1
 """The largest id that every server can keep: some use 32-bit integers. 1 follows it."""
@@ -27,6 +28,10 @@ PROGRESS: Final = "notifications/progress"
 
 Report: TypeAlias = Callable[[float, float | None, str | None], None]
 """Takes a report of progress: the progress, the total and a message. It returns at once and never raises."""
+
+
+NO_IDS: Final = (None, "", -1)
+"""What servers write as the id of an error if they do not know the request."""
 
 
 def comparable_id(request_id: object) -> RequestId | None:
@@ -48,6 +53,29 @@ def _number(value: object) -> float | None:
             float(value)
             return value  # as it is: a callback that prints it prints what the server has sent
     return None
+
+
+def error_of(error: object) -> ErrorData:
+    """Return the error of a response. If it has no valid code or message, its text is kept as the message."""
+    with suppress(ValidationError):
+        return ErrorData.model_validate(error, by_name=False)
+    members = error if type(error) is dict else {}
+    code, message = members.get("code"), members.get("message", error)
+    if type(message) is not str or not message:
+        message = to_json(error).decode()
+    return ErrorData(code=code if type(code) is int else INTERNAL_ERROR, message=message, data=members.get("data"))
+
+
+class UnmatchedError(ErrorData):
+    """An error without an id, for the only request that it can be about. The outcome of that is unknown."""
+
+
+def mcp_error(error: ErrorData) -> MCPError:
+    """Return the exception for an error. That for an `UnmatchedError` has an ``outcome``, and is never retried."""
+    raised = MCPError.from_error_data(error)
+    if isinstance(error, UnmatchedError):
+        raised.outcome = "unknown"  # type: ignore[attr-defined]  # as errors of this package have
+    return raised
 
 
 class WaitingRequest(Protocol):
@@ -81,12 +109,15 @@ class RequestTable:
 
     Attributes:
         logged: whether all messages are logged, so that no report of progress is taken before its log line.
+        disturbed: True if something other than a request that waits was sent since the last answer to one. An error
+            without an id may be about that.
     """
 
     def __init__(self) -> None:
         self.logged: bool = False
         self._waiting: dict[RequestId, WaitingRequest] = {}
         self._last = 0
+        self.disturbed: bool = False
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -114,13 +145,19 @@ class RequestTable:
 
     def remove(self, request_id: RequestId) -> None:
         """Forget a request; a later answer to it is dropped."""
-        self._waiting.pop(coerce_request_id(request_id), None)
+        request = self._waiting.pop(coerce_request_id(request_id), None)
+        if request is not None and request.sent is not None:
+            self.disturbed = True
+
+    def awaits(self, request_id: RequestId | None) -> bool:
+        """Return True if a request with this id was sent and waits."""
+        return request_id in self._waiting and bool(self._waiting[request_id].sent)
 
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if it is not a valid answer. A valid one is dropped if no request waits for it, or if the request
-        was not sent yet.
+        Return False if it is not a valid answer, or has an id that no request can have. A valid one is dropped if no
+        request waits for it, or if the request was not sent yet.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
@@ -130,14 +167,14 @@ class RequestTable:
         error = message.get("error")
         if type(error) is dict:
             with suppress(ValidationError):
-                self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
-                return True
+                return self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
         result = message.get("result")
         if type(result) is dict:
             if (request := self._sent(request_id)) is not None:
                 request.succeeded(result)
-            return True
-        return False
+                return True
+            return request_id not in NO_IDS
+        return error is not None and self._refuse(request_id, error_of(error))
 
     def settle_message(self, message: object) -> bool:
         """Do what `settle` does, for a message object: one that was never JSON, or an `unreadable_answer`."""
@@ -152,9 +189,18 @@ class RequestTable:
             request.succeeded(message.result)
         return True
 
-    def _refuse(self, request_id: RequestId, error: ErrorData) -> None:
+    def _refuse(self, request_id: RequestId, error: ErrorData) -> bool:
         if (request := self._sent(request_id)) is not None:
             request.refused(error)
+        return request_id not in NO_IDS
+
+    def refuse_only(self, error: ErrorData) -> bool:
+        """Pass an error without an id to the request that waits, if nothing else can have caused it."""
+        only = next(iter(self._waiting), None) if len(self._waiting) == 1 and not self.disturbed else None
+        request = None if only is None else self._sent(only)
+        if request is not None:
+            request.refused(UnmatchedError(**dict(error)))
+        return request is not None
 
     def _sent(self, request_id: RequestId) -> WaitingRequest | None:
         """Remove and return the request with an id; None if there is none, or it was not sent yet."""
@@ -162,6 +208,7 @@ class RequestTable:
         if request is None or not request.sent:
             return None
         del self._waiting[request_id]
+        self.disturbed = False
         return request
 
     def reported(self, message: Any) -> bool:

@@ -54,7 +54,6 @@ REFUSED: Final = {
     "no result and more": '{"jsonrpc":"2.0","more":{"id":1},"id":$id.0}\n',
     "list": '{"jsonrpc":"2.0","result":[{"id":1}],"id":$text}\n',
     "batch": '[{"jsonrpc":"2.0","id":$id,"result":5}]\n',
-    "text as an error": '{"jsonrpc":"2.0","id":$id,"error":"no"}\n',
     "no version": f'{{"id":$id,{RESULT}}}\n',
     "carriage return in a text": '\ufeff{"jsonrpc":"2.0","id":$id,"result":{"a":"\r"}}\n',
     "deep member before the result": f'{{"jsonrpc":"2.0","id":$id,"deep":{DEEP},{RESULT}}}\n',

@@ -7,12 +7,14 @@ still works on.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
 import trio
+from mcp import MCPError
 from mcp.types import LoggingMessageNotificationParams
 
 from mcp_actors import Callbacks, ConnectionLost, HealthPolicy, Http, ServerConfig, ServerRef, open_servers
@@ -137,7 +139,6 @@ DROPPED: Final = {
     "a batch of two": f"[{answer('$id')},{answer('424242')}]",
     "an empty batch": "[]",
     "a batch in a batch": f"[[{answer('$id')}]]",
-    "an error about nothing": '{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"odd"}}',
     "a log line with an id": '{"id":$id,"level":"info","message":"odd"}',
     "a request with the id": '{"jsonrpc":"2.0","id":$id,"method":"ping"}',
     "a request with a result": answer("$id")[:-1] + ',"method":"ping"}',
@@ -189,6 +190,34 @@ async def test_a_message_that_does_not_answer_the_call_leaves_it_waiting(
             connection.write(DROPPED[case].replace("$id", "1"))
             connection.write(answer("1", "right"))
         assert text_of(await asking.result()) == "right"
+
+
+@each_way
+@pytest.mark.parametrize("ids", ["null", '""', "-1"])
+async def test_an_error_about_nothing_ends_a_call_over_stdio_alone(
+    way: Any, ids: str, in_tasks: None, tables: list[RequestTable], caplog: pytest.LogCaptureFixture
+) -> None:
+    """C-02: and there too only if no other call waits."""
+    odd = f'{{"jsonrpc":"2.0","id":{ids},"error":{{"code":-32700,"message":"odd"}}}}'
+    async with opened(way, tables) as (connection, call):
+        async with calls(2, call) as asking:
+            await connection.next_id(2)
+            connection.write(odd)
+            connection.write(answer("1", "right"))
+            connection.write(answer("2", "right"))
+        assert [text_of(await each.result()) for each in asking] == ["right", "right"]
+        async with calls(1, call) as [alone]:
+            assert await connection.next_id(3) == 3
+            connection.write(odd)
+            connection.write(answer("3", "right"))
+        if way is over_stdio:
+            with pytest.raises(MCPError, match="odd") as caught:
+                await alone.result()
+            assert caught.value.__dict__["outcome"] == "unknown"
+        else:
+            assert text_of(await alone.result()) == "right"
+    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert warning == "server 'a': skipped an error without an id (odd); fix the server"
 
 
 @each_way

@@ -50,7 +50,6 @@ TEXTS: Final = {
     "invalid response": "invalid",
     "not a valid MCP message": "invalid",
     "not an MCP message": "invalid",
-    "repeats itself": "endless",
     "asked for input": "too many rounds",
 }
 """Errors of this library that have no class of their own, by what they say."""
@@ -146,16 +145,22 @@ DIFFERENCES: Final = (
         lambda era, kind, method, line: kind != "stdio",
     ),
     Difference(
-        "all pages of a list are requested, and a cursor that comes twice is an error",
-        "endless",
+        "all pages of a list are requested, and a cursor that comes twice ends it",
+        "value",
         "a page of several",
         lambda era, kind, method, line: "nextCursor" in line,
     ),
     Difference(
-        "all pages of a list are requested, as items or pages that lack something are no exception",
-        "endless",
-        "invalid",
-        lambda era, kind, method, line: "nextCursor" in line,
+        "an error without a valid code or message keeps its text",
+        "error",
+        "no answer",
+        lambda era, kind, method, line: kind == "stdio" and '"error"' in line,
+    ),
+    Difference(
+        "likewise, over HTTP",
+        "error",
+        "unparsed",
+        lambda era, kind, method, line: kind != "stdio" and '"error"' in line,
     ),
     Difference(
         "an item of a list that is not valid is left out, and the others are shown",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from base64 import b64decode
 from typing import Any, Literal
 
@@ -97,11 +98,13 @@ async def circle(ctx: Any, params: Any) -> ListResourcesResult:
     return ListResourcesResult(resources=RESOURCES, next_cursor=cursor)
 
 
-async def test_a_repeated_cursor_is_an_error_at_once(said: Said) -> None:
+async def test_a_repeated_cursor_ends_the_list(said: Said, caplog: pytest.LogCaptureFixture) -> None:
+    """D-13: all of its pages are the same, so one of them counts."""
     async with open_servers(Library(on_list_resources=circle).config()) as servers:
-        with pytest.raises(LimitExceeded) as caught:
-            await servers["library"].list_resources()
-    said("cursor repeated", str(caught.value))
+        for _ in range(2):
+            assert list(await servers["library"].list_resources()) == RESOURCES
+    [warning] = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    said("cursor repeated", warning)
 
 
 async def test_the_number_of_pages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,13 +40,14 @@ def deep(levels: int) -> str:
     return '{"type":"object","properties":' * levels + "{}" + "}" * levels
 
 
+NOT_UNICODE: Final = "a name, URI or schema in its JSON has half of a surrogate pair or a byte that is not UTF-8"
+
 UNREADABLE: Final = {
     "deep": (tool("deep", deep(201)), "its JSON is nested more than 200 levels deep"),
     "deeper": (tool("deeper", deep(20_000)), "its JSON is nested more than 200 levels deep"),
-    "half": (tool("half", more=r',"description":"\ud800"'), "a string in its JSON has half of a surrogate pair"),
-    "key": (tool("key", r'{"type":"object","x\udfff":1}'), "a string in its JSON has half of a surrogate pair"),
-    r"name?": (tool(r"name\ud83d"), "a string in its JSON has half of a surrogate pair"),
-    "bytes": (tool("bytes", more=',"description":"\xff"'), "its JSON cannot be parsed (invalid unicode code point"),
+    "key": (tool("key", r'{"type":"object","x\udfff":1}'), NOT_UNICODE),
+    "value": (tool("value", r'{"type":"object","x":"\udfff"}'), NOT_UNICODE),
+    r"name?": (tool(r"name\ud83d"), NOT_UNICODE),
     "long": (tool("long", f'{{"type":"object","x":{"1" * 5000}}}'), "its JSON cannot be parsed (number out of range"),
     "comma": (tool("comma", '{"type":"object",}'), "its JSON cannot be parsed (trailing comma"),
 }
@@ -89,12 +90,15 @@ async def test_a_tool_whose_json_cannot_be_parsed_costs_that_tool_and_one_warnin
     over: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
     """C-09."""
-    page = among(*(text for text, _ in UNREADABLE.values()))
+    half = tool("half", more=r',"description":"\ud800"'), tool("bytes", more=',"description":"\xff"')
+    page = among(*(text for text, _ in UNREADABLE.values()), *half)
     with trio.fail_after(BOUND), listing(over, tmp_path, lists={"tools": page}) as config:
         async with open_servers(config) as servers:
             assert servers.status()["docs"].state == "ready"
-            assert [entry.name for entry in servers.tools] == [f"tool_{number}" for number in range(40)]
-            assert len(await servers["docs"].list_tools()) == 40
+            named = ["half", "bytes"]  # a description is shown with U+FFFD
+            valid = [f"tool_{number}" for number in range(40)]
+            assert [entry.name for entry in servers.tools] == [*valid[:15], *named, *valid[15:]]
+            assert [each.description for each in await servers["docs"].list_tools()][15:17] == ["\ufffd", "\ufffd"]
             await servers["docs"].call_tool("tool_39")
             assert servers.status()["docs"].restarts == 0
     found = [
@@ -102,7 +106,7 @@ async def test_a_tool_whose_json_cannot_be_parsed_costs_that_tool_and_one_warnin
         for each in caplog.records
         if each.levelno >= logging.WARNING and "is left out" in each.getMessage()
     ]
-    said("a tool cannot be parsed", next(each for each in found if "'half'" in each))
+    said("a tool cannot be parsed", next(each for each in found if "'key'" in each))
     assert len(found) == len(UNREADABLE)
     for name, (_, problem) in UNREADABLE.items():
         assert sum(f"server 'docs': tool {name!r} is left out: {problem}" in each for each in found) == 1
@@ -112,9 +116,8 @@ async def test_a_tool_whose_json_cannot_be_parsed_costs_that_tool_and_one_warnin
 @pytest.mark.parametrize("kind", ["resources", "prompts"])
 async def test_other_lists_lose_an_unreadable_item_too(over: str, kind: str, tmp_path: Path) -> None:
     """C-09."""
-    items = [
-        rf'{{"name":"{name}","uri":"x:{name}","title":"{title}"}}' for name, title in (("a", "\\ud800"), ("b", ""))
-    ]
+    valid = (("a\\ud800", ""), ("b", "\\ud800"))
+    items = [rf'{{"name":"{name}","uri":"x:{name}","title":"{title}"}}' for name, title in valid]
     lists = {"tools": tools(), kind: f'{{{PAGE},"{kind}":[{",".join(items)}]}}'}
     with trio.fail_after(BOUND), listing(over, tmp_path, lists=lists) as config:
         async with open_servers(config) as servers:

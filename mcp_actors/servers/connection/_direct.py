@@ -50,7 +50,7 @@ from ..._collapse import caused_by
 from ..._errors import ServerError
 from ..._foreign import Log
 from ...kernel import NotSent
-from ...transports import CancelLine, refuse_unreadable
+from ...transports import CancelLine, mcp_error, refuse_unreadable
 from .._dispatcher import RequestSpan, is_traced
 from .._failures import answer_not_read, answer_not_understood, named_by_gateway
 from ..requests import NO_EXTRAS, PlainRequest
@@ -273,7 +273,7 @@ class SentRequest:
 
     def refused(self, error: ErrorData) -> None:
         """Settle the message with an error of the server."""
-        self._fail(MCPError.from_error_data(error))
+        self._fail(mcp_error(error))
 
     def _fail(self, exc: Exception) -> None:
         self._end(exc)

@@ -2,7 +2,8 @@
 
 `all_pages` asks the session page by page, leaves out the items that are too large or not valid (`ListMeter`), and
 reports these to the catalogue of the record. A list that is too large as a whole, has too many pages, or a cursor that
-is too long or repeated raises `LimitExceeded`; that of a server without the capability is empty, and nothing is sent.
+is too long raises `LimitExceeded`. A cursor that is repeated ends the list. The list of a server without the capability
+is empty, and nothing is sent.
 `Kind` describes a kind of items. Of the messages, `ListAll` returns a list to its caller, and `KeepResources` writes
 resources, templates and prompts into the record; those of tools, and their kind, are in ``_tools``. It reads the
 limits, the masker and the log level from the record, and starts no task.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from attrs import define, field, frozen
@@ -29,7 +31,7 @@ from mcp.types import (
     Resource,
     ResourceTemplate,
 )
-from pydantic_core import ValidationError
+from pydantic_core import ValidationError, to_json
 
 from ..._errors import LimitExceeded
 from ..._json import ItemReader, UnparsedText, UnreadableItem, bytes_in, measured
@@ -113,7 +115,7 @@ async def all_pages(session: Session, record: ConnectionRecord, kind: Kind[Page,
         kind: the kind of items.
 
     Raises:
-        LimitExceeded: the list is too large, has too many pages, or repeats a cursor.
+        LimitExceeded: the list is too large, or has too many pages.
         mcp.MCPError: as for `Request.send`.
         pydantic_core.ValidationError: a page does not conform to the protocol, apart from its items.
     """
@@ -141,8 +143,10 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
     found: list[T] = []
     cursor: str | None = None
     seen: set[str] = set()
+    begins: list[int] = []
     time_slice = TimeSlice()
     for _ in range(MAX_PAGES):
+        begins.append(len(found))
         number, parts = await pages.fetch(cursor)
         meter.announce(number)
         for part in parts:
@@ -152,13 +156,21 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
                     found.append(item)
                 await time_slice.checkpoint()
             cursor, meter.lasting = part.next_cursor, min(meter.lasting, part.ttl_ms)
-        if not cursor:  # some servers send an empty cursor with the last page
-            return tuple(found)
+        if not cursor and (cursor is None or not pages.session.modern):
+            return tuple(found)  # an empty cursor is one since 2026-07-28; before, it came with the last page
         if cursor in seen:
-            raise _endless(meter, f"repeats itself: page {len(seen) + 1} has the cursor of an earlier page")
+            where = f"page {len(begins)} has the cursor of an earlier page"
+            meter.invalid.append(f"its list of {meter.what} ends early: {where}; fix the server's pagination")
+            return _without_repeated(found, begins)
         meter.follow(cursor)
         seen.add(cursor)
     raise _endless(meter, f"did not end after {MAX_PAGES} pages")
+
+
+def _without_repeated(found: list[T], begins: list[int]) -> tuple[T, ...]:
+    """Return the items without the pages that are the same as an earlier one; `begins` has where each page begins."""
+    pages = (found[begin:end] for begin, end in pairwise([*begins, len(found)]))
+    return tuple(chain(*{to_json(page): page for page in pages}.values()))
 
 
 @frozen(eq=False)
@@ -177,6 +189,10 @@ class _Pages(Generic[Page, T]):
             result = await self.session.ask(self.kind.method, params, meta=meta_for(self.session, self.record))
         except MCPError as exc:
             result = await self._readable(exc)
+        if isinstance(result.get("nextCursor"), UnreadableItem):
+            problem = "the cursor to its next page is not valid UTF-8"
+            self.meter.invalid.append(f"its list of {self.meter.what} ends early: {problem}; fix the server")
+            del result["nextCursor"]
         without_later_fields(self.kind.method, self.session.version, result)
         items = result.get(self.kind.member)
         return len(items) if type(items) is list else 0, self._parts(result, items)

@@ -33,7 +33,7 @@ from .._credentials import Masked, Masker
 from .._exchange import SHOWN
 from .._link import MAY_HAVE_ACTED, ConnectionOver
 from .._messages import alone, parse_json, to_message
-from .._request_table import comparable_id
+from .._request_table import NO_IDS, comparable_id
 
 # --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
 
@@ -97,6 +97,7 @@ _REMEDIES: Final = {
 REMEDY_CERTIFICATE: Final = (
     "the server requires a client certificate: set verify to an ssl.SSLContext that has loaded one"
 )
+REMEDY_STREAM: Final = "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE"
 REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
@@ -157,8 +158,13 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
     answer.id = request
 
 
-def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError:
+def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = str) -> JSONRPCResponse | JSONRPCError:
     """Return the response in a body; an error without an id counts as the response to this request.
+
+    Args:
+        body: the body.
+        request: the id of the request.
+        skip: called with what is skipped.
 
     Raises:
         NoAnswer: it is something else. The text follows the URL of the server.
@@ -166,17 +172,25 @@ def answer_in(body: bytes, request: RequestId) -> JSONRPCResponse | JSONRPCError
     """
     try:
         value = alone(parse_json(body))
-        if type(value) is dict and "error" in value:
-            value.setdefault("id", None)  # the server refused the request before it had parsed it
+        if type(value) is list:  # a batch, which existed until 2025-06-18
+            [value] = [each for each in value if _answers(each, request)]
+            skip("the other messages of a batch")
         message = to_message(value)
     except ValueError:
         raise NoAnswer("the response is not an MCP message" if body.strip() else "the response is empty") from None
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
-    if isinstance(message, JSONRPCError) and message.id is None:
-        message.id = request
+    if isinstance(message, JSONRPCError) and message.id in NO_IDS:
+        message.id = request  # the server refused the request before it had parsed it
     check_id(message, request)
     return message
+
+
+def _answers(message: object, request: RequestId) -> bool:
+    """Return True if a part of a batch is the response to a request."""
+    if not isinstance(message, dict) or "method" in message:
+        return False
+    return comparable_id(message.get("id")) == comparable_id(request)
 
 
 def error_in(body: bytes) -> MCPError | None:
@@ -185,8 +199,7 @@ def error_in(body: bytes) -> MCPError | None:
     It may have no ``id``, because servers refuse requests before they have parsed them.
     """
     try:
-        value = alone(parse_json(body))
-        message = to_message({"id": None, **value} if isinstance(value, dict) else value)
+        message = to_message(parse_json(body))
     except ValueError:
         return None
     if not isinstance(message, JSONRPCError):
@@ -400,8 +413,11 @@ class HttpFailures:
     def no_stream(self, kind: str) -> ServerError:
         """Return the error for a response of another content type than an event stream."""
         found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
-        remedy = "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE"
-        return self._about(ServerError, f" answered with {found!r}, which is not an event stream; {remedy}")
+        return self._about(ServerError, f" answered with {found!r}, which is not an event stream; {REMEDY_STREAM}")
+
+    def no_endpoint(self) -> ServerError:
+        """Return the error for an event stream that did not say where messages are posted."""
+        return self._about(ServerError, f" opened an event stream that named no endpoint; {REMEDY_STREAM}")
 
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
         """Return the error for an event stream that names an endpoint at another origin."""

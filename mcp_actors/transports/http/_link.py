@@ -37,6 +37,7 @@ from ..._tasks import Background, open_background
 from ..._text import own_shortage
 from ...config import Http, Sse
 from .._credentials import Masker, discreet, install_filters, named_credentials
+from .._dialects import SkippedMessages
 from .._exchange import HELD_BYTES, IncomingRequests
 from .._link import Certificates, Lifeline, Link
 from .._messages import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, Bucket, ReadingPace
@@ -57,6 +58,8 @@ from ._failures import (
 if TYPE_CHECKING:
     from ...config import ServerConfig
 
+
+logger = Log("mcp_actors.servers.http")
 
 Configured = TypeVar("Configured", Http, Sse)
 
@@ -100,6 +103,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._failures = HttpFailures(
             config.name, transport.display_url, masker, named_credentials(transport), proxy_variable(transport)
         )
+        self._skipped = SkippedMessages(config.name, logger, masker)
         self._opened = trio.Event()
         self._left = trio.Event()
         self._ended = trio.Event()
@@ -108,6 +112,11 @@ class HttpLink(Link, ABC, Generic[Configured]):
     def configured_url(self) -> str:
         """The URL as it is configured, credentials included."""
         return self._transport.url
+
+    @property
+    def malformed_lines(self) -> int:
+        """The number of events that were not messages and were skipped."""
+        return self._skipped.count
 
     def __repr__(self) -> str:
         state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
@@ -155,6 +164,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
             # look for the error that ended the connection.
             self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
+            self._skipped.end()
             self._opened.set()
             self._ended.set()
 
@@ -224,8 +234,6 @@ async def open_link_over_http(
 # other requests are in flight, and fails when there are no more. After a connection broke during a request, a probe is
 # sent to the server, so that its end is noticed without further traffic.
 
-
-logger = Log("mcp_actors.servers.http")
 
 RETRY: Final = 0.25
 """Seconds between attempts to connect to a server that refuses connections while other requests are in flight."""

@@ -38,9 +38,10 @@ from ..._foreign import Log
 from ..._tasks import Background
 from ..._text import own_shortage
 from ...auth import SignInRequired
+from .._dialects import NOT_A_MESSAGE, SkippedMessages
 from .._exchange import CLOSED, IncomingRequests, Json, Receive, Unanswered, Unasked
 from .._link import Lifeline
-from .._messages import MessageLimits, ReadingPace, SkippedMessages, answer_over_limit, parse_message, unreadable_answer
+from .._messages import MessageLimits, ReadingPace, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import RequestTable
 from ._bodies import Event, NotificationBody, TooMuch, media_type, read_events, read_short
 from ._failures import UNREACHED, HttpFailures
@@ -80,6 +81,7 @@ class HttpSession:
     lifeline: Lifeline
     background: Background
     admit: Callable[[JSONRPCMessage], None]
+    skipped: SkippedMessages
     on_flood: Callable[[], None]
     reach: Reach = field(init=False)
     refusals: Refusals = field(init=False)
@@ -367,7 +369,6 @@ class NotificationStream:
         self._short = 0
         self._streams = Reopening()
         self._reporting = False
-        self._skipped = SkippedMessages(self._server, logger)
 
     async def run(self, receive: Receive) -> None:
         """Read one stream after the other. Return if the server has none."""
@@ -417,7 +418,8 @@ class NotificationStream:
         message = self._message_in(event)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._session.admit(message)
-            self._table.settle_message(message)
+            if not self._session.skipped.add_stray(message):
+                self._table.settle_message(message)
         elif message is not None:
             await self._session.take(message, receive)
         return message
@@ -427,12 +429,12 @@ class NotificationStream:
         if event.skipped is not None:
             excess = event.skipped.excess
             limit, remedy = self._session.limits.exceeded(excess)
-            self._skipped.add(f"an event that is too large ({limit}); {remedy}")
+            self._session.skipped.add("an event that is too large", f" ({limit})", remedy=remedy)
             return answer_over_limit(event.skipped, self._session.limits.response_too_large(excess))
         try:
             message = parse_message(event.data)
         except ValueError:
-            self._skipped.add("an event that is not an MCP message; fix the server")
+            self._session.skipped.add(NOT_A_MESSAGE)
             return unreadable_answer(event.data)
         self._streams.deliver()
         return message

@@ -16,6 +16,7 @@ It uses the base of links over HTTP, the bodies, the failures and `real_url`, an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -44,13 +45,13 @@ from ..._text import own_shortage
 from ...auth import SignInRequired
 from ...config import Sse
 from .._credentials import discreet
+from .._dialects import NOT_A_MESSAGE
 from .._exchange import Exchange, Json, Receive, Unanswered
 from .._link import ConnectionOver, RequestTrace, current_trace
 from .._messages import (
     INITIALIZED,
     Excerpt,
     MessageLimits,
-    SkippedMessages,
     answer_over_limit,
     parse_message,
     unreadable_answer,
@@ -58,7 +59,7 @@ from .._messages import (
 from .._request_table import RequestTable, comparable_id
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
-from ._failures import UNREACHED, Send
+from ._failures import REMEDY_STREAM, UNREACHED, Send
 from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
@@ -72,15 +73,6 @@ ACCEPT_WAIT: Final = 1.0
 
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
-
-    @property
-    def malformed_lines(self) -> int:
-        """The number of events that were not messages and were skipped."""
-        return self._skipped.count
-
-    @cached_property
-    def _skipped(self) -> SkippedMessages:
-        return SkippedMessages(self._name, logger)
 
     @cached_property
     def _listening(self) -> trio.CancelScope:
@@ -99,7 +91,7 @@ class SseLink(HttpLink[Sse]):
         try:
             with self._listening:
                 await self._listen()
-            self._lifeline.lose(self._failures.ended())
+            self._lifeline.lose(self._failures.ended() if self._opened.is_set() else self._failures.no_endpoint())
         except anyio.EndOfStream:
             pass  # the server has sent too many requests, and the connection is lost
         except Exception as error:
@@ -163,6 +155,10 @@ class SseLink(HttpLink[Sse]):
             async with aclosing(events):
                 async for event in events:
                     await self._take(event)
+        except trio.Cancelled:
+            if not self._opened.is_set():  # the connect has timed out
+                logger.warning("%s", self._failures.no_endpoint())
+            raise
         finally:
             await response.aclose()
 
@@ -172,12 +168,16 @@ class SseLink(HttpLink[Sse]):
     async def _take(self, event: Event) -> None:
         """Handle one event, and pause after it if it was unsolicited."""
         message = None
-        if event.name == b"endpoint":
+        # Some servers name it in an event of another type.
+        nameless = not self._opened.is_set() and re.fullmatch(rb"(?:https?://|[/?])\S*+", event.data)
+        if event.name == b"endpoint" or nameless:
             is_first = not self._opened.is_set()
             self._endpoint = self._checked(event.data.decode(errors="replace"))
             self._opened.set()
             if is_first:
                 return
+        elif event.name == b"message" and not self._opened.is_set():
+            self._skipped.add("an event before the one that names the endpoint", remedy=REMEDY_STREAM)
         elif event.name == b"message" and (message := self._message_in(event)) is not None:
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id == PING_ID:
@@ -194,7 +194,8 @@ class SseLink(HttpLink[Sse]):
         is_answer = self._requests.is_answer(message)
         self.admit(message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self.table.settle_message(message)
+            if not self._skipped.add_stray(message):
+                self.table.settle_message(message)
         else:
             await self._receiving.wait()
             await self._receive(message)
@@ -212,7 +213,7 @@ class SseLink(HttpLink[Sse]):
         try:
             return parse_message(event.data)
         except ValueError:
-            self._skipped.add("an event that is not an MCP message; fix the server")
+            self._skipped.add(NOT_A_MESSAGE)
             return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:

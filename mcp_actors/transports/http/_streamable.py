@@ -31,10 +31,11 @@ from ..._text import plain_text
 from ...auth import SignInRequired
 from ...config import Http
 from .._credentials import discreet
+from .._dialects import NOT_A_MESSAGE
 from .._exchange import SHOWN, Exchange, Json, Receive, Unanswered, Unasked
 from .._link import ConnectionOver, RequestTrace, current_trace
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
-from .._request_table import RequestTable
+from .._request_table import RequestTable, comparable_id
 from ._bodies import (
     BodyTooLong,
     Event,
@@ -96,6 +97,7 @@ class HttpExchange:
     _trace: RequestTrace = field(factory=current_trace, init=False)
     _http: httpx2.Request = field(init=False)
     _body: ExchangeBody = field(init=False)
+    _misdirected: WrongId | None = field(default=None, init=False)
 
     async def run(self) -> Json:
         """Send the request and return the result of its answer; see `Link.exchange`."""
@@ -221,7 +223,7 @@ class HttpExchange:
 
     def _answer_in(self, body: bytes) -> Answer:
         try:
-            return answer_in(body, self._request.id)
+            return answer_in(body, self._request.id, self._session.skipped.add)
         except NoAnswer:
             if (page := self._unreadable_page(body)) is None:
                 raise
@@ -275,7 +277,7 @@ class HttpExchange:
                 failure = session.failures.broken(exc)
                 session.reach.look()
             if (following := await self._resume(streams)) is None:
-                raise failure
+                raise failure if self._misdirected is None else session.failures.misdirected(self._misdirected)
             response = following
 
     async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
@@ -305,8 +307,6 @@ class HttpExchange:
             return None
         except TooMuch as exc:
             raise self._too_large(exc.data.excess) from None
-        except WrongId as exc:
-            raise session.failures.misdirected(exc) from None
         finally:
             session.reach.finished(self._http)
             if answer is None:
@@ -319,7 +319,7 @@ class HttpExchange:
         """Return the message in an event; None if it is of another kind, or only has an id.
 
         Raises:
-            TooMuch, WrongId, ConnectionLost: the event has no valid message, which ends the stream.
+            TooMuch, ConnectionLost: it has the answer, which cannot be read. That ends the stream.
         """
         if event.name != b"message" or not (event.data or event.skipped):
             return None
@@ -328,12 +328,34 @@ class HttpExchange:
         try:
             message = parse_message(event.data)
         except ValueError:
-            if (page := self._unreadable_page(event.data)) is not None:
-                return page
-            raise self._session.failures.lost("it sent an event that is not an MCP message") from None
+            return self._look_again(event.data)
         if isinstance(message, Answer):
-            check_id(message, self._request.id)
+            try:
+                check_id(message, self._request.id)
+            except WrongId as reason:
+                self._misdirected = reason
+                if not self._session.skipped.add_stray(message):
+                    self._session.skipped.add("an answer to another request in the stream of a request")
+                return None
         return message
+
+    def _look_again(self, data: bytes) -> Answer | None:
+        """Read an event that is not a message as far as possible; None if it does not answer the request.
+
+        Raises:
+            ConnectionLost: it has the id of the request.
+        """
+        try:
+            return self._answer_in(data)  # in a batch, or a page of which some items can be read
+        except NoAnswer:
+            pass
+        except WrongId as reason:
+            self._misdirected = reason
+        answer = unreadable_answer(data)
+        if answer is not None and answer.id == comparable_id(self._request.id):
+            raise self._session.failures.lost("the response is not a valid MCP message")
+        self._session.skipped.add(NOT_A_MESSAGE)
+        return None
 
     async def _resume(self, streams: Reopening) -> httpx2.Response | None:
         """Open the stream that goes on where the last one ended. Return None if that is not possible.
@@ -413,6 +435,7 @@ class StreamableHttpLink(HttpLink[Http]):
             self._lifeline,
             self._background,
             self.admit,
+            self._skipped,
             partial(self._reading.cancel, "the server has sent too many requests"),
         )
         self._opened.set()

@@ -29,14 +29,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 from attrs import evolve
 
-from ..._foreign import Log
 from ..._tasks import Background, open_background
 from ..._text import own_shortage
 from ...config import resolve_env
 from ...config._values import hidden_args
 from .._credentials import Masker, discreet, install_filters, resolve_credentials
 from .._link import ConnectionOver, Lifeline, Obituary
-from .._messages import LOGGED
 from ._command import child_environment, hint
 from ._pipes import INPUT_CLOSED, LinesLink, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess, StderrReader, start_process
@@ -44,7 +42,6 @@ from ._process import ServerProcess, StderrReader, start_process
 if TYPE_CHECKING:
     from ...config import ServerConfig, Stdio
 
-logger = Log("mcp_actors.servers")
 
 EXIT_WAIT: Final = 0.5
 """Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error
@@ -177,8 +174,6 @@ class StdioLink(LinesLink):
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
                 await self._stderr.wait_ended()
         self._process.close_pipes()
-        if self.malformed_lines > LOGGED:
-            logger.warning("server %r: skipped %d lines on stdout in total", self._name, self.malformed_lines)
 
     async def _watch_input(self) -> None:
         """Lose the connection if requests lie in the pipe and no process can read them any more.

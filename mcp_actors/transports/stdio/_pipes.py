@@ -36,16 +36,15 @@ from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
+from .._dialects import SkippedMessages, response_after
 from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, exchange_lines, ignore
 from .._link import ConnectionOver, Link
 from .._messages import (
-    BYTE_ORDER_MARK,
     SKIPPED,
     LineSplitter,
     LongLine,
     MessageLimits,
     ReadingPace,
-    SkippedMessages,
     answer_over_limit,
     parse_json,
     to_message,
@@ -82,6 +81,13 @@ LOOK_EVERY: Final = 0.5
 
 SHOWN_BYTES: Final = 80
 """Bytes of a malformed line that are logged: enough to recognize a banner."""
+
+LSP: Final = "a header of the Language Server Protocol on stdout, which frames messages in another way than MCP"
+
+
+def _kind_of(line: bytes) -> str:
+    """Return what a line is that is not a message."""
+    return LSP if line[:15].lower() == b"content-length:" else "a line on stdout that is not an MCP message"
 
 
 async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
@@ -177,7 +183,7 @@ class PipeReader:
 
     def __attrs_post_init__(self) -> None:
         self._lines = LineSplitter(self._limits.bytes, self._limits.values)
-        self._skipped_lines = SkippedMessages(self._server, logger)
+        self._skipped_lines = SkippedMessages(self._server, logger, self._masker)
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message, or leave a lock of Trio held
     async def read(self, receive: Receive) -> None:
@@ -207,12 +213,17 @@ class PipeReader:
                     await trio.sleep(rest)
         except anyio.EndOfStream:
             return
+        finally:
+            self._skipped_lines.end()
 
     def _unasked(self, message: JSONRPCMessage) -> Unasked | None:
         """Settle the request that a message answers, and count what was not asked for; return a message that is not."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._table.settle_message(message)
-            if not self._requests.answered():
+            if self._skipped_lines.add_stray(message):
+                answers = isinstance(message, JSONRPCError) and self._table.refuse_only(message.error)
+            else:
+                answers = self._table.settle_message(message)
+            if not (answers and self._requests.answered()):
                 self._count(message)
             return None
         self._count(message)
@@ -244,13 +255,22 @@ class PipeReader:
             # Some servers write a blank line after each message; it causes no pause.
             if not line or line.isspace() or self._lines.put_back(line):
                 return None
-            if line.startswith(BYTE_ORDER_MARK):
-                with suppress(ValueError):
-                    return self._accept(parse_json(line))
-            self._note_malformed(line)
-            answer = unreadable_answer(line, parsed)
+            message = self._look_again(line, parsed)
             self._rest = max(self._rest, self._pace.wasted(spent + self._clock() - began))
-            return answer
+            return message
+
+    def _look_again(self, line: bytes, parsed: object) -> JSONRPCMessage | None:
+        """Read a line that is not a message of the protocol as far as possible; `parsed` is None if it is not JSON."""
+        if parsed is None:
+            with suppress(ValueError):
+                parsed = parse_json(line)
+                return self._accept(parsed)
+        if parsed is None and (found := response_after(line, self._table.awaits)) is not None:
+            self._note_malformed("other output before a response", line)
+            with suppress(ValueError):
+                return self._accept(found)
+        self._note_malformed(_kind_of(line), line)
+        return unreadable_answer(line, parsed)
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
         """Settle the request that this answers, or pass it a report; return any other message."""
@@ -266,13 +286,13 @@ class PipeReader:
         """The number of lines that were not messages and were skipped."""
         return self._skipped_lines.count
 
-    def _note_malformed(self, line: bytes) -> None:
+    def _note_malformed(self, kind: str, line: bytes) -> None:
         # Without the text of the error: it repeats the line, which may be long. The excerpt is cut before or after a
         # credential and not within one, because the masker would not recognize a part of it.
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         shown = self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
-        what = f"a line on stdout that is not an MCP message ({len(line)} bytes: {shown!r})"
-        self._skipped_lines.add(f"{what}; make the server log to stderr")
+        remedy = "make the server write one message a line" if kind == LSP else "make the server log to stderr"
+        self._skipped_lines.add(kind, f" ({len(line)} bytes: {shown!r})", remedy=remedy)
 
     def _too_large(self, line: LongLine) -> anyio.EndOfStream:
         reason = self._limits.message_too_large(line.excess)
@@ -395,6 +415,7 @@ class PipeWriter:
         # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
         # by the background task, which the cancellation of the sender does not reach.
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        self.table.disturbed = True
         with self._requests.sending(message):
             await trio.lowlevel.checkpoint_if_cancelled()
             self._lifeline.check_open()

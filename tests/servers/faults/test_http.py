@@ -292,8 +292,13 @@ async def test_bad_json(cell: Cell, server: FaultyServer) -> None:
 
 
 @fault("bad JSON in an event", "http")
-async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer) -> None:
-    assert "an event that is not an MCP message" in await lose(cell, server, Raw(stream('data: {"jsonrpc"\n\n')))
+async def test_bad_json_in_an_event(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
+    """It costs itself: the stream goes on."""
+    async with cell.open(config(cell, server)) as ref, cell.calls_beside(ref):
+        with cell.works(phase="call", within=PROMPT):
+            bad = 'data: {"jsonrpc"\n\n'
+            assert await call_raw(ref, Raw(stream(f"{bad}data: {answer()}\n\n"))) == "fine"
+    assert "server 'faulty': skipped an event that is not an MCP message; fix the server" in caplog.text
 
 
 @fault("answer to another request", "http")

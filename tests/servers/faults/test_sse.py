@@ -97,13 +97,14 @@ async def test_wrong_content_type(cell: Cell, server: FaultyServer) -> None:
 
 
 @fault("no endpoint", "sse")
-async def test_no_endpoint(cell: Cell, server: FaultyServer) -> None:
+async def test_no_endpoint(cell: Cell, server: FaultyServer, caplog: pytest.LogCaptureFixture) -> None:
     """S2-18: comments do not extend a connect."""
     server.scripts["GET"] = Raw(stream(": wait for it\n\n"), "keep")
     async with cell.open(config(server, connect_timeout=CONNECT)) as ref:
         with cell.fails(ConnectFailed, phase="connect", within=CONNECT + MARGIN) as caught:
             await raise_failure_of(ref)
     assert caught.value.phase == "open"
+    assert "opened an event stream that named no endpoint; check the path of the URL" in caplog.text
 
 
 @fault("endpoint elsewhere", "sse")

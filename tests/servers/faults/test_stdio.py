@@ -120,8 +120,8 @@ async def test_garbage_line(cell: Cell, caplog: pytest.LogCaptureFixture) -> Non
 
 @fault("invalid UTF-8", "stdio")
 async def test_invalid_utf_8(cell: Cell, caplog: pytest.LogCaptureFixture) -> None:
-    """A bad byte costs its line, although all else in it is right."""
-    line = '{"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "\xff"}}'
+    """A bad byte in the name of a method costs its line, although all else in it is right."""
+    line = '{"jsonrpc": "2.0", "method": "notifications/\xff", "params": {"level": "info", "data": "x"}}'
     async with cell.open(server("faulty")) as ref, cell.calls_beside(ref):
         with cell.works(phase="call", within=PROMPT):
             assert text_of(await ref.call_tool("print_raw", {"text": line})) == "None"

@@ -19,7 +19,7 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
@@ -73,7 +73,9 @@ def by_us(line: bytes) -> JSONRPCMessage | None:
 
 @given((ALMOST_A_MESSAGE | ANYTHING).map(json.dumps).map(str.encode) | st.binary())
 def test_a_line_is_parsed_as_by_the_sdk(line: bytes) -> None:
-    assert by_us(line) == by_the_sdk(line)
+    """Except an error without an id, a code or a message."""
+    ours, theirs = by_us(line), by_the_sdk(line)
+    assert ours == theirs or (theirs is None and isinstance(ours, JSONRPCError))
 
 
 def test_the_id_of_an_answer_may_be_an_integral_float() -> None:
@@ -90,10 +92,9 @@ async def test_malformed_lines_are_logged_and_skipped(caplog: pytest.LogCaptureF
     async with open_link(scripted("--garbage"), on_lost=never_lost) as link, open_session(link) as client:
         assert text_of(await client.call_tool("echo", {"text": "fine"})) == "fine"
         assert link.malformed_lines == 5
-    skipped = [record.getMessage() for record in caplog.records if "skipped" in record.getMessage()]
-    assert len(skipped) == 5
-    assert "'scripted'" in skipped[0]
-    assert "Welcome to the scripted server!" in skipped[0]
+    [skipped] = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "'scripted'" in skipped
+    assert "Welcome to the scripted server!" in skipped
 
 
 async def test_an_invalid_byte_skips_only_its_line() -> None:
@@ -104,13 +105,15 @@ async def test_an_invalid_byte_skips_only_its_line() -> None:
 
 
 async def test_a_server_that_logs_to_stdout_does_not_fill_our_log(caplog: pytest.LogCaptureFixture, said: Said) -> None:
+    """D-10: one warning, and the number of the others when the connection ends."""
+    caplog.set_level(logging.INFO, "mcp_actors.servers")
     async with open_link(scripted(), on_lost=never_lost) as link, open_session(link) as client:
         await client.call_tool("print_raw", {"text": "noise\n" * 1000})
         assert link.malformed_lines == 1000
-    skipped = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
-    assert sum("skipped a line" in text for text in skipped) == 10
-    said("line on stdout skipped", skipped[0])
-    said("lines on stdout skipped in total", skipped[-1])
+    [first] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    [rest] = [record.getMessage() for record in caplog.records if "more messages" in record.getMessage()]
+    said("line on stdout skipped", first)
+    said("messages skipped in total", rest)
 
 
 async def test_a_notification_over_the_limit_ends_the_connection_and_says_so() -> None:

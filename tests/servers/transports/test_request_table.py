@@ -116,8 +116,6 @@ def test_an_answer_to_a_request_that_was_removed_is_dropped(table: RequestTable)
         {"id": 1.5},
         {"result": []},
         {"result": None},
-        {"error": "no"},
-        {"error": {"code": "x", "message": "no"}},
     ],
 )
 def test_any_other_message_is_not_an_answer(table: RequestTable, change: dict[str, object]) -> None:
@@ -127,7 +125,7 @@ def test_any_other_message_is_not_an_answer(table: RequestTable, change: dict[st
     assert (request.answers, len(table)) == ([], 1)
 
 
-@pytest.mark.parametrize("request_id", [0, 2, -1, LAST_ID, LAST_ID + 1, 2**70, "seven", 2.0])
+@pytest.mark.parametrize("request_id", [0, 2, LAST_ID, LAST_ID + 1, 2**70, "seven", 2.0])
 @pytest.mark.parametrize("members", [{"result": RESULT}, {"error": ERROR}])
 def test_an_answer_with_an_id_that_no_request_has_is_dropped(
     table: RequestTable, members: dict[str, object], request_id: object
@@ -137,6 +135,41 @@ def test_an_answer_with_an_id_that_no_request_has_is_dropped(
     assert table.add(request) == 1
     assert table.settle(answer(request_id, **members)) is True
     assert (request.answers, len(table)) == ([], 1)
+
+
+@pytest.mark.parametrize("request_id", [None, "", -1, -1.0])
+@pytest.mark.parametrize("members", [{"result": RESULT}, {"error": ERROR}, {"error": "no"}])
+def test_an_answer_without_an_id_settles_nothing(
+    table: RequestTable, members: dict[str, object], request_id: object
+) -> None:
+    """C-02: what it is about is decided elsewhere."""
+    request = Asked()
+    table.add(request)
+    assert table.settle(answer(request_id, **members)) is False
+    assert (request.answers, len(table)) == ([], 1)
+
+
+def test_an_error_without_an_id_is_that_of_a_request_that_alone_can_have_caused_it(table: RequestTable) -> None:
+    error = ErrorData(code=1, message="no", data="why")
+    assert not table.refuse_only(error)
+    first, second = Asked(), Asked(sent=None)
+    table.add(first)
+    waiting = table.add(second)
+    assert not table.refuse_only(error), "two wait"
+    table.remove(waiting)
+    assert table.refuse_only(error), "the other one was not sent"
+    assert first.answers == ["no"]
+    only = table.add(third := Asked(sent=False))
+    assert not table.refuse_only(error), "it was not sent"
+    third.sent = True
+    cancelled = table.add(Asked())
+    table.remove(cancelled)
+    assert not table.refuse_only(error), "it may be about the one that was cancelled"
+    assert table.settle(answer(only, result=RESULT))
+    table.add(fourth := Asked())
+    table.disturbed = True
+    assert not table.refuse_only(error), "something else was sent"
+    assert fourth.answers == []
 
 
 @pytest.mark.parametrize("message", [[], None, "text", 1])

@@ -1,0 +1,117 @@
+"""Read messages that break the specification, and log skipped ones.
+
+Only what the strict reader has refused comes here, so that messages which keep to the protocol cost nothing more.
+`response_after` finds a response that has other output before it on its line. `SkippedMessages` logs what is skipped,
+once for each kind.
+
+The readers of pipes and of HTTP use it. It uses the parser and the excerpts of ``_messages``, and the ids and errors of
+``_request_table``, where an error that has no id may be passed to the only request that waits. It reads no stream and
+starts no task.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from attrs import define, field
+from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCResponse, RequestId
+
+from .._foreign import Log
+from .._text import HIDDEN, plain_text
+from ._messages import Excerpt, parse_json
+from ._request_table import NO_IDS
+
+# --- Log what is skipped ----------------------------------------------------------------------------------------------
+
+
+NOT_A_MESSAGE: Final = "an event that is not an MCP message"
+
+
+@define(eq=False)
+class SkippedMessages:
+    """Counts and logs what a server sends that is not an MCP message, or that answers no request.
+
+    Attributes:
+        server: the name of the server.
+        logger: the logger of the transport.
+        mask: masks credentials.
+        count: the number of such messages so far.
+    """
+
+    server: str
+    logger: Log
+    mask: Callable[[str], str]
+    count: int = field(default=0, init=False)
+    _kinds: set[str] = field(factory=set, init=False)
+
+    def add(self, kind: str, details: str = "", *, remedy: str = "fix the server") -> None:
+        """Log a skipped message: the first of its kind as a warning, the others at DEBUG."""
+        self.count += 1
+        level = logging.DEBUG if kind in self._kinds else logging.WARNING
+        self._kinds.add(kind)
+        self.logger.log(level, "server %r: skipped %s%s; %s", self.server, kind, details, remedy)
+
+    def add_stray(self, message: JSONRPCMessage) -> bool:
+        """Log a response that has no usable id; return False if this is another message."""
+        if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in NO_IDS:
+            return False
+        if isinstance(message, JSONRPCError):
+            self.add("an error without an id", f" ({plain_text(self.mask(message.error.message), limit=200)})")
+        else:
+            self.add("a result without an id")
+        return True
+
+    def end(self) -> None:
+        """Log the number of messages that were not logged as warnings."""
+        if (more := self.count - len(self._kinds)) > 0:
+            self.logger.info("server %r: skipped %d more messages of these kinds", self.server, more)
+
+
+# --- Find a response after other output -------------------------------------------------------------------------------
+
+# A progress bar, a prompt or a log without a line end may precede a response on its line. Its text is taken
+# out only if the request waits and the line as a whole is not JSON. A text that quotes a response is not one: a quote
+# or bracket is open before it. A request or notification is never read in this way, because it may have an effect.
+
+
+CANDIDATES: Final = 8
+"""Places of a line that are looked at."""
+
+_BEGINS: Final = re.compile(rb'\{\s*+"(?:jsonrpc|id|result|error)"\s*+:')
+_QUOTING: Final = re.compile(r"""\\.|["'`()\[\]{}]""", re.DOTALL)
+
+
+def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> object | None:
+    """Return the parsed response at the end of a line that has other output before it; None if there is none.
+
+    Args:
+        line: a line that is not JSON.
+        awaits: whether a request with an id waits.
+    """
+    for begin in islice(_BEGINS.finditer(line, 1), CANDIDATES):
+        text = line[begin.start() :]
+        if awaits(Excerpt(text).request_id) and not _is_open(line[: begin.start()]):
+            with suppress(ValueError):
+                return parse_json(text)
+    return None
+
+
+def _is_open(text: bytes) -> bool:
+    """Return True if a quote or bracket is open at the end of a text."""
+    depth, quote = 0, ""
+    for match in _QUOTING.finditer(HIDDEN.sub("", text.decode(errors="replace"))):
+        mark, place = match[0] if quote else match[0][-1], match.start()
+        if quote:
+            quote = "" if mark == quote else quote
+        elif mark in "([{":
+            depth += 1
+        elif mark in ")]}":
+            depth = max(depth - 1, 0)
+        elif mark == '"' or (mark in "'`" and not (place and match.string[place - 1].isalnum())):
+            quote = mark
+    return depth > 0 or bool(quote)
