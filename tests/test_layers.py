@@ -107,8 +107,8 @@ ORDER: Final = {
     "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
     "_restart _children _supervisor _pool _open",
     "observe": "_metrics _health",
-    "servers": "_eras _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests _failures "
-    "connection ref _sources _watch group",
+    "servers": "_eras _dialects _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests "
+    "_failures connection ref _sources _watch group",
     "servers.connection": "_callbacks _upkeep _streams _direct _negotiation _actor",
     "servers.group": "_memory _tree _loop _lifecycle _group _open",
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",

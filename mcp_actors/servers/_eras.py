@@ -185,13 +185,19 @@ def bounded(model: Any) -> SchemaValidator:
     return SchemaValidator(_failing_fast(TypeAdapter(model).core_schema), _use_prebuilt=False)
 
 
-def _failing_fast(schema: Any) -> Any:
+def _failing_fast(schema: Any, strict: bool = False) -> Any:
+    """Return a schema whose collections end at the first bad item; ``isError`` may be nothing but a boolean."""
     if isinstance(schema, dict):
-        walked = {key: each if key in NOT_WALKED else _failing_fast(each) for key, each in schema.items()}
+        walked = {
+            key: each if key in NOT_WALKED else _failing_fast(each, strict or key == "is_error")
+            for key, each in schema.items()
+        }
         kind = walked.get("type")
+        if strict and kind == "bool":
+            return {**walked, "strict": True}
         return {**walked, "fail_fast": True} if isinstance(kind, str) and kind in COLLECTIONS else walked
     if type(schema) in (list, tuple):
-        return type(schema)(map(_failing_fast, schema))
+        return type(schema)(_failing_fast(each, strict) for each in schema)
     return schema
 
 

@@ -11,11 +11,12 @@ The negotiation makes a session for each link, the actor opens it, and requests 
 ``_dispatcher`` and ``_eras``, runs the program's extensions, opens streams of notifications by the SDK
 (`Session.listen`), and imports no record or actor. In the trace of a request it notes a question without a callback,
 and stops the time without progress while a question is answered. Its tasks are those of the SDK's task group, one for
-each question in `carry_on`, and those of `Session.start_soon`. It logs nothing.
+each question in `carry_on`, and those of `Session.start_soon`. It logs by `Oddities`.
 """
 
 from __future__ import annotations
 
+import re
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
@@ -59,8 +60,9 @@ from pydantic_core import to_json
 
 from .._errors import NotSupported
 from ..transports import Exchange, current_trace
+from ._dialects import Oddities, read_result
 from ._dispatcher import LinkDispatcher
-from ._eras import is_modern, parse_result, without_later_fields
+from ._eras import first_problem, is_modern, without_later_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -70,6 +72,7 @@ if TYPE_CHECKING:
     from mcp.client.session import ElicitationFnT, ListRootsFnT, MessageHandlerFnT, SamplingFnT
     from mcp.client.subscriptions import Subscription
     from mcp.types import InputRequest, InputResponse, InputResponses, Tool
+    from pydantic_core import ValidationError
 
     from ..transports import Json, Link, Report
 
@@ -150,6 +153,8 @@ class Session:
         agreed: the server's answer to ``server/discover`` or ``initialize``; None before.
         stamp: completes each request.
         claims: the types of results that extensions finish at this version.
+        oddities: logs what the server does in a way of its own.
+        return_objects: the tools whose structured content is an object; before 2026-07-28 that of all tools is one.
     """
 
     def __init__(
@@ -167,6 +172,8 @@ class Session:
         self.agreed: DiscoverResult | InitializeResult | None = None
         self.stamp: Stamp = LegacyStamp(self.version)
         self.claims: dict[str, ResultClaim[Any]] = {}
+        self.oddities: Oddities = Oddities(server)
+        self.return_objects: set[str] = set()
         self._info = info
         self._callbacks = callbacks
         self._extensions = extensions
@@ -197,6 +204,8 @@ class Session:
                 yield
             except Exception as exc:
                 error = exc  # carried past the task group of the SDK, which would wrap it
+            finally:
+                self.oddities.close()
         if error is not None:
             raise error
 
@@ -310,7 +319,7 @@ class Session:
         params: Json = {}
         headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
         result = await self._dispatcher.exchange(Exchange("server/discover", params, headers, cancellable=False))
-        return read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+        return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
     async def initialize(self) -> InitializeResult:
         """Send ``initialize``, and return the answer. ``notifications/initialized`` must follow, once it is adopted.
@@ -324,7 +333,30 @@ class Session:
             "clientInfo": _dumped(self._info),
         }
         result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
-        return read_answer("initialize", LATEST_HANDSHAKE_VERSION, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+        return self._read_answer("initialize", LATEST_HANDSHAKE_VERSION, result)  # type: ignore[no-any-return]  # it is of the class that the method has
+
+    def _read_answer(self, method: str, version: str, result: Json) -> Any:
+        without_later_fields(method, version, result)
+        return self.read(method, result, version)
+
+    def read(self, method: str, result: Json, version: str | None = None) -> Any:
+        """Return a result that was parsed from JSON, as far as it can be understood. What is odd is logged.
+
+        Args:
+            method: the protocol's method.
+            result: the parsed ``result`` of the answer. It is changed to what was read.
+            version: the protocol version; None for that of the session.
+
+        Raises:
+            pydantic_core.ValidationError: nothing of it conforms to the protocol.
+        """
+
+        def report(problem: ValidationError) -> None:
+            what = first_problem(problem, self.link.masker)
+            said = f"a result of {method} is not valid ({what}), and was read as far as possible"
+            self.oddities.note((method, re.sub(r"\d+", "", what)), said)
+
+        return read_result(method, version or self.version, result, report)
 
     async def notify(self, method: str) -> None:
         """Send a notification without params; drop it if the connection has ended."""
@@ -350,6 +382,7 @@ class Session:
     def note_tools(self, tools: Sequence[Tool]) -> None:
         """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
         self.stamp.note_tools(tools)
+        self.return_objects = {tool.name for tool in tools if (tool.output_schema or {}).get("type") == "object"}
 
     def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
         """Start a task for a request, in the context variables of the caller. It is cancelled with the session.
@@ -364,16 +397,6 @@ class Session:
             await fn()
 
         return self._dispatcher.start_soon(run, name=name)
-
-
-def read_answer(method: str, version: str, result: Json) -> Any:
-    """Return the parsed answer to a request of the handshake.
-
-    Raises:
-        pydantic_core.ValidationError: it does not conform to the protocol.
-    """
-    without_later_fields(method, version, result)
-    return parse_result(method, version, result)
 
 
 def _dumped(model: ClientCapabilities | Implementation) -> Json:

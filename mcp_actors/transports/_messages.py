@@ -80,6 +80,8 @@ def to_message(parsed: object) -> JSONRPCMessage:
     if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
         # The SDK accepts no float as an id, but some servers know no other numbers.
         parsed = parsed if (request_id := comparable_id(number)) is None else {**parsed, "id": request_id}
+    if type(parsed) is dict and parsed.get("result") == []:  # PHP has no other empty object
+        parsed = {**parsed, "result": {}}
     try:
         return jsonrpc_message_adapter.validate_python(parsed, by_name=False)
     except ValueError:

@@ -133,6 +133,24 @@ DIFFERENCES: Final = (
         is_incomplete,
     ),
     Difference(
+        "a tool has had its effect, so what can be read of an invalid result is read",
+        "value",
+        "invalid",
+        lambda era, kind, method, line: not method.endswith("/list"),
+    ),
+    Difference(
+        "a result of an empty array is an empty object",
+        "value",
+        "no answer",
+        lambda era, kind, method, line: '"result": []' in line,
+    ),
+    Difference(
+        "an isError that is not a boolean makes the result an error",
+        "value",
+        "value",
+        lambda era, kind, method, line: '"isError"' in line,
+    ),
+    Difference(
         "a line that is not a message fails the request that it names, which would wait otherwise",
         "invalid",
         "no answer",

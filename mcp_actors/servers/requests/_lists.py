@@ -230,25 +230,29 @@ class _Pages(Generic[Page, T]):
 
     def _valid(self, result: dict[str, Any], items: list[Any]) -> Page:
         """Return a page with those of the items that are valid."""
+        member = self.kind.member
         try:
-            return self._parsed({**result, self.kind.member: items})
+            page: Page = parse_result(self.kind.method, self.session.version, {**result, member: items})
+            return page
         except ValidationError:
-            self._parsed({**result, self.kind.member: []})  # raises if anything else is not valid
+            result = {**result, member: []}
+            self._parsed(result)  # raises if anything else cannot be read
         valid = []
         for item in items:
             if isinstance(item, UnreadableItem):
                 self.meter.refuse(item, item.problem)
                 continue
+            alone = {**result, member: [item]}
             try:
-                self._parsed({**result, self.kind.member: [item]})
+                self._parsed(alone)
             except ValidationError as exc:
                 self.meter.refuse(item, first_problem(exc, self.record.session.masker, skip=2))
             else:
-                valid.append(item)
-        return self._parsed({**result, self.kind.member: valid})
+                valid += alone[member]
+        return self._parsed({**result, member: valid})
 
     def _parsed(self, result: dict[str, Any]) -> Page:
-        page: Page = parse_result(self.kind.method, self.session.version, result)
+        page: Page = self.session.read(self.kind.method, result)
         return page
 
 

@@ -27,7 +27,7 @@ import trio
 from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, InputRequiredResult, Result
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json
 
 from ..._errors import InvalidArguments, NotSupported
 from ..._foreign import Log, answer_of
@@ -35,7 +35,7 @@ from ...catalog._schemas import dotted, kind_of
 from ...config import ProgressCallback
 from ...kernel import Call
 from ...transports import Json, current_trace
-from .._eras import bounded, parse_result, without_later_fields
+from .._eras import bounded, without_later_fields
 from .._session import carry_on
 
 if TYPE_CHECKING:
@@ -606,11 +606,17 @@ class PlainRequest(Request[ResultT]):
             model: Any = session.claims[kind].model
             return bounded(model).validate_python(result, by_name=False)
         if kind != INPUT_REQUIRED:
-            value: ResultT = bounded(self.model).validate_python(result, by_name=False)
-            if self._is_plain(result):
-                return value
+            try:
+                value: ResultT = bounded(self.model).validate_python(result, by_name=False)
+                if self._is_plain(result):
+                    return value
+            except ValidationError:
+                pass
         # The class accepts more than the schema of the version. Both together cost as much as everything else.
-        return parse_result(self.method, version, result)
+        return self.read_openly(session, result)
+
+    def read_openly(self, session: Session, result: Json) -> Any:
+        return session.read(self.method, result)
 
     def finish(self, value: ResultT, record: ConnectionRecord) -> ResultT:
         """Return the result for the caller.

@@ -31,6 +31,7 @@ from ...config import ProgressCallback, ToolRequest, wrapped
 from .._admission import known_tools
 from .._attempts import NOT_SENT
 from .._deadlines import InTask
+from .._dialects import with_objects
 from .._rules import is_repeatable_call
 from ._lists import Kind, all_pages
 from ._request import PlainRequest, Request
@@ -177,6 +178,12 @@ class CallTool(PlainRequest[CallToolResult]):
             record.catalog.checks.check_result(self.name, value)
         return value
 
+    def read_openly(self, session: Session, result: Json) -> Any:
+        """Return the result; an empty array is an empty object if the tool returns objects."""
+        if result.get("structuredContent") == [] and self.name in session.return_objects:
+            result["structuredContent"] = {}
+        return super().read_openly(session, result)
+
     async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
         """List the tools again: the schema of this one may have changed, or was not known."""
         if not session.modern:
@@ -259,9 +266,13 @@ async def list_all_tools(session: Session, record: ConnectionRecord) -> tuple[Kn
 
 
 def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
-    """Yield each tool, and release it: to release thousands that were known already is a long step."""
+    """Yield each tool with readable schemas, and release it: to release thousands that were known is a long step."""
     while tools:
-        yield tools.popleft()
+        tool = tools.popleft()
+        for member in ("input_schema", "output_schema"):
+            if (mended := with_objects(schema := getattr(tool, member))) is not schema:
+                setattr(tool, member, mended)
+        yield tool
 
 
 def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iterator[Tool]:

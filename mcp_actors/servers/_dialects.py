@@ -1,0 +1,225 @@
+"""Read results that do not conform to the protocol.
+
+`read_result` validates a result as the SDK does. If that fails, it makes a second pass for what can be kept, because a
+tool has had its effect by then. `with_objects` does the same for the schemas of a tool. `Oddities` logs what a server
+does differently, each kind once per connection.
+
+The session reads results with it, and lists read their pages and items. It imports ``_eras``, starts no task and reads
+no clock. `read_result` changes the result that it is given, which a gateway passes on.
+
+What is sent back or compared is read strictly: a request for input, and the names, URIs and cursors of lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
+
+from attrs import define, field
+from mcp.types import CallToolResult, methods
+from pydantic import BaseModel
+from pydantic_core import ValidationError
+
+from .._foreign import Log
+from .._json import walk
+from .._text import plain_text
+from ._eras import bounded, parse_result, without_later_fields
+
+if TYPE_CHECKING:
+    from pydantic.fields import FieldInfo
+
+    from ..transports import Json
+
+
+logger = Log("mcp_actors.servers")
+
+MOST_VALUES: Final = 4096
+"""Values of a result that the second pass looks at: 20 ms at most."""
+
+MOST_KINDS: Final = 20
+"""Kinds of oddities that are logged for one connection."""
+
+HINTS: Final = frozenset({"annotations", "_meta"})
+"""Members without content, which are left out if they are not valid."""
+
+SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
+"""Keywords of JSON schema whose value is an object of schemas."""
+
+DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
+"""What results without them mean."""
+
+
+def read_result(method: str, version: str, result: Json, report: Callable[[ValidationError], object]) -> Any:
+    """Validate a result; if it is not valid, keep what can be read, and report the error.
+
+    Args:
+        method: the protocol's method.
+        version: the protocol version of the session.
+        result: the parsed ``result`` of the answer. It is changed to what was read.
+        report: takes the error of a result that was read nevertheless.
+
+    Raises:
+        pydantic_core.ValidationError: nothing of it can be read, or it is a request for input.
+    """
+    try:
+        return parse_result(method, version, result)
+    except ValidationError as exc:
+        problem = exc
+    try:
+        if result.get("resultType") == "input_required":
+            raise problem
+        mended = _Reader().result(method, version, dict(result))
+        without_later_fields(method, version, mended)
+        if method == "tools/call":  # its parts were checked one by one; structured content may be any JSON
+            value = bounded(CallToolResult).validate_python(mended, by_name=False)
+        else:
+            value = parse_result(method, version, mended)
+    except (ValidationError, _Exhausted):
+        raise problem from None
+    result.clear()
+    result.update(mended)
+    report(problem)
+    return value
+
+
+class _Exhausted(Exception):
+    """The result has more than `MOST_VALUES`."""
+
+
+class _Reader:
+    """The second pass over one result. It follows the types of the protocol; what has no type stays as it is."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def result(self, method: str, version: str, result: Json) -> Json:
+        kind = methods.SERVER_RESULTS[method, version]
+        if method == "tools/call":
+            content, is_error = result.get("content"), result.get("isError")
+            if type(is_error) not in (bool, NoneType):
+                result["isError"] = is_error = True
+            part = content if type(content) in (dict, str) else None
+            if type(content) is not list and (part or is_error or result.get("structuredContent") is not None):
+                result["content"] = [part] if part else []
+        model = (get_args(kind) or (kind,))[0]
+        given = {name: each for name, each in result.items() if each is not None}
+        return {name: each for name, each in DEFAULTS.items() if name in _fields(model)} | self._members(model, given)
+
+    def _value(self, kind: Any, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise _Exhausted
+        kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        models = [each for each in kinds if isinstance(each, type) and issubclass(each, BaseModel)]
+        inner = {get_origin(each): get_args(each) for each in kinds}
+        if value == [] and list not in inner and (models or dict in inner):
+            value = {}
+        if type(value) is list and list in inner:
+            return [
+                self._part(inner[list][0], each, f"part {number} of this result")
+                for number, each in enumerate(value, 1)
+            ]
+        if type(value) is dict and models:
+            return value if (model := _model_of(models, value)) is None else self._members(model, value)
+        if type(value) is dict and dict in inner:
+            return {name: self._value(inner[dict][1], each) for name, each in value.items()}
+        return value
+
+    def _members(self, model: type[BaseModel], value: Json) -> Json:
+        """Return an object without the optional members that are null, and without hints that are not valid."""
+        fields, mended = _fields(model), dict[str, Any]()
+        for name, each in value.items():
+            known = fields.get(name)
+            if known is None:
+                mended[name] = each
+            elif each is not None or known.is_required():
+                each = self._part(known.annotation, each, "this part")
+                if name == "annotations" and type(each) is dict:
+                    each = {hint: given for hint, given in each.items() if _is_valid(known.annotation, {hint: given})}
+                if name not in HINTS or _is_valid(known.annotation, each):
+                    mended[name] = each
+        if "type" not in mended and "type" in fields:  # of the only model that it can be
+            mended["type"] = get_args(fields["type"].annotation)[0]
+        return mended
+
+    def _part(self, kind: Any, value: Any, name: str) -> Any:
+        """Do as `_value` does. An invalid part of the content becomes a text that says so."""
+        mended = self._value(kind, value)
+        models = {getattr(each, "__name__", ""): each for each in get_args(kind)}
+        if "TextContent" not in models or _is_valid(kind, mended):
+            return mended
+        given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
+        if any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
+            what = f"is not a valid part of the type {given!r}"
+        else:
+            what = f"is of the unknown type {given!r:.40}" if type(given) is str else "has no type"
+        said = plain_text(f"[{name} {what}]")
+        return {"type": "text", "text": f"{said}\n{text}" if type(text) is str else said}
+
+
+def _model_of(models: list[type[BaseModel]], value: Json) -> type[BaseModel] | None:
+    """Return the model that an object is meant for: the only one, or the one with its type or its required members."""
+    for model in models:
+        required = {name for name, each in _fields(model).items() if each.is_required()}
+        kinds = get_args(_fields(model)["type"].annotation) if "type" in _fields(model) else ()
+        if len(models) == 1 or (value.get("type") in kinds if kinds else required <= value.keys()):
+            return model
+    return None
+
+
+@cache
+def _fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of a model by the names that JSON has."""
+    return {each.alias or name: each for name, each in model.model_fields.items()}
+
+
+def _is_valid(kind: Any, value: Any) -> bool:
+    return bounded(kind).isinstance_python(value, by_name=False)
+
+
+def with_objects(schema: Any) -> Any:
+    """Return the schema of a tool with ``{}`` for each empty array where JSON schema has an object."""
+    if not any(type(part) is list and not part for part, _ in walk(schema)):
+        return schema
+    return _with_objects(schema)
+
+
+def _with_objects(schema: Any) -> Any:
+    if type(schema) is list:
+        return [_with_objects(each) for each in schema]
+    if type(schema) is not dict:
+        return schema
+    mended = dict[str, Any]()
+    for name, each in schema.items():
+        if each == [] and (name in SCHEMAS or name == "additionalProperties"):
+            mended[name] = {}
+        elif name in SCHEMAS and type(each) is dict:
+            mended[name] = {member: {} if part == [] else _with_objects(part) for member, part in each.items()}
+        else:
+            mended[name] = each if name in ("const", "default", "enum", "examples") else _with_objects(each)
+    return mended
+
+
+@define(eq=False)
+class Oddities:
+    """Logs what a server does in a way of its own: each kind once, and how often more at the end of the connection."""
+
+    server: str
+    _seen: set[object] = field(factory=set, init=False)
+    _more: int = field(default=0, init=False)
+
+    def note(self, kind: object, what: str) -> None:
+        """Log an oddity, unless one of its kind was logged."""
+        if kind in self._seen or len(self._seen) == MOST_KINDS:
+            self._more += 1
+            return
+        self._seen.add(kind)
+        logger.warning("server %r: %s; fix the server", self.server, what)
+
+    def close(self) -> None:
+        """Log how many were not logged."""
+        if self._more:
+            logger.warning("server %r: %d more messages were not as the protocol has them", self.server, self._more)
+        self._more = 0
