@@ -5,7 +5,7 @@ are checks and errors for
 
 - unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`). The
   decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
-  of ``call_tool``, which looks at unknown ones itself; `refuse_positional` is for ``call``;
+  of ``call_tool``, which looks at unknown ones itself; `refuse_positional` and `refuse_option` are for ``call``;
 - blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
@@ -145,6 +145,17 @@ def refuse_positional(tool: str, positional: Sequence[object]) -> None:
             f"call(): the arguments of a tool have names, as in call({tool!r}, city='Rome'); for a mapping of them "
             f"write call_tool({tool!r}, {{…}})"
         )
+
+
+OPTIONS: Final = frozenset({"timeout", "progress", "meta", "idempotent"})
+"""Arguments of ``call`` that are meant as options of the call, unless the tool has them."""
+
+
+def refuse_option(tool: str, option: str) -> TypeError:
+    """Return the error for an option that was given to ``call``, which sends all its arguments to the tool."""
+    remedy = _remedy("call()", option, ()) or f"write call_tool({tool!r:.40}, {{…}}, {option}=…)"
+    problem = f"call(): {option!r} is an option of a call, and tool {tool!r:.40} has no such argument"
+    return TypeError(f"{problem}; {remedy}")
 
 
 def _remedy(who: str, word: str, known: Collection[str]) -> str | None:

@@ -48,9 +48,9 @@ from mcp import MCPError
 
 from .._errors import ActorStopped, McpActorsError, ServerUnavailable
 from .._foreign import Log
-from .._misuse import explained_methods, refuse_positional
+from .._misuse import explained_methods
 from .._text import problem_of
-from ..catalog import result_value
+from ..catalog import check_call, result_value
 from ..config import permitted
 from ..kernel import ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ..servers import ServerGroup, ServerRef
@@ -452,7 +452,7 @@ class AsyncioServerRef(ServerView):
 
     async def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
-        refuse_positional(tool, positional)
+        check_call(tool, positional, arguments, self._target._schema_of)
         return result_value(await self.call_tool(tool, arguments))
 
     call_tool: Final[ToolCall[Awaited[CallToolResult], Awaited[CallToolResult | InputRequiredResult]]] = cast(
@@ -519,6 +519,9 @@ class GroupView(View[ServerGroup], Mapping[str, AnyServer]):
 
     def __hash__(self) -> int:
         return View.__hash__(self)
+
+    def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
+        return self.tools._schema_of(public_name)
 
     @property
     def configured(self) -> tuple[AnyServer, ...]:
@@ -606,7 +609,7 @@ class AsyncioServerGroup(GroupView[AsyncioServerRef]):
 
     async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
-        refuse_positional(public_name, positional)
+        check_call(public_name, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(public_name, arguments))
 
     call_tool: Final = request_view(ServerGroup.call_tool, ServerGroup.send_tool_call, callbacks=("progress",))

@@ -20,7 +20,7 @@ from ._names import NameCollision, assign_names, check_naming, public_name
 from ._pins import OnToolChange, Pins, PinVerdict, identity_pin, judge, pin, pins_of
 from ._snapshot import CatalogEntry, CatalogSnapshot, Listing
 from ._tools import CatalogTool, ListedTool, result_value
-from ._validation import StrictSchema, ToolChecks, Validation, strict_schema
+from ._validation import StrictSchema, ToolChecks, Validation, check_call as check_call, strict_schema
 
 __all__ = [
     "CatalogEntry",

@@ -3,7 +3,7 @@
 `Patterns` matches regular expressions without backtracking. `violation_of` describes a broken rule, with words for
 kinds, paths and lists (`kind_of`, `dotted`, `listed`). `BoundedDialect` gives the validators of `jsonschema` a limit
 and an empty registry, so that no ``$ref`` is fetched. `Schema` is one schema of a server, compiled when it is first
-used; `required_of` reads its required members.
+used; `required_of`, `members_named_by` and `may_name` read its members.
 
 ``_validation`` uses it; the pins and the servers use its words. Of the catalogue it uses the canonical text of values.
 It reads the processor time of its thread, and logs at most once for each `Schema` what cannot be checked: no call fails
@@ -525,3 +525,26 @@ def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
     if not isinstance(required, (list, tuple)):
         return ()
     return tuple(name for name in required if isinstance(name, str))
+
+
+_OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
+"""Keywords at the top level with which the names of members are elsewhere in the schema."""
+
+
+def members_named_by(schema: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the members that the top level of a schema names; None if a member may also have another name.
+
+    A schema without ``properties`` says nothing of its members.
+    """
+    properties, more = schema.get("properties"), schema.get("additionalProperties", False)
+    if not isinstance(properties, Mapping) or more is not False or any(each in schema for each in _OPEN):
+        return None
+    return frozenset(properties)
+
+
+def may_name(schema: Mapping[str, Any], member: str) -> bool:
+    """Return False if a schema does not name a member."""
+    if not any(each in schema for each in _OPEN):
+        return member in (schema.get("properties") or ())
+    parts = (part for part, _ in walk(schema) if isinstance(part, Mapping))
+    return any(member in (part.get("properties") or ()) or "patternProperties" in part for part in parts)

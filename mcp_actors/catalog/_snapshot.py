@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
-from typing import Final, Self, overload
+from typing import Any, Final, Self, overload
 
 import attrs
 
@@ -345,6 +345,10 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         """
         server, name = self._parts.book.keys[public_name]
         return self._parts.sections[server].tools[name]
+
+    def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
+        """Return the input schema of a tool; None if no tool has this name."""
+        return self.find(public_name).input_schema if public_name in self._parts.book.keys else None
 
     def of(self, server: str) -> tuple[CatalogTool, ...]:
         """Return the tools of one server in listed order; an empty tuple if the server is unknown."""

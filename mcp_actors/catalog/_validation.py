@@ -13,7 +13,7 @@ schemas that cannot be converted. It sends nothing, and changes neither tools no
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
@@ -21,8 +21,9 @@ import pydantic_core
 
 from .._errors import InvalidArguments, InvalidResult
 from .._foreign import Log
+from .._misuse import OPTIONS, nearest, refuse_option, refuse_positional
 from .._text import plain_text
-from ._schemas import Path, Schema, Violation, dotted, kind_of, listed, required_of
+from ._schemas import Path, Schema, Violation, dotted, kind_of, listed, may_name, members_named_by, required_of
 from ._tools import thaw
 
 if TYPE_CHECKING:
@@ -35,7 +36,33 @@ logger = Log("mcp_actors.catalog")
 Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""
 
+MOST_UNKNOWN: Final = 20  # unknown arguments of a server's tools that are logged
 _DEPTH: Final = 30  # steps into arguments that cannot be written, to find the one that cannot; some contain themselves
+
+
+def check_call(
+    tool: str,
+    positional: Sequence[object],
+    arguments: Mapping[str, object],
+    schema_of: Callable[[str], Mapping[str, Any] | None],
+) -> None:
+    """Check the arguments of ``call``, which are those of the tool.
+
+    Args:
+        tool: the tool.
+        positional: the arguments without names.
+        arguments: the others.
+        schema_of: returns the input schema of a tool; None if it is not known.
+
+    Raises:
+        TypeError: an argument has no name; or it is an option of ``call_tool`` that the schema does not name.
+    """
+    refuse_positional(tool, positional)
+    if OPTIONS.isdisjoint(arguments) or (schema := schema_of(tool)) is None:
+        return
+    for name in arguments:
+        if name in OPTIONS and not may_name(schema, name):
+            raise refuse_option(tool, name)
 
 
 class ToolChecks:
@@ -73,6 +100,7 @@ class ToolChecks:
         self._checks: dict[str, _ToolCheck] = {}  # of called tools: a list may be long, and few of its tools are called
         for tool in tools if mode != "off" else ():
             self._tools.setdefault(tool.name, tool)
+        self._unknown: set[tuple[str, str]] = set()  # the arguments that were logged, by tool
         self._samples: set[str] = set()  # of these tools the next result is a sample
         self.sample()
 
@@ -84,6 +112,7 @@ class ToolChecks:
     def updated(self, tools: Iterable[ListedTool]) -> ToolChecks:
         """Return the checks for another listing, with the compiled schemas of unchanged tools."""
         new = ToolChecks(self._server, tools, self._mode, self._mask)
+        new._unknown = self._unknown
         for name, check in self._checks.items():
             if check.used and name in new._tools and check.is_of(new._tools[name]):
                 new._checks[name] = check
@@ -125,7 +154,24 @@ class ToolChecks:
                     raise self._missing(tool, sendable, check.required)
             if self._mode == "schema" and (found := check.input.violation(sendable)) is not None:
                 raise self._refused(tool, *found)
+            if check.named is not None and not sendable.keys() <= check.named:
+                self._note_unknown(tool, sendable, check.named)
         return None if arguments is None else sendable, text
+
+    def _note_unknown(self, tool: str, given: Iterable[str], named: frozenset[str]) -> None:
+        """Log the arguments that the input schema does not name: servers drop a misspelled one without an error."""
+        for name in given:
+            if name in named or (tool, name) in self._unknown or len(self._unknown) == MOST_UNKNOWN:
+                continue
+            self._unknown.add((tool, name))
+            known = [self._mask(each) for each in nearest(name, named) or sorted(named)]
+            listing = (
+                f"did you mean {known[0]!r:.80}?" if nearest(name, named) else f"it names {listed(known) or 'none'}"
+            )
+            problem = (
+                f"its input schema does not name the argument {name!r:.80}, which the server may ignore; {listing}"
+            )
+            logger.warning("%s: %s", self._who(tool), plain_text(problem))
 
     def check_result(self, tool: str, result: CallToolResult) -> None:
         """Check the result of a tool, or log what is wrong with a sample. With ``is_error`` it may contain anything.
@@ -221,12 +267,13 @@ class ToolChecks:
 class _ToolCheck:
     """The schemas of one tool."""
 
-    __slots__ = ("_tool", "input", "output", "required")
+    __slots__ = ("_tool", "input", "named", "output", "required")
 
     def __init__(self, server: str, tool: ListedTool, mask: Callable[[str], str]) -> None:
         owner = f"server {server!r}: tool {mask(tool.name)!r:.80}"
         self._tool = tool
         self.required = required_of(tool.input_schema)
+        self.named = members_named_by(tool.input_schema)
         self.input = Schema(tool.input_schema, f"{owner}: its input schema", mask)
         output = tool.output_schema
         self.output = None if output is None else Schema(output, f"{owner}: its output schema", mask)

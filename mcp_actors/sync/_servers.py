@@ -28,11 +28,11 @@ import trio
 
 from .. import servers
 from .._foreign import Log
-from .._misuse import Unopened, explained, explained_methods, refuse_positional
+from .._misuse import Unopened, explained, explained_methods
 from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
 from ..bridge._views import AsyncioServerGroup, AsyncioServerRef, GroupView, ServerView, View
-from ..catalog import result_value
+from ..catalog import check_call, result_value
 from ..catalog._names import DEFAULT_NAMING
 from ..servers._sources import anchored, anchored_all
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
@@ -120,7 +120,7 @@ class SyncServerRef(ServerView):
 
     def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
-        refuse_positional(tool, positional)
+        check_call(tool, positional, arguments, self._target._schema_of)
         return result_value(self.call_tool(tool, arguments))
 
     call_tool: Final[ToolCall[CallToolResult, CallToolResult | InputRequiredResult]] = cast(
@@ -183,7 +183,7 @@ class SyncServerGroup(GroupView[SyncServerRef]):
 
     def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
-        refuse_positional(public_name, positional)
+        check_call(public_name, positional, arguments, self._schema_of)
         return result_value(self.call_tool(public_name, arguments))
 
     call_tool: Final = blocking(AsyncioServerGroup.call_tool)

@@ -33,9 +33,9 @@ from ..._errors import (
     ToolNotFound,
 )
 from ..._foreign import Log
-from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, refuse_positional, unknown_argument
+from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, unknown_argument
 from ..._text import problem_of
-from ...catalog import CatalogSnapshot, Listing, result_value
+from ...catalog import CatalogSnapshot, Listing, check_call, result_value
 from ...config import ServerConfig, permitted
 from ...kernel import EVENT_BUFFER
 from .._sources import anchored
@@ -225,8 +225,11 @@ class ServerGroup(Mapping[str, ServerRef]):
 
     async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return its result as plain values; otherwise like `ServerRef.call`."""
-        refuse_positional(public_name, positional)
+        check_call(public_name, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(public_name, arguments))
+
+    def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
+        return self.tools._schema_of(public_name)
 
     async def call_tool(
         self,

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 import trio
 
 from ..._errors import ServerError, ServerUnavailable
-from ..._misuse import CALL, check_states, explained_methods, refuse_positional, unknown_argument
+from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
-from ...catalog import result_value
+from ...catalog import check_call, result_value
 from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
@@ -175,7 +175,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Call a tool of this server, and return its result as plain values.
 
         It is `call_tool` and `result_value` in one: ``await servers["time"].call("convert", zone="Asia/Tokyo")``.
-        Arguments that Python has no names for, and options such as ``progress``, need `call_tool`.
+        Arguments that Python has no names for, and options such as ``progress``, need `call_tool`. An argument that the
+        tool's schema does not name is logged, with the nearest one, because most servers ignore it.
 
         **Cancellation**: as for `call_tool`.
 
@@ -189,10 +190,15 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             ToolFailed: the tool failed.
+            TypeError: `arguments` has ``timeout``, ``progress``, ``meta`` or ``idempotent``, which the tool has not.
             McpActorsError, mcp.MCPError: as for `call_tool`.
         """
-        refuse_positional(tool, positional)
+        check_call(tool, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(tool, arguments))
+
+    def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
+        """Return the input schema of a tool; None if it is not listed."""
+        return next((each.tool.input_schema for each in self._record.catalog.tools if each.name == tool), None)
 
     @overload
     async def call_tool(
