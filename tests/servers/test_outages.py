@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 import trio
+from attrs import evolve
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import (
@@ -31,9 +32,24 @@ from mcp_actors.servers import ServerGroup
 from mcp_actors.servers._rules import seconds_to_retry
 
 from .fleet import STARTED, http_config, http_server
-from .groups import AT_ONCE, FOR_A_WHILE, Events, Fault, after, command_with, crash, reach, server, shell, state, until
+from .groups import (
+    AT_ONCE,
+    FOR_A_WHILE,
+    Events,
+    Fault,
+    after,
+    command_with,
+    crash,
+    kill,
+    reach,
+    server,
+    shell,
+    state,
+    until,
+)
 from .http_server import run_server
 from .links import text_of
+from .scripted_server import command
 
 QUICK: Final = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=0.2)
 """Parked after two failures, and tried again five times a second."""
@@ -196,6 +212,32 @@ async def test_a_command_that_does_not_exist_is_not_tried_again(mock_clock: Mock
         mock_clock.jump(3600)
         await wait_all_tasks_blocked()
     assert len(events.of(Starting, "a")) == 1
+
+
+@pytest.mark.parametrize("what", ["command", "cwd"])
+async def test_a_command_that_has_worked_is_tried_again_until_it_is_back(what: str, tmp_path: Path) -> None:
+    """D-09: a disk that was unmounted, or a virtual environment that is made anew."""
+    place, away = tmp_path / "place", tmp_path / "away"
+    place.mkdir()
+    program, args = command()
+    start = (place if what == "command" else tmp_path) / "start"
+    start.write_text(f"#!/bin/sh\nexec '{program}' \"$@\"\n")
+    start.chmod(0o755)
+    policy = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=0.2)
+    transport = Stdio(str(start), args, cwd=str(place) if what == "cwd" else None)
+    async with open_servers(ServerConfig("a", transport, restarts=policy), strict=True) as group:
+        place.rename(away)
+        kill(group["a"])
+        await reach(group, "a", "failed")
+        assert "does not exist" in str(group.errors["a"])
+        assert group.status()["a"].retry_at is not None
+        away.rename(place)
+        await reach(group, "a", "ready")
+        place.rename(away)
+        with pytest.raises(ConnectFailed):
+            await group.replace(ServerConfig("a", evolve(transport, env={"NEW": "1"}), restarts=policy))
+        await reach(group, "a", "failed")
+        assert group.status()["a"].retry_at is None  # this configuration has never worked
 
 
 async def test_a_server_that_refuses_the_credentials_is_not_tried_again() -> None:

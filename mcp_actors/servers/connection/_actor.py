@@ -176,6 +176,8 @@ class ServerActor(Actor):
                 self._record.life.note_failure(session_failed(self._name, exc, self._masker))
                 raise
             if (known := known_failure(self._link, exc)) is not None:
+                if type(known) is ConnectFailed and self._record.opening.worked:
+                    known.hopeless = False  # a command or a folder that was there may come back
                 raise known from known.__cause__
             failure = connect_failed(config, self._phase.of_connect, self._link, exc)
             cause = failure.__cause__
@@ -317,6 +319,7 @@ class ServerActor(Actor):
     def _remember(self, session: Session, show_tools: Callable[[], None]) -> None:
         identity = session.identity
         self._record.session.pid, self._record.session.take_again = session.link.pid, self.take_again
+        self._record.opening.worked = True
         self._record.server.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,

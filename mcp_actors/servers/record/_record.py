@@ -160,11 +160,13 @@ class Opening:
         log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
         era: the era; None if that is to be negotiated. Written by the connection.
         questions: the questions of the configured callback to a person. Written by the connection.
+        worked: whether this configuration has connected before. Written by the connection.
     """
 
     log_level: LoggingLevel | None
     era: Era | None = None
     questions: SignInQuestions = field(factory=SignInQuestions)
+    worked: bool = False
 
 
 class ConnectionRecord:
@@ -320,7 +322,7 @@ class ServerRecord:
         """
         if callbacks.log_level != self.callbacks.log_level:
             self.opening.log_level = callbacks.log_level
-        self.opening.era = None  # it may be another program
+        self.opening.era, self.opening.worked = None, False  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self.strict = False  # the change has been made, whether it connects now or later
         self.calls.configure(config)
