@@ -16,7 +16,7 @@ clock = ServerConfig(
     Stdio(
         "mcp-server-time",
         env={"TZ": "Asia/Tokyo"},
-        env_from=["LANG", "SSL_CERT_FILE"],
+        env_from=["HTTPS_PROXY"],
         cwd="/",
     ),
     stop_timeout=3,

@@ -261,7 +261,10 @@ def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
 # is never complete. Exceptions are short values and those that every program knows.
 
 
-INHERITED: Final = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+INHERITED: Final = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+)
 """Variables that every server inherits: those that most programs need to run, and that are not credentials."""
 
 _SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)

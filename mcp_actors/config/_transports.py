@@ -531,8 +531,10 @@ def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tup
 class Stdio:
     """A server that runs as a child process and communicates through its stdin and stdout.
 
-    The child gets a few variables of this process (HOME, LOGNAME, PATH, SHELL, TERM, USER), those named in `env_from`,
-    and `env`; nothing else. The command is looked up when the process is started, not before.
+    The child gets a few variables of this process: HOME, LOGNAME, PATH, SHELL, TERM, USER; LANG, LC_ALL, LC_CTYPE, TZ,
+    TMPDIR; SSL_CERT_FILE, SSL_CERT_DIR, NODE_EXTRA_CA_CERTS; for ``docker`` and ``podman`` DOCKER_HOST and
+    DOCKER_CONTEXT. It gets those named in `env_from`, and `env`; nothing else, but for ``LC_CTYPE=C.UTF-8`` if no
+    locale is set and the system has this one. The command is looked up when the process is started, not before.
 
     ``repr`` shows no value of `env` and masks arguments that look like credentials; pass credentials in `env`.
 

@@ -9,10 +9,11 @@ import pytest
 from attrs import evolve
 
 from mcp_actors import ServerConfig, Stdio, open_servers
+from mcp_actors.config._template import INHERITED
 
 from .test_tools import text_of
 
-ALLOWED = {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER"}
+ALLOWED = {*INHERITED, "LC_CTYPE"}
 
 
 async def environment_of(config: ServerConfig) -> dict[str, str]:
@@ -27,6 +28,7 @@ async def test_a_server_gets_the_allowed_variables_and_nothing_else(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2")
     monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("LANG", "C.UTF-8")
     ours = {name: value for name, value in os.environ.items() if name in ALLOWED}
     assert await environment_of(over_stdio) == ours
 

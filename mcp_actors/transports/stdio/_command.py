@@ -14,6 +14,7 @@ environment and the hint.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import json
 import os
@@ -21,6 +22,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from glob import iglob
 from pathlib import PureWindowsPath
 from typing import TYPE_CHECKING, Final
@@ -58,14 +60,38 @@ _INSTALL: Final = {
 }
 """Program → what to install for it. Most configurations that people share begin with one of them."""
 
+LOCALE: Final = ("LANG", "LC_ALL", "LC_CTYPE")
+
+PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
+"""Variables that name a proxy, also in lower case."""
+
 _SHELLS_OF_WINDOWS: Final = frozenset({"cmd", "powershell"})
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 
 
-def child_environment(environ: Mapping[str, str], *, env_from: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's whole environment: the allow-list, the names in `env_from` that are set, and `env`."""
-    inherited = {name: environ[name] for name in (*INHERITED, *env_from) if name in environ}
-    return {**inherited, **env}
+def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
+    """Return a server's whole environment: the allow-list, the names in ``env_from`` that are set, and `env`."""
+    names = [*INHERITED, *transport.env_from]
+    if os.path.basename(transport.command) in ("docker", "podman"):
+        names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
+    environment = {name: environ[name] for name in names if name in environ} | dict(env)
+    if environment.keys().isdisjoint(LOCALE) and _has_utf8():
+        environment["LC_CTYPE"] = "C.UTF-8"
+    return environment
+
+
+@cache
+def _has_utf8() -> bool:
+    """Return True if the system has the locale C.UTF-8; without one, many programs can print ASCII only."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
+    library = ctypes.CDLL(None)
+    library.newlocale.restype = ctypes.c_void_p
+    library.freelocale.argtypes = [ctypes.c_void_p]
+    found = library.newlocale(1 if sys.platform == "linux" else 2, b"C.UTF-8", None)  # the mask of LC_CTYPE
+    if found:
+        library.freelocale(found)
+    return bool(found)
 
 
 def find_program(server: str, command: str, *, cwd: str | None, path: str | None, source: str | None = None) -> str:
@@ -254,11 +280,19 @@ def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def hint(transport: Stdio, last_words: str) -> str:
-    """Return the remark for the error of a server whose last words miss a file in its `args`, or are a refusal."""
+    """Return the remarks for the error of a server that did not start: what its last words and its environment miss."""
+    return _missing_file(transport, last_words) + _refusal(transport, last_words) + _proxy(transport)
+
+
+def _missing_file(transport: Stdio, last_words: str) -> str:
     if any(problem in last_words for problem in MISSING):
         for each in transport.args:
             if ("." in each or "/" in each) and each in last_words:
                 return f"; correct {each!r} in args, or set cwd"
+    return ""
+
+
+def _refusal(transport: Stdio, last_words: str) -> str:
     sandbox = transport.sandbox
     if sandbox is None or not any(refusal in last_words for refusal in REFUSALS):
         return ""
@@ -266,6 +300,14 @@ def hint(transport: Stdio, last_words: str) -> str:
         f"; the sandbox refuses everything but read={list(sandbox.read)}, write={list(sandbox.write)} and "
         f"tcp={None if sandbox.tcp is None else list(sandbox.tcp)}; add what the server needs to its Sandbox"
     )
+
+
+def _proxy(transport: Stdio) -> str:
+    given = {name.upper() for name in (*transport.env, *transport.env_from)}
+    names = [each for name in PROXIES for each in (name, name.lower()) if os.environ.get(each) and name not in given]
+    if not names:
+        return ""
+    return f"; {names[0]} is set here and not passed to it; if it needs the proxy, set env_from={names!r}"
 
 
 def _check_system(server: str, sandbox: Sandbox) -> None:

@@ -230,5 +230,5 @@ async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> Serv
     masker.add_all("env", env)
     for each in hidden_args(transport.args):
         masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)
-    environment = child_environment(os.environ, env_from=transport.env_from, env=env)
+    environment = child_environment(transport, os.environ, env)
     return await start_process(config.name, transport, environment, config.source)

@@ -4,36 +4,93 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import attrs
 import pytest
 
+from mcp_actors import open_servers
 from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.transports import open_link
 from mcp_actors.transports.stdio import _command, _process
-from mcp_actors.transports.stdio._command import find_program
+from mcp_actors.transports.stdio._command import PROXIES, child_environment, find_program
 
 from ...messages import Said
 from ..links import never_lost, open_session, scripted, text_of
 from ..processes import child_pids
 
+ALLOWED: Final = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
+)
+
 
 async def test_the_environment_of_a_server_is_the_allow_list_and_the_configured_variables(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """D-16."""
     for name in list(os.environ):
         monkeypatch.delenv(name)
-    for name in ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "AWS_SECRET_ACCESS_KEY", "PASSED", "LANG"):
-        monkeypatch.setenv(name, os.defpath)
+    for name in (*ALLOWED, "AWS_SECRET_ACCESS_KEY", "PASSED", "DOCKER_HOST", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "C" if name.startswith("L") else os.defpath)
     config = scripted(env={"TOKEN": Secret("s3cret")}, env_from=["PASSED", "NOT_SET"])
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
         names = set(text_of(await client.call_tool("environment")).split())
         assert text_of(await client.call_tool("env", {"name": "TOKEN"})) == "s3cret"
-    # LC_CTYPE is set by Python itself when no locale is.
-    assert names - {"LC_CTYPE"} == {"HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "PASSED", "TOKEN"}
+    assert names == {*ALLOWED, "PASSED", "TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("transport", "environ", "expected"),
+    [
+        (Stdio("x"), {}, {"LC_CTYPE": "C.UTF-8"}),
+        (Stdio("x"), {"LANG": "C"}, {"LANG": "C"}),
+        (Stdio("x", env_from=["LC_ALL"]), {"LC_ALL": ""}, {"LC_ALL": ""}),
+        (Stdio("x", env={"LC_CTYPE": "C"}), {}, {"LC_CTYPE": "C"}),
+        (Stdio("docker"), {"DOCKER_HOST": "a", "DOCKER_CONTEXT": "b", "LANG": "C"}, {"DOCKER_HOST", "DOCKER_CONTEXT"}),
+        (Stdio("/usr/bin/podman"), {"DOCKER_HOST": "a", "LANG": "C"}, {"DOCKER_HOST"}),
+        (Stdio("dockerize"), {"DOCKER_HOST": "a", "LANG": "C"}, set()),
+    ],
+)
+def test_the_locale_and_the_variables_of_docker(transport: Stdio, environ: dict[str, str], expected: Any) -> None:
+    """D-16: without a locale it is C.UTF-8, which all systems of these tests have."""
+    environment = child_environment(transport, environ, dict(transport.env))  # type: ignore[arg-type]  # all are str
+    if isinstance(expected, set):
+        expected = {name: environ[name] for name in (*expected, "LANG")}
+    assert environment == expected
+
+
+@pytest.mark.parametrize(
+    ("environ", "options", "said"),
+    [
+        (
+            {"HTTPS_PROXY": "http://u:secret@p:1"},
+            {},
+            "HTTPS_PROXY is set here and not passed to it; .*HTTPS_PROXY'\\]$",
+        ),
+        ({"http_proxy": "http://p:1", "ALL_PROXY": "p"}, {}, "set env_from=\\['http_proxy', 'ALL_PROXY'\\]$"),
+        ({"HTTPS_PROXY": "http://p:1"}, {"env_from": ["HTTPS_PROXY"]}, "run its command in a terminal to see why$"),
+        ({"HTTPS_PROXY": "http://p:1"}, {"env": {"https_proxy": "x"}}, "run its command in a terminal to see why$"),
+        ({"HTTPS_PROXY": ""}, {}, "run its command in a terminal to see why$"),
+    ],
+)
+async def test_a_start_that_fails_names_a_proxy_that_was_not_passed(
+    environ: dict[str, str], options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """D-16: and not what is in it."""
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    config = ServerConfig("a", Stdio("/bin/sh", ["-c", "exit 1"], **options), protocol="legacy")
+    async with open_servers(config) as servers:
+        assert re.search(said, str(servers.errors["a"]))
+        assert "secret" not in str(servers.errors["a"])
 
 
 async def test_credentials_are_resolved_again_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
