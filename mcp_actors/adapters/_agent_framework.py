@@ -8,21 +8,19 @@ no connection, and leaves it to the framework which errors a model is shown.
 
 from __future__ import annotations
 
-import base64
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence, Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal, Never
 
-import pydantic_core
 from agent_framework import ChatContext, ChatMiddleware, Content, ContextProvider, FunctionTool
 from agent_framework.exceptions import ToolExecutionException
 
 from ..config import ToolContext
-from ._offer import Approvals, Offer, check_options, failure_text
+from ._offer import Approvals, Offer, bytes_or_text, check_options, failure_text, meta_of, parts_of
 
 if TYPE_CHECKING:
     from agent_framework import AgentSession, SessionContext, SupportsAgentRun
-    from mcp.types import CallToolResult, ContentBlock
+    from mcp.types import CallToolResult
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -50,9 +48,10 @@ class AgentFrameworkProvider(ContextProvider):
     agent's own is offered. A `ToolFilter`'s predicate is asked with the agent and the ``AgentSession`` of the run. Any
     number of agents and runs may use one at the same time. It owns no connection.
 
-    Results are those of ``agent_framework.MCPTool``: structured content if there is some, otherwise text and data. A
-    tool that reports a failure raises ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`)
-    leave the tool unchanged. The framework shows both to the model as ``Error: Function failed.``; with
+    Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
+    says the same, and links are texts. Their ``_meta`` is in ``additional_properties``. A tool that reports a failure
+    raises ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`) leave the tool unchanged.
+    The framework shows both to the model as ``Error: Function failed.``; with
     ``function_invocation_configuration={"include_detailed_errors": True}`` of the chat client, with their text.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
@@ -178,25 +177,19 @@ class _Function(FunctionTool):
 
 
 def _contents(result: CallToolResult) -> list[Content]:
-    if result.structured_content is not None:
-        return [Content.from_text(pydantic_core.to_json(result.structured_content).decode())]
-    return [_content(part) for part in result.content] or [Content.from_text("null")]
+    more = {"additional_properties": {"_meta": meta}} if (meta := meta_of(result)) else {}
+    return [_content(part, more) for part in parts_of(result)]
 
 
-def _content(part: ContentBlock) -> Content:
+def _content(part: Any, more: dict[str, Any]) -> Content:
     match part.type:
         case "text":
-            return Content.from_text(part.text)
-        case "image" | "audio":
-            return _data(part.data, part.mime_type)
+            return Content.from_text(part.text, **more)
         case "resource":
-            held = part.resource
-            if hasattr(held, "text"):
-                return Content.from_text(held.text)
-            return _data(held.blob, held.mime_type)
+            data, media_type = part.resource.blob, part.resource.mime_type or "application/octet-stream"
         case _:
-            return Content.from_uri(uri=str(part.uri), media_type=part.mime_type)
-
-
-def _data(data: str, media_type: str | None) -> Content:
-    return Content.from_data(data=base64.b64decode(data), media_type=media_type or "application/octet-stream")
+            data, media_type = part.data, part.mime_type
+    value = bytes_or_text(data, media_type)
+    if isinstance(value, str):
+        return Content.from_text(value, **more)
+    return Content.from_data(data=value, media_type=media_type, **more)

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-import pydantic_core
 from langchain_core.tools import StructuredTool, ToolException
 from mcp import MCPError
 
-from .._errors import McpActorsError
-from ._offer import Offer, failure_text
+from .._errors import McpActorsError, ServerUnavailable
+from ._offer import Offer, failure_text, parts_of
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, ContentBlock
+    from mcp.types import CallToolResult
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -43,13 +43,13 @@ async def langchain_tools(
     A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. An agent that is built once
     sees the tools of each turn through a `LangChainMiddleware`.
 
-    The result of a tool is the content of its message: text, or blocks if it has other parts. The artifact is the whole
-    result, as on the wire. A tool that reports a failure raises ``ToolException``. If ``handle_tool_error`` is set,
-    errors of the call (`McpActorsError`, `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they
-    leave the tool unchanged.
+    The result of a tool is the content of its message: text, or blocks if it has several or other parts; structured
+    content is a text, unless another one says the same. The artifact is the whole result, as on the wire. A tool that
+    reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call (`McpActorsError`,
+    `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they leave the tool unchanged.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
-    awaited; a synchronous ``invoke`` is refused.
+    awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
@@ -89,6 +89,11 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 class _GroupTool(StructuredTool):
     """One tool. It takes its arguments as they are: LangChain's own would take some names for itself (``config``)."""
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Return what to pickle: all but the connection."""
+        state = super().__getstate__()
+        return {**state, "__dict__": {**state["__dict__"], "coroutine": partial(_call_copy, self.name)}}
+
     def _run(self, /, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError(f"tool {self.name!r} is async; await its ainvoke(…), or that of its agent")
 
@@ -104,39 +109,32 @@ class _GroupTool(StructuredTool):
         return _content(result), result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
+async def _call_copy(name: str, _: dict[str, Any]) -> NoReturn:
+    problem = f"tool {name!r} was pickled, and a pickle has no connection"
+    raise ServerUnavailable(f"{problem}; get the tool again by langchain_tools(group)", server="*", state="stopped")
+
+
 # --- Convert results into content of messages -------------------------------------------------------------------------
 
 
 def _content(result: CallToolResult) -> _Content:
     """Return the content of the message that answers a call."""
-    if not result.content and result.structured_content is not None:
-        return _json(result.structured_content)
-    blocks = [_block(part) for part in result.content]
+    blocks = [_block(part) for part in parts_of(result)]
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return str(blocks[0]["text"])
     return blocks
 
 
-def _block(part: ContentBlock) -> dict[str, Any]:
+def _block(part: Any) -> dict[str, Any]:
     match part.type:
         case "text":
             return {"type": "text", "text": part.text}
-        case "image" | "audio":
-            return _binary(part.data, part.mime_type)
         case "resource":
-            held = part.resource
-            if hasattr(held, "text"):
-                return {"type": "text", "text": held.text}
-            return _binary(held.blob, held.mime_type or "application/octet-stream")
+            return _binary(part.resource.blob, part.resource.mime_type or "application/octet-stream")
         case _:
-            # As text, because a provider cannot fetch a resource that only the server can read.
-            return {"type": "text", "text": _json(part.model_dump(mode="json", by_alias=True, exclude_none=True))}
+            return _binary(part.data, part.mime_type)
 
 
 def _binary(data: str, mime_type: str) -> dict[str, Any]:
     # A message of a tool has no blocks of the type "audio": they would become text.
     return {"type": "image" if mime_type.startswith("image/") else "file", "base64": data, "mime_type": mime_type}
-
-
-def _json(value: Any) -> str:
-    return pydantic_core.to_json(value).decode()

@@ -1,8 +1,9 @@
 """Choose servers of a group, and offer what they have.
 
 An `Offer` lists the tools of a group, or of some of its servers, except those that only a user interface may call; it
-calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`,
-`failure_text` and `PromptsAndResources`, the methods of an adapter of one server; `check_options`, with a table of all
+calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`;
+`parts_of` and the functions after it, which present results; `PromptsAndResources`, the methods of an adapter of one
+server; `check_options`, with a table of all
 options of a framework's own class; and `Approvals` and `first_answer`, for options that name tools. Programs use
 `server_instructions`, and `McpClient`, an adapter that needs no framework but the SDK.
 
@@ -18,18 +19,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-import pydantic_core
 from attrs import frozen
 from mcp.types import (
     LATEST_PROTOCOL_VERSION,
+    BlobResourceContents,
     CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
     GetPromptResult,
+    ImageContent,
     ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
     ListToolsResult,
     ReadResourceResult,
     ServerCapabilities,
+    TextContent,
     Tool,
     ToolsCapability,
 )
@@ -40,6 +45,7 @@ from .._misuse import nearest, unknown_argument
 from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
 from ..bridge._views import list_tools_again
+from ..catalog import data_text, decoded, text_of
 from ..config import ProgressCallback, ToolContext
 
 if TYPE_CHECKING:
@@ -199,12 +205,61 @@ def as_listed(tool: CatalogTool) -> Tool:
     )
 
 
-def failure_text(result: CallToolResult) -> str:
+# --- Results as models are shown them ---------------------------------------------------------------------------------
+
+# Servers put the same data into structured content, into content, or into both, and libraries show a model only some of
+# it. So each adapter shows these parts, in the types of its framework.
+
+
+SILENT: Final = "the tool failed and gave no reason"
+
+
+def parts_of(result: CallToolResult) -> list[ContentBlock]:
+    """Return the parts of a result to show: texts, images, audio and other binary data, and at least one.
+
+    Structured content becomes a text, unless the texts say the same. Embedded texts and links become texts too: a
+    library may not show the former, and a provider cannot fetch what only the server can read.
+    """
+    parts = [_shown(part) for part in result.content]
+    if (data := data_text(result)) is not None:
+        parts.append(TextContent(text=data))
+    return parts or [TextContent(text=SILENT if result.is_error else "the tool returned nothing")]
+
+
+def _shown(part: ContentBlock) -> ContentBlock:
+    if part.type == "text":
+        return part
+    if (text := text_of(part)) is not None:
+        return TextContent(text=text)
+    if isinstance(part, EmbeddedResource) and isinstance(part.resource, BlobResourceContents):
+        mime_type = part.resource.mime_type or ""
+        return ImageContent(data=part.resource.blob, mime_type=mime_type) if mime_type.startswith("image/") else part
+    return part
+
+
+def presented(result: CallToolResult) -> CallToolResult:
+    """Return a result with these parts as its content, for a library that shows only that."""
+    return result.model_copy(update={"content": parts_of(result)})
+
+
+def bytes_or_text(data: str, mime_type: str) -> bytes | str:
+    """Return the bytes of a binary part; a text that says so if it is not base64."""
+    try:
+        return decoded(data)
+    except ValueError:
+        return plain_text(f"[a part of the type {mime_type!r:.80} that is not base64]")
+
+
+def meta_of(result: CallToolResult) -> dict[str, Any]:
+    """Return the ``_meta`` of a result, without what the protocol puts there."""
+    return {key: each for key, each in (result.meta or {}).items() if not key.startswith("io.modelcontextprotocol/")}
+
+
+def failure_text(result: CallToolResult, silent: str = SILENT) -> str:
     """Return the text of a failed result, for a model."""
-    words = "\n".join(part.text for part in result.content if part.type == "text")
-    if words or result.structured_content is None:
-        return words or "the tool failed and gave no reason"
-    return pydantic_core.to_json(result.structured_content).decode()
+    words = [part.text if part.type == "text" else f"[{part.type}]" for part in parts_of(result)]
+    has_reason = bool(result.content) or result.structured_content is not None
+    return (has_reason and "\n".join(filter(None, words))) or silent
 
 
 # --- Options of a framework, and the names of tools in them -----------------------------------------------------------
@@ -394,8 +449,10 @@ class McpClient(PromptsAndResources):
     """A group of servers with the methods of ``mcp.ClientSession`` that list and call tools.
 
     Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy`` or ``llama-index-tools-mcp``.
-    Tools have their public names. `call_tool` returns a result with ``is_error`` as it is, and raises the errors of the
-    call: the library decides how to present both. Prompts and resources need an adapter of exactly one server.
+    Tools have their public names. `call_tool` returns a result with ``is_error``, and raises the errors of the call;
+    the library decides how to present both. Most libraries show a model only the content of a result, so that has all:
+    also structured content, unless a text says the same, and embedded texts and links as texts; and a result of nothing
+    says so. Prompts and resources need an adapter of exactly one server.
 
     Any number of agents may use one at the same time. It owns no connection, and cannot be closed.
 
@@ -467,4 +524,4 @@ class McpClient(PromptsAndResources):
 
         **Cancellation**: the caller leaves at once, and the server is asked to cancel the call.
         """
-        return await self._offer.call(name, arguments, progress=progress_callback, meta=meta)
+        return presented(await self._offer.call(name, arguments, progress=progress_callback, meta=meta))

@@ -28,6 +28,7 @@ from ._offer import (
     check_options,
     context_of,
     first_answer,
+    presented,
 )
 
 if TYPE_CHECKING:
@@ -155,8 +156,8 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
     ) -> CallToolResult:
-        """Call a tool by its public name, like `mcp_actors.ServerGroup.call_tool`."""
-        return await self._offer.call(tool_name, arguments, meta=meta)
+        """Call a tool by its public name, and return all that it has as content, like `McpClient`."""
+        return presented(await self._offer.call(tool_name, arguments, meta=meta))
 
     async def _needs_approval_by_name(self, run: Any, agent: Any, tool: Tool) -> bool:
         """Apply ``require_approval`` to a tool by both of its names."""

@@ -13,7 +13,6 @@ is installed with ``pydantic_ai.mcp``, so `PydanticAIToolset` is one whose facto
 
 from __future__ import annotations
 
-import base64
 import copy
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -24,15 +23,16 @@ from mcp import MCPError
 from pydantic_ai import BinaryContent, ModelRetry, RunContext, ToolDefinition
 from pydantic_ai.durable_exec import DurableRunContext
 from pydantic_ai.exceptions import ToolFailed as ToolFailedForModel, UserError
-from pydantic_ai.messages import InstructionPart, ToolReturnPart
+from pydantic_ai.messages import InstructionPart, ToolReturn
 from pydantic_ai.toolsets import DynamicToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
-from ._offer import CARRIED_OUT, Offer, check_options, context_of
+from ..catalog import unwrapped
+from ._offer import CARRIED_OUT, Offer, bytes_or_text, check_options, context_of, failure_text, meta_of, parts_of
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, ContentBlock
+    from mcp.types import CallToolResult
 
     from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
@@ -75,8 +75,9 @@ class PydanticAIToolset(DynamicToolset[Any]):
     asked with the agent and the ``RunContext``. Any number of agents and runs may use one at the same time. It owns no
     connection: entering and leaving it do nothing.
 
-    Results are the same as with ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text,
-    otherwise text, ``BinaryContent`` and so on.
+    Results are those of ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text, otherwise text,
+    ``BinaryContent`` and so on. But structured content is not lost next to other parts, a link is a dict, a result of
+    nothing says so, and ``_meta`` makes the result a ``ToolReturn`` with that as its ``metadata``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
@@ -217,7 +218,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         except ServerError as exc:
             _present(str(exc), self._on_server_error, exc)
         if result.is_error:
-            message = _failure(name, result)
+            message = failure_text(result, f"tool {name!r} failed and gave no reason")
             failure = ToolFailed(f"tool {name!r} failed: {message!r}", result=result)
             _present(message, self._on_tool_error, failure)
         return _value(result)
@@ -276,29 +277,25 @@ def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDe
 # --- Convert results into values of Pydantic AI -----------------------------------------------------------------------
 
 
-def _value(result: CallToolResult, *, prefer_structured: bool = False) -> Any:
+def _value(result: CallToolResult) -> Any:
     """Return a result in the types of the framework."""
     structured = result.structured_content
-    if structured is not None and (prefer_structured or all(part.type == "text" for part in result.content)):
-        wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
-        return structured["result"] if wrapped else structured
-    values = [_part(part) for part in result.content]
-    return values[0] if len(values) == 1 else values
+    if structured is not None and all(part.type == "text" for part in result.content):
+        value = unwrapped(structured)
+    else:
+        values = [_part(part) for part in parts_of(result)]
+        value = values[0] if len(values) == 1 else values
+    return ToolReturn(value, metadata=meta) if (meta := meta_of(result)) else value
 
 
-def _part(part: ContentBlock) -> Any:
+def _part(part: Any) -> Any:
     match part.type:
         case "text":
             return _text(part.text)
-        case "image" | "audio":
-            return _binary(part.data, part.mime_type)
         case "resource":
-            held = part.resource
-            if hasattr(held, "text"):
-                return held.text
-            return _binary(held.blob, held.mime_type or "application/octet-stream")
+            return _binary(part.resource.blob, part.resource.mime_type or "application/octet-stream")
         case _:
-            return str(part.uri)
+            return _binary(part.data, part.mime_type)
 
 
 def _text(text: str) -> Any:
@@ -310,13 +307,6 @@ def _text(text: str) -> Any:
     return text
 
 
-def _binary(data: str, media_type: str) -> BinaryContent:
-    return BinaryContent.narrow_type(BinaryContent(data=base64.b64decode(data), media_type=media_type))
-
-
-def _failure(name: str, result: CallToolResult) -> str:
-    """Return the message of a failed tool, in the form of the framework."""
-    silent = f"tool {name!r} failed and gave no reason"
-    if result.structured_content is None and not result.content:
-        return silent
-    return ToolReturnPart(tool_name=name, content=_value(result, prefer_structured=True)).model_response_str() or silent
+def _binary(data: str, media_type: str) -> BinaryContent | str:
+    value = bytes_or_text(data, media_type)
+    return value if isinstance(value, str) else BinaryContent.narrow_type(BinaryContent(value, media_type=media_type))

@@ -19,7 +19,15 @@ from .._exports import publish
 from ._names import NameCollision, assign_names, check_naming, public_name
 from ._pins import OnToolChange, Pins, PinVerdict, identity_pin, judge, pin, pins_of
 from ._snapshot import CatalogEntry, CatalogSnapshot, Listing
-from ._tools import CatalogTool, ListedTool, result_value
+from ._tools import (
+    CatalogTool,
+    ListedTool,
+    data_text as data_text,
+    decoded as decoded,
+    result_value,
+    text_of as text_of,
+    unwrapped as unwrapped,
+)
 from ._validation import StrictSchema, ToolChecks, Validation, check_call as check_call, strict_schema
 
 __all__ = [

@@ -1,7 +1,8 @@
 """A tool in the catalogue, immutable JSON, values of results, and hashes.
 
 `freeze` and `thaw` convert JSON to dicts and lists that refuse changes, and back. A `CatalogTool` is the frozen copy of
-a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values, or raises `ToolFailed`.
+a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values, or raises `ToolFailed`;
+`text_of`, `data_text`, `decoded` and `unwrapped` are for those who show a result to a reader.
 `digest` hashes the `canonical_text` of a JSON value.
 
 The other files of the catalogue except the names use parts of it; the servers freeze and hash with it, and the bridge,
@@ -25,7 +26,7 @@ import pydantic_core
 from .._errors import ToolFailed
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, ContentBlock, ResourceLink
 
 
 # --- Immutable dicts and lists for JSON -------------------------------------------------------------------------------
@@ -275,12 +276,16 @@ def result_value(result: CallToolResult) -> Any:
     """
     if result.is_error:
         raise ToolFailed(f"the tool failed{_said(result)}", result=result)
-    structured = result.structured_content
-    if structured is not None:
-        wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
-        return structured["result"] if wrapped else structured
+    if result.structured_content is not None:
+        return unwrapped(result.structured_content)
     values = [_part_value(result, place) for place in range(len(result.content))]
     return values[0] if len(values) == 1 else values or None
+
+
+def unwrapped(structured: Any) -> Any:
+    """Return structured content; of one that is wrapped, because it is not an object, what is in it."""
+    is_wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
+    return structured["result"] if is_wrapped else structured
 
 
 def _part_value(result: CallToolResult, place: int) -> Any:
@@ -291,8 +296,12 @@ def _part_value(result: CallToolResult, place: int) -> Any:
         held = part.resource
         return _text_value(held.text) if hasattr(held, "text") else _decoded(result, place, held.blob)
     if part.type == "resource_link":
-        return part.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return _link(part)
     return _decoded(result, place, part.data)
+
+
+def _link(part: ResourceLink) -> dict[str, Any]:
+    return part.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def _text_value(text: str) -> Any:
@@ -307,7 +316,7 @@ def _text_value(text: str) -> Any:
 
 def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
     try:
-        return base64.b64decode("".join(data.split()), validate=True)  # some encoders break lines
+        return decoded(data)
     except ValueError as exc:
         raise ToolFailed(
             f"part {place + 1} of the tool's result ({result.content[place].type}) is not base64 ({exc}), so its bytes "
@@ -316,9 +325,51 @@ def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
         ) from None
 
 
+def decoded(data: str) -> bytes:
+    """Return the bytes of a binary part.
+
+    Raises:
+        ValueError: it is not base64.
+    """
+    return base64.b64decode("".join(data.split()), validate=True)  # some encoders break lines
+
+
+def text_of(part: ContentBlock) -> str | None:
+    """Return a part of a result as a text for a reader; None if it is binary."""
+    match part.type:
+        case "text":
+            return part.text
+        case "resource":
+            return getattr(part.resource, "text", None)
+        case "resource_link":
+            return pydantic_core.to_json(_link(part)).decode()
+        case _:
+            return None
+
+
+def data_text(result: CallToolResult) -> str | None:
+    """Return structured content as JSON for a reader; None if there is none, or if the texts of the result say it."""
+    structured, texts = result.structured_content, [part.text for part in result.content if part.type == "text"]
+    if structured is None:
+        return None
+    for value in (structured, unwrapped(structured)):
+        values = value if isinstance(value, list) and len(texts) > 1 else [value]
+        if len(values) == len(texts) and all(map(_says, texts, values)):
+            return None
+    return pydantic_core.to_json(structured).decode()
+
+
+def _says(text: str, value: Any) -> bool:
+    """Return True if a text is a value, or its JSON."""
+    try:
+        return bool(text == value or pydantic_core.from_json(text) == value)
+    except (ValueError, TypeError):
+        return False
+
+
 def _said(result: CallToolResult) -> str:
     """Return the text of a failed tool for a message, shortened."""
-    words = "\n".join(part.text for part in result.content if part.type == "text").strip()
+    words = "\n".join(filter(None, [*map(text_of, result.content), data_text(result)])).strip()
     if not words:
         return " without a text; see the error's result"
     if len(words) <= _SAID:

@@ -36,7 +36,10 @@ class PlayedClient(FunctionInvocationLayer, ChatMiddlewareLayer, BaseChatClient)
             self.turn += 1
             self.instructions.append(options.get("instructions"))
             heard = [
-                each.result or "" for message in messages for each in message.contents if each.type == "function_result"
+                " ".join(filter(None, [each.result, *(item.uri for item in each.items or ())]))
+                for message in messages
+                for each in message.contents
+                if each.type == "function_result"
             ]
             thought = await self.think(self.turn, [tool.name for tool in options.get("tools") or ()], heard)
             if isinstance(thought, str):

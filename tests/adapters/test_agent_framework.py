@@ -322,7 +322,9 @@ def test_results_are_those_of_the_frameworks_own_tool(result: CallToolResult) ->
         return result
 
     async def use(servers: AsyncioServerGroup) -> None:
-        async with MCPStdioTool("theirs", "unused", session=McpClient(servers)) as theirs:
+        async with MCPStdioTool(
+            "theirs", "unused", session=McpClient(servers), tool_result_content="content_first"
+        ) as theirs:
             [expected] = theirs.functions
             wanted = await expected.invoke(arguments={})
         who = AgentFrameworkProvider(servers)

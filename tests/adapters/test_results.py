@@ -111,9 +111,10 @@ def Context() -> Any:  # noqa: N802 - it stands for a class of the framework
         ([PICTURE], None, [{"type": "image", "base64": PIXEL, "mime_type": "image/png"}]),
         ([BLOB], None, [{"type": "file", "base64": PIXEL, "mime_type": "application/octet-stream"}]),
         ([LINK], None, '{"name":"report","uri":"file:///report","type":"resource_link"}'),
-        ([], None, []),
+        ([], None, "the tool returned nothing"),
         ([], {"a": 1}, '{"a":1}'),
-        ([TEXT], {"a": 1}, "hi"),
+        ([JSON], {"a": 1}, '{"a": 1}'),
+        ([TEXT], {"a": 1}, [{"type": "text", "text": "hi"}, {"type": "text", "text": '{"a":1}'}]),
     ],
 )
 def test_content_for_langchain(content: list[Any], structured: Any, expected: Any) -> None:
@@ -133,11 +134,11 @@ def test_content_for_langchain(content: list[Any], structured: Any, expected: An
         ([NOTE], None, "a note"),
         ([PICTURE], None, BinaryImage(data=b"a picture", media_type="image/png")),
         ([BLOB], None, BinaryContent(data=b"a picture", media_type="application/octet-stream")),
-        ([LINK], None, "file:///report"),
-        ([], None, []),
+        ([LINK], None, {"name": "report", "uri": "file:///report", "type": "resource_link"}),
+        ([], None, "the tool returned nothing"),
         ([TEXT], {"a": 1}, {"a": 1}),
         ([TEXT], {"result": [1]}, [1]),
-        ([TEXT, IMAGE], {"a": 1}, ["hi", BinaryImage(data=b"a picture", media_type="image/png")]),
+        ([TEXT, IMAGE], {"a": 1}, ["hi", BinaryImage(data=b"a picture", media_type="image/png"), {"a": 1}]),
     ],
 )
 def test_content_for_pydantic_ai(content: list[Any], structured: Any, expected: Any) -> None:
@@ -149,12 +150,13 @@ def test_content_for_pydantic_ai(content: list[Any], structured: Any, expected: 
     ("content", "structured", "message"),
     [
         ([TEXT], None, "hi"),
-        ([TEXT], {"code": 7}, '{"code":7}'),
+        ([TEXT], {"code": 7}, 'hi\n{"code":7}'),
         ([], None, "tool 'mcp__here__tool' failed and gave no reason"),
         ([TextContent(text="")], None, "tool 'mcp__here__tool' failed and gave no reason"),
     ],
 )
 def test_what_a_failed_tool_says_to_pydantic_ai(content: list[Any], structured: Any, message: str) -> None:
+    """D-25: neither its text nor its data is lost."""
     with pytest.raises(pydantic_ai.ModelRetry) as caught:
         with_tool(by_pydantic_ai, *content, structured_content=structured, is_error=True)
     assert caught.value.message == message
@@ -163,12 +165,13 @@ def test_what_a_failed_tool_says_to_pydantic_ai(content: list[Any], structured: 
 @pytest.mark.parametrize(
     ("content", "structured", "message"),
     [
-        ([TEXT, TEXT], {"code": 7}, "hi\nhi"),
+        ([TEXT, TEXT], {"code": 7}, 'hi\nhi\n{"code":7}'),
         ([], {"code": 7}, '{"code":7}'),
         ([], None, "the tool failed and gave no reason"),
     ],
 )
 def test_what_a_failed_tool_says_to_langchain(content: list[Any], structured: Any, message: str) -> None:
+    """D-25."""
     from langchain_core.tools import ToolException
 
     with pytest.raises(ToolException) as caught:
