@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -111,9 +110,20 @@ def test_which_arguments_a_schema_names(schema: dict[str, Any], closed: bool, ha
     assert may_name(schema, "timeout") == has_timeout
 
 
+def a_tool() -> Any:
+    return type("Tool", (), {"name": "a", "input_schema": {"properties": {}}, "output_schema": None})()
+
+
+def test_an_argument_is_not_logged_again_after_another_listing(caplog: pytest.LogCaptureFixture) -> None:
+    """D-03."""
+    checks = ToolChecks("s", [a_tool()])
+    for _ in range(2):
+        checks.check_arguments("a", {"x": 1})
+        checks = checks.updated([a_tool()])
+    [only] = caplog.records
+    assert "does not name the argument 'x', which the server may ignore; it names none" in only.getMessage()
+
+
 def test_nothing_is_logged_without_validation(caplog: pytest.LogCaptureFixture) -> None:
-    made: Callable[..., Any] = type(
-        "Tool", (), {"name": "a", "input_schema": {"properties": {}}, "output_schema": None}
-    )
-    ToolChecks("s", [made()], "off").check_arguments("a", {"x": 1})
+    ToolChecks("s", [a_tool()], "off").check_arguments("a", {"x": 1})
     assert not caplog.records
