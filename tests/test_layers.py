@@ -83,7 +83,7 @@ OFFERS: Final = {
     "bridge": "_block _bridge _callbacks _views",
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
-    "formats._file formats._load",
+    "formats._file formats._load formats._programs",
     "gateway": "_control _daemon _front _listen _network _own _serve _session",
     "servers": "_admission _failures _session _sources",
 }
@@ -99,7 +99,7 @@ ORDER: Final = {
     "_gateway _control _http _attach_hosts _app _run _start",
     "config": "_validators _values _policies _hooks _tools _oauth _transports _template _server formats "
     "_sources _tables",
-    "config.formats": "_file _inputs _keys _entry _load _dump",
+    "config.formats": "_file _inputs _programs _keys _entry _load _dump",
     "gateway": "_daemon _relay attach _listen _network _budget _output _front _control _calls _news _own _session "
     "_serve http",
     "gateway.http": "_wire _access _streamable _door _page",

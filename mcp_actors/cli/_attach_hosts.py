@@ -33,7 +33,8 @@ from .._user_files import replace_file
 from ..config._values import literal
 from ..config.formats import decode, is_not_done, load_config, read_bytes
 from ..config.formats._file import parse, without_comments
-from ..config.formats._load import find_sections, project_of, runs_us
+from ..config.formats._load import runs_us
+from ..config.formats._programs import find_sections, is_comment, project_of
 from ._config import json_of, toml_of
 from ._output import Failure, Misuse, Output
 
@@ -71,7 +72,7 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     ours = os.path.abspath(os.path.expanduser(to or now.attached_to or f"~/.config/mcp-actors/{host}.json"))
     if os.path.realpath(ours) == now.path or not ours.endswith(".json"):
         raise Misuse(f"--to {ours!r} is not a file of its own in JSON; name one that ends in .json")
-    reasons = {name: now.reason_to_stay(name) for name in now.entries}
+    reasons = {name: now.reason_to_stay(name) for name in now.entries if not is_comment(name)}
     moved = {name: now.moved(name) for name, reason in reasons.items() if reason is None}
     for name, reason in reasons.items():
         if reason is not None and name != NAME:

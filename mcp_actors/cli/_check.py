@@ -14,6 +14,7 @@ shown on the console of that. ``_app`` imports this file when one of the two com
 from __future__ import annotations
 
 import math
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,9 +26,13 @@ from rich.cells import cell_len, chop_cells
 from rich.live import Live
 from rich.text import Text
 
+from .._errors import ConfigError
 from .._text import plain_text, problem_of
 from ..catalog._schemas import listed
 from ..config import LoadedConfig
+from ..config.formats import decode, read_bytes
+from ..config.formats._file import parse
+from ..config.formats._programs import OF_CLAUDE, find_sections
 from ..kernel import Event
 from ..servers import ConfigRejected, ServerGroup, ServerRef, ServerStatus, StateChanged, open_servers
 from ._configuration import followed, load
@@ -71,6 +76,8 @@ class Stopwatch:
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
     """Print a line for each server, and return the exit code."""
+    if config is None:
+        _note_servers_of_claude(output)
     loaded = load(config, names, output)
     for warning in loaded.warnings:
         output.warning(warning)
@@ -82,6 +89,18 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
     elif not findings:
         output.warning(f"{loaded.source}: the file configures no servers; add one")
     return NEEDS_AUTH if bad and set(bad.values()) == {"needs_auth"} else 1 if bad else 0
+
+
+def _note_servers_of_claude(output: Output) -> None:
+    """Say that Claude Code has servers for the current folder, in a file of the user that is not searched for."""
+    file = os.path.expanduser(f"~/{OF_CLAUDE}")
+    with suppress(ConfigError):
+        content = decode(file, read_bytes(file)[0])
+        document = content if isinstance(content, ConfigError) else parse(file, content)
+        sections = [] if isinstance(document, ConfigError) else find_sections(file, document)
+        names = [name for place, section in sections if place.startswith("projects") for name in section]
+        if names:
+            output.note(f"{file} has servers of Claude Code for this folder: {listed(names)}; use: --config {file}")
 
 
 async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:

@@ -49,7 +49,10 @@ def _parsed(file: Path) -> Any:
 
 def _names(document: Any) -> list[str]:
     within = document.get("mcp") if isinstance(document, Mapping) else None
-    parts = (*(document.get(key) for key in _SECTIONS), within.get("servers") if isinstance(within, Mapping) else None)
+    parts = [*(document.get(key) for key in _SECTIONS)]
+    if isinstance(within, Mapping):
+        typed = {name: each for name, each in within.items() if isinstance(each, Mapping) and "type" in each}
+        parts += [within.get("servers"), typed]
     return [name for part in parts if isinstance(part, Mapping) for name in part if name.isprintable()]
 
 

@@ -27,7 +27,8 @@ from ..config.formats import decode, name_of, read_bytes
 from ..config.formats._dump import has_literal
 from ..config.formats._entry import Nameable
 from ..config.formats._file import parse as parse_file
-from ..config.formats._load import CONNECT_TIMEOUT, Override, find_sections, fitting
+from ..config.formats._load import CONNECT_TIMEOUT, Override, fitting
+from ..config.formats._programs import find_sections
 from ._configuration import find_file, survey
 from ._output import Failure, Output
 
@@ -97,7 +98,8 @@ def _written(source: str, data: bytes) -> dict[str, tuple[str, Any]]:
     for section, entries in find_sections(source, document) if not isinstance(document, ConfigError) else ():
         for key, entry in entries.items():
             with suppress(ConfigError):  # the server is not loaded
-                found[name_of(source, section, key)] = (f"{section}.{key}" if section else key, entry)
+                name = name_of(source, section, key, entries)
+                found.setdefault(name, (f"{section}.{key}" if section else key, entry))
     return found
 
 

@@ -25,7 +25,7 @@ import shlex
 import stat
 import sys
 import termios
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -234,14 +234,13 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
     if loaded.source in loaded.failed:
         raise loaded.failed[loaded.source]
     loaded = with_overrides(loaded)
-    known = [server.name for server in loaded.servers]
+    known = [*(server.name for server in loaded.servers), *loaded.failed]
     for word in names:
-        name = name_here(word)
-        if name not in known and name not in loaded.failed:
+        name = name_here(word, known)
+        if name not in known:
             if remedy := _no_name(word):
                 raise Misuse(f"{word!r} is not the name of a server; {remedy}")
-            problem = f"{loaded.source}: there is no server {name!r}"
-            raise unknown(problem, name, [*known, *loaded.failed], "servers")
+            raise unknown(f"{loaded.source}: there is no server {name!r}", name, known, "servers")
     return _selected(loaded, names)
 
 
@@ -255,15 +254,15 @@ def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:
-    return frozenset(map(name_here, names)) if names else None
+    return frozenset(each for name in names for each in _forms(name)) if names else None
 
 
 def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
     """Return the servers of these names, or all."""
     if not names:
         return loaded
-    wanted = dict.fromkeys(map(name_here, names))
     known = {server.name: server for server in loaded.servers}
+    wanted = dict.fromkeys(name_here(name, {**known, **loaded.failed}) for name in names)
     failed = {name: error for name, error in loaded.failed.items() if name in wanted or name == loaded.source}
     # A server that is named is wanted, also if its entry says `disabled`.
     servers = tuple(attrs.evolve(known[name], enabled=True) for name in wanted if name in known)
@@ -341,12 +340,19 @@ def find_file() -> Path:
     )
 
 
-def name_here(name: str) -> str:
-    """Return the name that a server has here, given that or its name in the file."""
+def name_here(name: str, known: Container[str] = ()) -> str:
+    """Return the name that a server has here, given that or its name in the file, and the names that there are."""
+    *others, usual = _forms(name)
+    return next((each for each in others if each in known), usual)
+
+
+def _forms(name: str) -> list[str]:
+    """Return the names that a server with this name in a file may have here, the usual one last."""
     try:
-        return name_of("", "", name)
+        usual = name_of("", "", name)
     except ConfigError:
-        return name
+        return [name]
+    return [usual] if usual == name else [name_of("", "", name, (usual,)), usual]
 
 
 def _ask_for_input(question: Input) -> str | None:

@@ -102,6 +102,20 @@ class TestCheck:
         assert len(re.findall(r"^\w+ +failed ", done.stdout, re.MULTILINE)) == len(MANY)
         assert "max_servers" not in done.stdout + done.stderr
 
+    def test_it_names_the_servers_that_claude_code_has_for_the_folder(
+        self, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """D-31: they are used if their file is named, and nothing of other folders is."""
+        monkeypatch.setenv("HOME", str(tmp_path))
+        mine, other = ({"mcpServers": {name: scripted()}} for name in ("mine", "other"))
+        file = tmp_path / ".claude.json"
+        file.write_text(json.dumps({"projects": {str(tmp_path): mine, "/other": other}, "mcpServers": {}}))
+        write(tmp_path, {})
+        found = run("check")
+        assert f"{file} has servers of Claude Code for this folder: 'mine'; use: --config {file}" in found.stderr
+        assert [each["name"] for each in json.loads(run("check", "--json", "--config", str(file)).stdout)] == ["mine"]
+        assert "other" not in run("config", "show", "--config", str(file)).stdout
+
     def test_it_shows_how_many_tools_a_filter_hides(self, tmp_path: Path, run: Run) -> None:
         """C-52: and warns of names in it that no tool has."""
         tools = {"enabled_tools": ["echo", "ecoh"]}
@@ -391,7 +405,11 @@ class TestCall:
     def test_servers_have_their_name_in_the_file_too_and_tools_their_public_name(
         self, tmp_path: Path, run: Run
     ) -> None:
-        write(tmp_path, {"my/server": scripted(), "off/it": {**scripted(), "disabled": True}})
+        write(
+            tmp_path,
+            {"my/server": scripted(), "off/it": {**scripted(), "disabled": True}, "a b": {}, "a_b": scripted()},
+        )
+        assert "mcpServers[\"a b\"]: neither 'command' nor 'url' is given" in run("check", "a b").stdout
         assert run("call", "my/server", "echo", "text=x").stdout == "x\n"
         assert run("call", "my_server", "mcp__my_server__echo", "text=x").stdout == "x\n"
         assert run("call", "off/it", "echo", "text=x").stdout == "x\n"

@@ -32,5 +32,5 @@ from ._load import (
     load_config as load_config,
     load_entries as load_entries,
     load_servers as load_servers,
-    name_of as name_of,
 )
+from ._programs import name_of as name_of

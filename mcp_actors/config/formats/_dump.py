@@ -7,7 +7,7 @@ errors; ``literals=True`` accepts the credentials. The first `ConfigError` is ra
 `_Dumping` is the state of one server: its errors and the inputs that it names.
 
 Programs and the command line call it. It uses the classes and values of `config`, and of this folder ``_entry``,
-``_keys`` and ``_load``. It looks up the current and the home directory.
+``_keys`` and ``_programs``. It looks up the current and the home directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .._transports import Http, InProcess, Socket, Sse, Stdio, is_auth_flow
 from .._values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
 from ._entry import Nameable
 from ._keys import SETTINGS
-from ._load import predefined
+from ._programs import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")

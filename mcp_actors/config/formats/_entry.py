@@ -22,6 +22,7 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import is_number
 from .._server import ServerConfig
 from .._template import INTERPRETERS, Kind, Transport, TransportTemplate, make_transport
 from .._values import FROM_FILE, INPUT, literal, parse, references
@@ -37,6 +38,7 @@ from ._keys import (
     read_settings,
     read_tools,
 )
+from ._programs import FOREIGN, SUBSTITUTION, Program, is_comment
 
 # --- Determine the kind of a server: command, script or URL -----------------------------------------------------------
 
@@ -58,10 +60,10 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
     if len(given) > 1:
         raise bad(source, path, f"both {names[0]!r} and {names[1]!r} are given; remove one of them")
     if not given:
-        raise bad(source, path, _nothing_to_reach(entry, declared))
+        raise bad(source, path, _nothing_to_reach(entry, declared, entry[said[0]] if said else None))
     if declared is not None and _REACHED_BY.get(declared, "url") != given[0]:
-        shown = {"command": "command", "url": "url", "address": "socket"}[given[0]]
-        raise bad(source, path, f"{said[0]!r} is {declared!r}, which contradicts {shown!r}; remove one of them")
+        problem = f"{said[0]!r} is {entry[said[0]]!r}, which contradicts {names[0]!r}; remove one of them"
+        raise bad(source, path, problem)
     if declared is None and given[0] == "url":
         return "http" if "httpUrl" in entry else "url"
     return declared or ("stdio" if given[0] == "command" else "socket")
@@ -71,17 +73,17 @@ _REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "script": "command
 """Kind → the field that says where the server is; for the others it is the URL."""
 
 
-def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None) -> str:
+def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None, word: str | None) -> str:
     unknown = (key for key in entry if key not in _keys.KNOWN)
     near = next(filter(None, (did_you_mean(key, ("command", "url")) for key in unknown)), "")
     if declared is None:
         return f"neither 'command' nor 'url' is given; write the program to start, or the URL to connect to{near}"
     wanted = {"stdio": "command", "socket": "socket"}.get(declared, "url")
-    return f"the type is {declared!r}, but there is no {wanted!r}; write it{near}"
+    return f"the type is {word!r}, but there is no {wanted!r}; write it{near}"
 
 
 def _declared(word: object, place: str, source: str) -> Kind:
-    kind = _keys.KINDS.get(word) if isinstance(word, str) else None
+    kind = _keys.KINDS.get(re.sub("[-_ ]", "", word).lower()) if isinstance(word, str) else None
     if kind is None:
         choices = "'stdio', 'http', 'sse' or 'socket'"
         raise bad(source, place, f"found {found(word)}; write {choices}{did_you_mean(word, _keys.KINDS)}")
@@ -158,6 +160,20 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
     return TransportTemplate(kind, fields.values, _values_of(used, fields, around, wanted=wanted))
 
 
+def _check_notation(fields: Fields, around: Surroundings) -> None:
+    """Refuse commands that another program would run for their output, and warn of variables that stay as they are.
+
+    Arguments are left alone, because they may be meant for a shell, unless the program of the file expands them itself.
+    """
+    for field, place, text in _all_texts(fields):
+        where = fields.keys[field] + place.removeprefix(field)
+        if (field != "args" or around.program.is_shell) and SUBSTITUTION.search(text):
+            problem = "'$(…)' is a command of a shell, which is never run; write ${NAME} for the value of a variable"
+            raise bad(fields.source, where, problem)
+        if field in ("env", "headers", "url", "auth") and FOREIGN.search(text):
+            around.warn(where, "a variable in this notation is not expanded here; write ${NAME} for its value")
+
+
 def _pass_on(fields: Fields, around: Surroundings) -> None:
     """Set the variables to pass on that only a ``.env`` file has; a process gets the others from this one."""
     names = fields.values.get("env_from", ())
@@ -225,7 +241,6 @@ class Nameable:
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
-_BARE_VARIABLE: Final = re.compile(r"\$[A-Z_][A-Z0-9_]*")
 _NAMED: Final = 10  # unknown keys that get a warning each
 _MAY_BE_UNBOUNDED: Final = (
     *("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout"),
@@ -241,17 +256,18 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     """
     entry, kind = _as_mapping(entry, path, around.source)
     server, transport = Fields(around.source, path), Fields(around.source, path)
-    given = {key: value for key, value in entry.items() if value is not None}
+    given = _given(entry, around.program)
     for key in given:
         if key in _keys.KNOWN:
             _read_key(key, given[key], server, transport, around)
-    _warn_of_unknown([key for key in given if key not in _keys.KNOWN], path, around)
-    read_tools(entry, server)
-    _read_credentials(entry, transport)
+    _warn_of_unknown([key for key in given if key not in _keys.KNOWN and not is_comment(key)], path, around)
+    read_tools(given, server)
+    _read_credentials(given, transport)
     if _keys.SETTINGS in entry:
         read_settings(entry[_keys.SETTINGS], server, transport)
-    kind = kind or kind_of(entry, transport)
+    kind = kind or kind_of(given, transport)
     leave_out_unsuited(kind, transport, around.warn)
+    _check_notation(transport, around)
     if kind in ("stdio", "script"):
         locate(transport, around)
     for field in _MAY_BE_UNBOUNDED:
@@ -273,18 +289,35 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
 
 
 def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
-    """Return whether a server is enabled, by either of the keys ``enabled`` and ``disabled``.
+    """Return whether a server is enabled, by any of the keys that say it.
 
     Raises:
-        ConfigError: a value is not a bool, or the two contradict each other.
+        ConfigError: a value is not a bool, or two contradict each other.
     """
-    for key in ("enabled", "disabled"):
+    said: dict[bool, str] = {}
+    for key, means in _keys.SWITCHES.items():
         if not isinstance(entry.get(key, False), bool | None):
             raise bad(source, child(path, key), f"found {found(entry[key])}; write true or false")
-    enabled, disabled = entry.get("enabled"), entry.get("disabled")
-    if enabled is not None and enabled is disabled:
-        raise bad(source, path, f"'enabled' and 'disabled' are both {str(enabled).lower()}; remove one of them")
-    return enabled is not False and disabled is not True
+        if entry.get(key) is not None:
+            said[entry[key] is means] = key
+    if len(said) == 2:
+        raise bad(source, path, f"{' and '.join(map(repr, said.values()))} contradict each other; remove one of them")
+    return False not in said
+
+
+def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
+    """Return what an entry says, with the variables of its program in our notation.
+
+    Some programs write a command or a URL that a server does not have as an empty string.
+    """
+    ours = {
+        key: value if key == _keys.SETTINGS else program.translated(value, key)
+        for key, value in entry.items()
+        if value is not None
+    }
+    reached = [key for key in ours if key in _keys.COMMANDS or _keys.TRANSPORT.get(key) == "url"]
+    empty = [key for key in reached if ours[key] == ""]
+    return {key: value for key, value in ours.items() if key not in empty or len(empty) == len(reached)}
 
 
 def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any], Kind | None]:
@@ -326,13 +359,22 @@ def _remedy(key: object) -> str:
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Store the value of one key in the field that it sets, or warn that the key has no effect."""
     if _keys.is_not_done(key, value):
-        around.warn(child(server.path, key), f"this is not supported and has no effect; {_keys.NOT_DONE[key]}")
+        remedy = _keys.NOT_DONE[key]
+        if key == "timeout" and around.program.timeout and is_number(value):
+            # That of opencode and of Crush is for the start.
+            limit = "connect_timeout" if around.program.section == "mcp" else "request_timeout"
+            seconds = value / 1000 if around.program.timeout == "ms" else value
+            remedy = f'set "{_keys.SETTINGS}": {{"{limit}": {seconds:g}}}'
+        around.warn(child(server.path, key), f"this is not supported and has no effect; {remedy}")
     elif is_oauth(key, value):
         auth = read_oauth(value, child(transport.path, key), around)
         if auth is not None:
             transport.put("auth", auth, key)
-    elif key == "command":
-        _read_command(value, transport, around)
+    elif key in _keys.COMMANDS:
+        _read_command(key, value, transport, around)
+    elif key == "headersHelper":
+        problem = "this is a command, which is never run; write the header under 'headers', with ${NAME} in its value"
+        raise bad(around.source, child(transport.path, key), problem)
     elif key in _keys.TRANSPORT:
         taken = _converted(key, value, child(transport.path, key), around)
         transport.put(_keys.TRANSPORT[key], taken, key)
@@ -341,17 +383,19 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
         server.put(_keys.SERVER[key], in_seconds, key)
 
 
-def _read_command(value: object, transport: Fields, around: Surroundings) -> None:
-    """Store a command, which is an object in old files of Zed."""
-    place = child(transport.path, "command")
-    if isinstance(value, (list, tuple)):
-        raise bad(around.source, place, f"found {found(value)}; write the program here, and the rest in 'args'")
-    if not isinstance(value, Mapping):
-        transport.put("command", value, "command")
-        return
-    for key, field in (("path", "command"), ("args", "args"), ("env", "env")):
-        if value.get(key) is not None:
-            transport.put(field, _converted(key, value[key], child(place, key), around), "command", key)
+def _read_command(name: str, value: object, transport: Fields, around: Surroundings) -> None:
+    """Store a command, which is an object in old files of Zed, and a list in files of opencode."""
+    place = child(transport.path, name)
+    if isinstance(value, (list, tuple)) and value:
+        transport.put("command", value[0], name)
+        if value[1:]:
+            transport.put("args", value[1:], name)
+    elif not isinstance(value, Mapping):
+        transport.put("command", value, name)
+    else:
+        for key, field in (("path", "command"), ("args", "args"), ("env", "env")):
+            if value.get(key) is not None:
+                transport.put(field, _converted(key, value[key], child(place, key), around), name, key)
 
 
 def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
@@ -372,6 +416,8 @@ def _names(value: object, place: str, around: Surroundings) -> list[str]:
 
 def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
     """Return a mapping of names to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
+    if value == []:
+        return {}  # PHP writes an empty object like that
     if not isinstance(value, Mapping):
         raise bad(around.source, place, f'found {found(value)}; write an object like {{"NAME": "value"}}')
     if twice := repeated_keys(value):
@@ -386,10 +432,6 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
             )
         if isinstance(each, (bool, list, Mapping)):
             raise bad(around.source, child(place, name), f"found {found(each)}; write a string, in quotes")
-        if isinstance(each, str) and _BARE_VARIABLE.fullmatch(each):
-            around.warn(
-                child(place, name), "this is not expanded without braces; write ${NAME} for the value of a variable"
-            )
         if each is not None:
             texts[name] = str(each) if isinstance(each, (int, float)) else each
     return texts
@@ -398,6 +440,7 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
 _CONVERTERS: Final[Mapping[str, Callable[[object, str, Surroundings], object]]] = {
     "args": _args,
     "env": _texts,
+    "environment": _texts,
     "env_vars": _names,
     "headers": _texts,
     "http_headers": _texts,

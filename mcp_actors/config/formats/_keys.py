@@ -27,6 +27,7 @@ from .._transports import Http, Socket, Sse, Stdio
 from .._validators import problem_of
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._inputs import Inputs
+from ._programs import ANY, Program
 
 SETTINGS: Final = "mcp_actors"
 """The key of an entry with the settings of this package."""
@@ -35,22 +36,26 @@ KINDS: Final[Mapping[str, Kind]] = {
     "stdio": "stdio",
     "local": "stdio",
     "http": "http",
-    "streamable-http": "http",
-    "streamable_http": "http",
-    "streamableHttp": "http",
+    "streamable": "http",
+    "streamablehttp": "http",
     "sse": "sse",
+    "remote": "url",
     "socket": "socket",
 }
-"""The values of ``type``."""
+"""The values of ``type``, in lower case and without ``-`` and ``_``."""
 
 TRANSPORT: Final[Mapping[str, str]] = {
     "args": "args",
     "cwd": "cwd",
     "env": "env",
+    "environment": "env",
     "env_vars": "env_from",
     "url": "url",
-    "serverUrl": "url",
+    "baseUrl": "url",
+    "endpoint": "url",
     "httpUrl": "url",
+    "serverUrl": "url",
+    "uri": "url",
     "headers": "headers",
     "http_headers": "headers",
     "auth": "auth",
@@ -71,16 +76,28 @@ SERVER: Final[Mapping[str, str]] = {
 }
 """Key → the field of `ServerConfig` that it sets."""
 
+COMMANDS: Final = ("command", "cmd")
+"""The keys of the program to start."""
+
+SWITCHES: Final[Mapping[str, bool]] = {
+    "enabled": True,
+    "isActive": True,
+    "active": True,
+    "disabled": False,
+    "disable": False,
+}
+"""Key → whether true means that the server is used."""
+
 SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
 HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
 
 SPECIAL: Final = frozenset(
     {
-        "command",
+        *COMMANDS,
+        *SWITCHES,
         "type",
         "transport",
-        "enabled",
-        "disabled",
+        "headersHelper",
         "bearer_token_env_var",
         "env_http_headers",
         "oauth",
@@ -98,6 +115,7 @@ IGNORED: Final = frozenset(
         "gallery",
         "icon",
         "icons",
+        "installSource",
         "instructions",
         "metadata",
         "name",
@@ -119,7 +137,6 @@ NOT_DONE: Final[Mapping[str, str]] = {
     ),
     "authProviderType": "give headers or a bearer token",
     "envFile": "set the variables before the start, and list those to pass on in mcp_actors.env_from",
-    "headersHelper": "give the header with a ${VARIABLE}, or a function in Python",
     "requestInit": "give headers",
     "sandbox": "the server is not confined",
     "sandboxEnabled": "the server is not confined",
@@ -164,6 +181,7 @@ class Surroundings:
         only: the names of the servers to ask inputs for, even if they are disabled; None for the enabled ones.
         connect_timeout: the argument of `ServerConfig` that the environment sets; empty without one.
         of_vs_code: whether ``~`` is expanded in arguments of commands.
+        program: the program that the entry was written for.
     """
 
     source: str
@@ -175,6 +193,7 @@ class Surroundings:
     only: frozenset[str] | None = None
     connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)
     of_vs_code: bool = False
+    program: Program = ANY
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
         """Return whether the inputs of a server are asked for."""

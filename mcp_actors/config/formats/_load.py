@@ -1,9 +1,9 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-Its parts: overrides by environment variables (`apply_overrides`, `check_overrides`); the sections of a document, the
-names of servers, the folder of a project and the variables of editors (`predefined`); `load_config`, `load_servers`,
-and `load_entries` for what is not a document (`Entry`). `_Loading` has the state of one load: servers, errors,
-warnings. It puts the readers around it in order, and removes context and traceback from the errors that it keeps.
+Its parts: overrides by environment variables (`apply_overrides`, `check_overrides`); `load_config`, `load_servers`, and
+`load_entries` for what is not a document (`Entry`). `_Loading` has the state of one load: servers, errors, warnings. It
+puts the readers around it in order, and removes context and traceback from the errors that it keeps. The sections of a
+document and the names of servers are in ``_programs``.
 
 It blocks on the files that it reads, and through ``_inputs`` on the user's ``ask``. It reads ``os.environ`` for
 overrides, the connect timeout and the precedence over a ``.env`` file, and looks up the current and the home directory.
@@ -17,10 +17,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 import attrs
@@ -45,12 +43,22 @@ from ._file import (
     permission_warnings,
     read_bytes,
     read_env_file,
-    repeated,
     repeated_keys,
-    shown_key,
 )
 from ._inputs import Ask, Inputs
-from ._keys import SERVER, SETTABLE, SETTINGS, TRANSPORT, Surroundings
+from ._keys import COMMANDS, SERVER, SETTABLE, SETTINGS, SWITCHES, TRANSPORT, Surroundings
+from ._programs import (
+    OF_CLAUDE,
+    OF_VS_CODE,
+    find_sections,
+    inputs_of,
+    is_comment,
+    name_of,
+    predefined,
+    program_of,
+    project_of,
+    switched_off,
+)
 
 # --- Apply the environment variables that override single values (``MCP_ACTORS__…``) ----------------------------------
 
@@ -68,7 +76,8 @@ _FIELDS: Final = {field.upper(): field for field in _IN_ENTRY | SETTABLE}
 
 _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "auth": ("bearer_token", "bearer_token_env_var", "oauth"),
-    "enabled": ("disabled",),
+    "command": COMMANDS,
+    "enabled": tuple(SWITCHES),
     "type": ("transport",),
 }
 
@@ -151,7 +160,9 @@ def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
     settings = dict(settings) if isinstance(settings, Mapping) else {}
     into = entry if field in _IN_ENTRY else settings
     if key:
-        value = _with(into.get(field), field, key, value)
+        written = next((name for name in _names_of(field) if name in into), field)
+        value = _with(into.get(written), field, key, value)
+        field = written
     else:
         for name in _names_of(field):
             entry.pop(name, None)
@@ -187,110 +198,7 @@ def _value(text: str) -> object:
         return text
 
 
-# --- Find the servers in a document, and their names and project folder -----------------------------------------------
-
-
-SECTIONS: Final[Mapping[str, str]] = {
-    "mcpServers": "Claude, Cursor and others",
-    "servers": "VS Code",
-    "context_servers": "Zed",
-    "mcp_servers": "Codex",
-}
-"""Top-level key → the programs that write it."""
-
-_LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
-OF_VS_CODE: Final = ("servers", "mcp.servers")
-"""The places of sections that VS Code writes, where ``~`` is expanded in arguments too."""
-
-_EDITOR_FOLDERS: Final = (".vscode", ".cursor", ".vs", ".claude", ".gemini", ".codex")
-_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
-_LONGEST_NAME: Final = 64
-_LOOKED_AT: Final = 100  # keys of a document that are searched for a misspelling
-
-
-def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the parts of a document that map names to entries, each with its place.
-
-    Raises:
-        ConfigError: there is no such part, or one is not an object or appears twice.
-    """
-    if twice := [key for key in repeated_keys(document) if key in SECTIONS]:
-        raise repeated(source, "", tuple(twice))
-    within = document.get("mcp")
-    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
-        return [("mcp.servers", within["servers"])]  # VS Code's settings.json
-    given = [(key, document[key]) for key in SECTIONS if key in document]
-    if not given and document and all(map(_looks_like_entry, document.values())):
-        return [("", document)]
-    if not given:
-        raise bad(source, "", _nothing_found(document))
-    for key, section in given:
-        if section is not None and not isinstance(section, Mapping):
-            raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
-    return [(key, section) for key, section in given if section is not None]
-
-
-def inputs_of(document: Mapping[str, Any]) -> object:
-    """Return the definitions of the inputs that a document asks for."""
-    within = document.get("mcp")
-    return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
-
-
-def _looks_like_entry(value: object) -> bool:
-    return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
-
-
-def _nothing_found(document: Mapping[str, Any]) -> str:
-    first = list(islice(document, _LOOKED_AT))
-    near = next(filter(None, (did_you_mean(key, SECTIONS) for key in first)), "")
-    expected = ", ".join(f"{key!r} ({who})" for key, who in SECTIONS.items())
-    keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
-    return f"no servers found; expected one of the keys {expected}, found {keys}{near}"
-
-
-def name_of(source: str, path: str, key: object) -> str:
-    """Return the name of a server: its key, with invalid characters replaced by ``_``.
-
-    Raises:
-        ConfigError: the key is not a str, or no valid name remains.
-    """
-    if not isinstance(key, str):
-        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
-    name = _NOT_IN_NAMES.sub("_", key).strip("_") if _NOT_IN_NAMES.search(key) else key
-    if not name or len(name) > _LONGEST_NAME:
-        problem = "is empty" if not key else "is too long" if name else "has no character that a name may have"
-        allowed = f"use 1 to {_LONGEST_NAME} of the characters A-Z a-z 0-9 _ . -"
-        raise bad(source, child(path, key), f"the name of this server {problem}; {allowed}")
-    return name
-
-
-def project_of(file: str | None) -> str | None:
-    """Return the folder of the project that a file belongs to, in which its servers are started.
-
-    Return None for any other file: a file in the home folder is for all projects.
-    """
-    if file is None:
-        return None
-    path, workspace = Path(os.path.abspath(file)), _workspace(file)
-    in_project = path.name == ".mcp.json" or path.parent.name in _EDITOR_FOLDERS
-    return str(workspace) if in_project and workspace != Path(os.path.expanduser("~")) else None
-
-
-def _workspace(file: str) -> Path:
-    folder = Path(os.path.abspath(file)).parent
-    return folder.parent if folder.name in _EDITOR_FOLDERS else folder
-
-
-def predefined(file: str | None) -> dict[str, str]:
-    """Return the variables that editors define for their files and that mean something without the editor."""
-    workspace = _workspace(file) if file is not None else Path.cwd()
-    return {
-        "workspaceFolder": str(workspace),
-        "workspaceFolderBasename": workspace.name,
-        "userHome": os.path.expanduser("~"),
-        "pathSeparator": os.sep,
-        "/": os.sep,
-    }
+# --- Load a configuration ---------------------------------------------------------------------------------------------
 
 
 CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
@@ -308,8 +216,9 @@ def load_config(
     """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
 
     The supported formats are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and
-    trailing commas), ``context_servers`` (Zed) and ``[mcp_servers.…]`` (Codex, in TOML). Settings of this package are
-    in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the others are loaded.
+    trailing commas), ``context_servers`` (Zed), ``[mcp_servers.…]`` (Codex, in TOML) and ``mcp`` (opencode, Crush).
+    Settings of this package are in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the
+    others are loaded. Of Claude Code's ``.claude.json``, what it has for the current directory is loaded too.
 
     Nothing is connected or started. ``${VAR}`` is kept, and expanded at each connect. Relative paths mean what they
     mean in the program that the file is for: the servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are
@@ -456,6 +365,8 @@ class _Loading:
     variables: Mapping[str, str] = attrs.field(factory=dict)
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
     entries: dict[str, Entry] = attrs.field(factory=dict)
+    keys: set[object] = attrs.field(factory=set)
+    off: set[object] = attrs.field(factory=set)
     twice: set[str] = attrs.field(factory=set)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
     required: set[str] = attrs.field(factory=set)
@@ -474,8 +385,15 @@ class _Loading:
             for path, section in (*sections, ("inputs", inputs_of(document))):
                 check_size(self.source, path, section)
             around = self._surroundings(document)
+            self.keys = {key for _, section in sections for key in section}
+            self.off = switched_off(document, self.keys)
+            hidden: set[object] = set()
             for path, section in sections:
-                self._load_section(path, section, attrs.evolve(around, of_vs_code=path in OF_VS_CODE))
+                program = program_of(self.file, path, section)
+                around = attrs.evolve(around, of_vs_code=path in OF_VS_CODE, program=program)
+                self._load_section(path, section, around, hidden)
+                if os.path.basename(self.source) == OF_CLAUDE:
+                    hidden |= section.keys()  # what is for this folder hides what is for all
         return self._loaded()
 
     def load_entries(self, entries: Iterable[Entry] | ConfigError) -> LoadedConfig:
@@ -485,6 +403,7 @@ class _Loading:
                 raise entries
             entries = tuple(entries)
             check_size(self.source, "", {index: entry.value for index, entry in enumerate(entries)})
+            self.keys = {str(entry.key) for entry in entries}
             around = self._surroundings({})
             for entry in entries:
                 self._load_entry(entry, attrs.evolve(around, source=entry.source, warn=self._warner(entry.source)))
@@ -538,19 +457,24 @@ class _Loading:
             problem = "this is not a number of seconds, so it is ignored; set a number, or 0 to disable the limit"
             self.warnings.append(f"environment variable {CONNECT_TIMEOUT}: {problem}")
 
-    def _load_section(self, path: str, section: Mapping[str, Any], around: Surroundings) -> None:
+    def _load_section(
+        self, path: str, section: Mapping[str, Any], around: Surroundings, hidden: Container[object]
+    ) -> None:
         twice = repeated_keys(section)
         for key, value in section.items():
             place = child(path, key)
             problem = "two servers have this name; rename one of them"
             entry = bad(self.source, place, problem) if key in twice else value
-            self._load_entry(Entry(key, entry, self.source, path, place), around)
+            if not is_comment(key) and key not in hidden:
+                self._load_entry(Entry(key, entry, self.source, path, place), around)
+            elif is_comment(key) and isinstance(value, Mapping):
+                around.warn(place, "this begins like a comment, so it is not a server; rename it to use it")
 
     def _load_entry(self, entry: Entry, around: Surroundings) -> None:
         key, value, source, place = entry.key, entry.value, entry.source, entry.place
         name, variables = place, tuple[str, ...]()
         try:
-            name = name_of(source, entry.section, key)
+            name = name_of(source, entry.section, key, self.keys)
             self._check_free(name, entry)
             if isinstance(value, ConfigError):
                 raise value
@@ -561,7 +485,8 @@ class _Loading:
                 )
             check_numbers(source, place, value)
             value, variables = apply_overrides(name, value, os.environ)
-            self.servers[name] = read_entry(name, value, place, around)
+            server = read_entry(name, value, place, around)
+            self.servers[name] = attrs.evolve(server, enabled=False) if key in self.off else server
         except ConfigError as error:
             self._note_failure(name, value, _with_variables(error, variables))
 

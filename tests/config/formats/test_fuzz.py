@@ -17,7 +17,7 @@ from mcp_actors import ConfigError
 from mcp_actors.config import LoadedConfig, TransportTemplate, load_config
 from mcp_actors.config.formats import _keys
 from mcp_actors.config.formats._keys import SETTABLE
-from mcp_actors.config.formats._load import SECTIONS
+from mcp_actors.config.formats._programs import SECTION_WRITERS
 
 CANARY = "s3cret-canary"
 """The value of every secret, which must not be shown anywhere."""
@@ -89,7 +89,7 @@ inputs = st.lists(
     max_size=2,
 )
 documents = st.dictionaries(
-    st.sampled_from(sorted(SECTIONS)) | texts,
+    st.sampled_from(sorted(SECTION_WRITERS)) | texts,
     st.dictionaries(st.sampled_from(["docs", "a b", ""]) | texts, entries() | junk | urls, max_size=4) | junk,
     max_size=3,
 )

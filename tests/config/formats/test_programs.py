@@ -284,8 +284,7 @@ class TestDisabled:
     def test_the_two_words_must_not_contradict_each_other(self, tmp_path: Path, word: bool) -> None:
         """S4-26."""
         problem = wrong(tmp_path, {"command": "x", "enabled": word, "disabled": word})
-        both = f"'enabled' and 'disabled' are both {str(word).lower()}"
-        assert problem == f"mcpServers.docs: {both}; remove one of them"
+        assert problem == "mcpServers.docs: 'enabled' and 'disabled' contradict each other; remove one of them"
 
 
 class TestKeysThatChangeNothing:
@@ -358,10 +357,23 @@ class TestKeysThatChangeNothing:
             "https://example.com"
         )
 
-    def test_a_variable_without_braces_is_a_warning(self, tmp_path: Path) -> None:
+    def test_a_variable_in_another_notation_is_a_warning(self, tmp_path: Path) -> None:
         server, warning = warned(tmp_path, {"command": "x", "env": {"A": "$TOKEN", "B": "$1", "C": "a$B"}})
         assert server.transport == Stdio("x", env={"A": "$TOKEN", "B": "$1", "C": "a$B"})
-        assert warning.startswith("mcpServers.docs.env.A: this is not expanded without braces")
+        problem = "a variable in this notation is not expanded here; write ${NAME} for its value"
+        assert warning == f"mcpServers.docs.env.A: {problem}"
+
+    @pytest.mark.parametrize(
+        ("text", "is_named"),
+        [
+            *((text, True) for text in ("Bearer $TOKEN", "$env:TOKEN", "%TOKEN%", "{env:TOKEN}", "{{TOKEN}}")),
+            *((text, False) for text in ("a$TOKEN", "$5", "a%20b", "%E4%BD%A0", "$ref", "{a}", "p$$W", "${TOKEN:-x}")),
+        ],
+    )
+    def test_what_is_probably_a_variable_is_named(self, tmp_path: Path, text: str, is_named: bool) -> None:
+        """D-30."""
+        for entry in ({"command": "x", "env": {"A": text}}, {"url": "https://example.com", "headers": {"A": text}}):
+            assert len(load(tmp_path, {"mcpServers": {"docs": entry}}).warnings) == is_named
 
 
 def test_a_mapping_may_hold_secrets_and_functions() -> None:

@@ -1,0 +1,287 @@
+"""The table of other programs; the sections and names in their files.
+
+`PROGRAMS` has a row for each program whose file differs: the key of its servers, its folder in a project, how it writes
+an environment variable, the unit of its ``timeout``. The page about configuration files shows the same table. The
+readers take a program's row from `program_of`, and have it write variables in our notation (`Program.translated`).
+
+The other parts: the sections of a document with servers, comments among them, the names of servers, the folder of a
+project, and the variables of editors (`predefined`). ``_keys``, ``_entry``, ``_load`` and the command line use this
+file. It looks up the current and the home directory, and whether a folder is that of a project. It reads no file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Container, Iterable, Iterator, Mapping
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from ._file import JsonObject, bad, child, did_you_mean, found, repeated, repeated_keys, shown_key
+
+# --- The table of programs --------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class Program:
+    """A program and what its file means, where programs differ.
+
+    Attributes:
+        name: its name, for people.
+        section: the key of its servers.
+        folder: its folder in a project, which holds its file or a folder with it; empty for none or any.
+        files: the names that its file has in the folder of a project itself.
+        variable: how it writes an environment variable, besides ``${NAME}`` or instead of it.
+        timeout: the unit of its ``timeout``, ``"s"`` or ``"ms"``; empty if that is not known.
+        is_shell: whether it executes ``$(…)`` in arguments too.
+    """
+
+    name: str
+    section: str = "mcpServers"
+    folder: str = ""
+    files: str = ""
+    variable: str = "${NAME}"
+    timeout: str = ""
+    is_shell: bool = False
+
+    def translated(self, value: Any, key: str) -> Any:
+        """Return the value of a key of an entry with this program's own variables in our notation."""
+        pattern = _OWN.get(self.variable)
+        if pattern is None:
+            return value
+        if isinstance(value, str):
+            # The line of a shell may have variables of its own, which are not set here: they stay as they are.
+            unset = r":-$\g<name>" if key == "args" and " " in value and self.variable == "$NAME" else ""
+            return pattern.sub(rf"${{\g<name>{unset}}}", value)
+        if isinstance(value, Mapping):
+            same = JsonObject((name, self.translated(each, key)) for name, each in value.items())
+            same.repeated = repeated_keys(value)
+            return same
+        return [self.translated(each, key) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+PROGRAMS: Final = (
+    Program(name="Claude Code", folder=".claude", files=".mcp.json", timeout="ms"),
+    Program(name="Cursor", folder=".cursor", variable="${env:NAME}"),
+    Program(name="VS Code", section="servers", folder=".vscode", variable="${env:NAME}"),
+    Program(name="Visual Studio", section="servers", folder=".vs", variable="${env:NAME}"),
+    Program(name="Zed", section="context_servers", folder=".zed"),
+    Program(name="Codex", section="mcp_servers", folder=".codex"),
+    Program(name="Gemini CLI", folder=".gemini", variable="$NAME", timeout="ms"),
+    Program(name="Qwen Code", folder=".qwen", variable="$NAME", timeout="ms"),
+    Program(name="opencode", section="mcp", files="opencode.json opencode.jsonc", variable="{env:NAME}", timeout="ms"),
+    Program(name="Crush", section="mcp", files="crush.json .crush.json", variable="$NAME", timeout="s", is_shell=True),
+    Program(name="Roo Code", folder=".roo", variable="${env:NAME}", timeout="s"),
+    Program(name="Windsurf", folder=".windsurf", variable="${env:NAME}"),
+    Program(name="Amazon Q", folder=".amazonq", timeout="ms"),
+    Program(name="Kiro", folder=".kiro"),
+    Program(name="Junie", folder=".junie"),
+    Program(name="Factory", folder=".factory"),
+    Program(name="several", folder=".agents"),
+)
+
+ANY: Final = Program(name="another program")
+
+_OWN: Final[Mapping[str, re.Pattern[str]]] = {
+    "$NAME": re.compile(r"(?<!\$)\$(?P<name>[A-Za-z_]\w*)", re.ASCII),
+    "{env:NAME}": re.compile(r"(?<!\$)\{env:(?P<name>[A-Za-z_]\w*)\}", re.ASCII),
+}
+"""Notation of a program → its variables. The others are ours."""
+
+FOREIGN: Final = re.compile(
+    r"(?<![\w$])\$(?:env:)?[A-Z_][A-Z0-9_]*(?!\w)|%[A-Z_][A-Z0-9_]{2,}%|(?<!\$)\{(?:env|file):[^}]*\}|\{\{[\s\w.-]+\}\}",
+    re.ASCII,
+)
+"""What is probably a variable in the notation of another program."""
+
+SUBSTITUTION: Final = re.compile(r"\$\([^)]*\)")
+"""A command of a shell, which some programs replace by its output."""
+
+
+def program_of(file: str | None, section: str, entries: Mapping[str, Any]) -> Program:
+    """Return the row of the program that a section of a file was written for."""
+    if section == "mcp":
+        name = "opencode" if {"local", "remote"} & _types_in(entries) else "Crush"
+        return next(each for each in PROGRAMS if each.name == name)
+    folder = None if file is None else _folder_of(Path(os.path.abspath(file)))
+    return next((each for each in PROGRAMS if folder is not None and each.folder == folder.name), ANY)
+
+
+# --- Find the servers in a document, and their names ------------------------------------------------------------------
+
+
+SECTION_WRITERS: Final[Mapping[str, str]] = {
+    "mcpServers": "Claude, Cursor and others",
+    "servers": "VS Code",
+    "context_servers": "Zed",
+    "mcp_servers": "Codex",
+    "mcp": "opencode and Crush, where an entry has a 'type'",
+}
+"""Top-level key → the programs that write it."""
+
+OF_VS_CODE: Final = ("servers", "mcp.servers")
+"""The places of sections that VS Code writes, where ``~`` is expanded in arguments too."""
+
+OF_CLAUDE: Final = ".claude.json"
+"""The file of Claude Code with the servers of a person, and below ``projects`` those that are for one folder only."""
+
+_LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
+_COMMENT_KEY: Final = re.compile(r"//|#|\$(?:comment|schema)$|_+comment", re.IGNORECASE)
+_NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+_LONGEST_NAME: Final = 64
+_LOOKED_AT: Final = 100  # keys of a document that are searched for a misspelling
+
+
+def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the parts of a document that map names to entries, each with its place; the first takes precedence.
+
+    Raises:
+        ConfigError: there is no such part, or one is not an object or appears twice.
+    """
+    if twice := [key for key in repeated_keys(document) if key in SECTION_WRITERS]:
+        raise repeated(source, "", tuple(twice))
+    within = document.get("mcp")
+    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
+        return [("mcp.servers", within["servers"])]  # VS Code's settings.json
+    given = [
+        (key, document[key]) for key in SECTION_WRITERS if key in document and (key != "mcp" or _has_servers(within))
+    ]
+    of_claude = os.path.basename(source) == OF_CLAUDE
+    if of_claude:
+        given = [*_for_this_folder(document), *given]
+    entries = {key: value for key, value in document.items() if not is_comment(key)}
+    if not given and entries and all(map(_looks_like_entry, entries.values())):
+        return [("", document)]
+    if not given and not of_claude:
+        raise bad(source, "", _nothing_found(document))
+    for key, section in given:
+        if section is not None and not isinstance(section, Mapping):
+            raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
+    return [(key, section) for key, section in given if section is not None]
+
+
+def _for_this_folder(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield what Claude Code's file has for the current folder, which no other folder sees."""
+    if servers := _project(document).get("mcpServers"):
+        yield f"{child('projects', os.getcwd())}.mcpServers", servers
+
+
+def _project(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    projects = document.get("projects")
+    project = projects.get(os.getcwd()) if isinstance(projects, Mapping) else None
+    return project if isinstance(project, Mapping) else {}
+
+
+def switched_off(document: Mapping[str, Any], servers: Iterable[object]) -> set[object]:
+    """Return the servers that a list of Gemini CLI or Claude Code switches off, and not their own entries."""
+    within = document.get("mcp")
+    lists = within if isinstance(within, Mapping) else {}
+    allowed = lists.get("allowed")
+    off = [each for each in servers if isinstance(allowed, list) and each not in allowed]
+    for names in (lists.get("excluded"), _project(document).get("disabledMcpServers")):
+        off += [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    return set(off)
+
+
+def _has_servers(within: object) -> bool:
+    return isinstance(within, Mapping) and (not within or bool(_types_in(within)))
+
+
+def _types_in(section: Mapping[str, Any]) -> set[object]:
+    types = (each.get("type") for each in section.values() if isinstance(each, Mapping))
+    return {each for each in types if isinstance(each, str)}
+
+
+def inputs_of(document: Mapping[str, Any]) -> object:
+    """Return the definitions of the inputs that a document asks for."""
+    within = document.get("mcp")
+    return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
+
+
+def _looks_like_entry(value: object) -> bool:
+    return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
+
+
+def is_comment(key: object) -> bool:
+    """Return whether a key is only a comment, as JSON has none."""
+    return isinstance(key, str) and _COMMENT_KEY.match(key) is not None
+
+
+def _nothing_found(document: Mapping[str, Any]) -> str:
+    first = list(islice(document, _LOOKED_AT))
+    near = next(filter(None, (did_you_mean(key, SECTION_WRITERS) for key in first if key not in SECTION_WRITERS)), "")
+    expected = ", ".join(f"{key!r} ({who})" for key, who in SECTION_WRITERS.items())
+    keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
+    return f"no servers found; expected one of the keys {expected}, found {keys}{near}"
+
+
+def name_of(source: str, path: str, key: object, taken: Container[object] = ()) -> str:
+    """Return the name of a server: its key, with invalid characters replaced by ``_``.
+
+    A hash is added if letters of another script are lost, or if the name is the key of another server.
+
+    Raises:
+        ConfigError: the key is not a str, or no valid name remains.
+    """
+    if not isinstance(key, str):
+        raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
+    name = _NOT_IN_NAMES.sub("_", key).strip("_") if _NOT_IN_NAMES.search(key) else key
+    if (name != key and name in taken) or any(each.isalnum() and not each.isascii() for each in key):
+        digest = hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()[:8]
+        return f"{name[: _LONGEST_NAME - 1 - len(digest)] or 'server'}-{digest}"
+    if not name or len(name) > _LONGEST_NAME:
+        problem = "is empty" if not key else "is too long" if name else "has no character that a name may have"
+        allowed = f"use 1 to {_LONGEST_NAME} of the characters A-Z a-z 0-9 _ . -"
+        raise bad(source, child(path, key), f"the name of this server {problem}; {allowed}")
+    return name
+
+
+# --- Find the project of a file ---------------------------------------------------------------------------------------
+
+
+_FOLDERS: Final = frozenset(each.folder for each in PROGRAMS) - {""}
+_IN_PROJECTS: Final = frozenset(name for each in PROGRAMS for name in each.files.split())
+_OF_PROJECTS: Final = (".git", "pyproject.toml", "package.json")
+"""What only the folder of a project has."""
+
+
+def project_of(file: str | None) -> str | None:
+    """Return the folder of the project that a file belongs to, in which its servers are started.
+
+    Return None for any other file: a file in the home folder is for all projects.
+    """
+    if file is None:
+        return None
+    path, workspace = Path(os.path.abspath(file)), _workspace(file)
+    in_project = _folder_of(path) is not None or (path.name in _IN_PROJECTS and ".config" not in path.parts)
+    return str(workspace) if in_project and workspace != Path(os.path.expanduser("~")) else None
+
+
+def _workspace(file: str) -> Path:
+    path = Path(os.path.abspath(file))
+    return (_folder_of(path) or path).parent
+
+
+def _folder_of(path: Path) -> Path | None:
+    """Return the folder of a program that has a file in it, or in a folder in it; None if there is none."""
+    for folder in path.parents[:2]:
+        in_project = folder.name.startswith(".") and any(os.path.lexists(folder.parent / name) for name in _OF_PROJECTS)
+        if in_project or folder.name in _FOLDERS:
+            return folder
+    return None
+
+
+def predefined(file: str | None) -> dict[str, str]:
+    """Return the variables that editors define for their files and that mean something without the editor."""
+    workspace = _workspace(file) if file is not None else Path.cwd()
+    return {
+        "workspaceFolder": str(workspace),
+        "workspaceFolderBasename": workspace.name,
+        "userHome": os.path.expanduser("~"),
+        "pathSeparator": os.sep,
+        "/": os.sep,
+    }
