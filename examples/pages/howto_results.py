@@ -4,7 +4,7 @@ Prints::
 
     7
     {'result': [3, 4]} [3, 4]
-    the tool failed: 'Error executing tool stock: there is no pear; ask for an apple'
+    tool 'stock' of server 'shop' failed: 'Error executing tool stock: there is no pear; ask for an apple'
 """
 
 from __future__ import annotations

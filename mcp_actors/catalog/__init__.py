@@ -24,6 +24,7 @@ from ._tools import (
     ListedTool,
     data_text as data_text,
     decoded as decoded,
+    note_call as note_call,
     result_value,
     text_of as text_of,
     unwrapped as unwrapped,

@@ -246,6 +246,16 @@ class CatalogTool:
 # `result_value` handles these differences.
 
 
+_CALL: Final = "mcp_actors_call"
+"""Where a failed result has the call that it is of, next to its fields: its JSON and its equality do not have it."""
+
+
+def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
+    """Note in a failed result which call it is of, for the message of `result_value`."""
+    hint = "" if suggestion is None else f"; {suggestion}"
+    vars(result)[_CALL] = (f"tool {tool!r:.80} of server {server!r}", hint)
+
+
 _SAID: Final = 500
 """Characters of a failed tool's text in the message of the error; the error's result has all of them."""
 
@@ -275,7 +285,8 @@ def result_value(result: CallToolResult) -> Any:
         ToolFailed: the tool failed (``is_error``), or a binary part is not base64.
     """
     if result.is_error:
-        raise ToolFailed(f"the tool failed{_said(result)}", result=result)
+        who, hint = vars(result).get(_CALL, ("the tool", ""))
+        raise ToolFailed(f"{who} failed{_said(result)}{hint}", result=result)
     if result.structured_content is not None:
         return unwrapped(result.structured_content)
     values = [_part_value(result, place) for place in range(len(result.content))]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from cyclopts import App, Parameter
+from cyclopts import App, Group, Parameter
 
 from .._python import our_python
 from ._completion import files_for, servers_for
@@ -224,9 +224,6 @@ async def watch(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
         config: The configuration file.
         json: Print JSON.
         every: Seconds after which the table is updated even if no state has changed.
-
-    Returns:
-        Never; Ctrl-C ends it.
     """
     if not 0 < every < math.inf:
         raise Misuse(f"--every {every} is not valid; give a positive number of seconds")
@@ -262,9 +259,6 @@ async def status(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
         servers: Servers to show. Default: all.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if no daemon runs.
     """
     return await _control("status", servers, config, as_json=json)
 
@@ -276,9 +270,6 @@ async def logs(*servers: Server, config: ConfigFile = None, json: AsJson = False
         servers: Servers whose stderr to print. Default: all, and the log.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if no daemon runs.
     """
     return await _control("logs", servers, config, as_json=json)
 
@@ -304,9 +295,6 @@ async def stop(*servers: Server, config: ConfigFile = None, json: AsJson = False
         servers: Servers to stop. Default: the daemon, with all its servers.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if no daemon runs.
     """
     return await _control("stop", servers, config, as_json=json)
 
@@ -616,9 +604,6 @@ async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
 
     Args:
         shell: The shell.
-
-    Returns:
-        0.
     """
     script = make_app().generate_completion(shell=shell)
     if shell == "zsh":  # the parser's is for a folder of functions; this one can be evaluated, as in the other shells
@@ -660,6 +645,14 @@ EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
 """Every command, and an example of it for the help."""
 
 
+PANELS: Final = {
+    "Look": "check tools call resources read prompts prompt watch graph",
+    "Share": "serve attach ui status logs restart stop start reload",
+    "Sign in": "login logout whoami",
+    "Files": "config pins completion",
+}
+"""The parts of the help, and their commands or the first words of these."""
+
 GROUPS: Final = {
     "config": "Show a configuration as it is understood, convert it, or move the servers of another program here.",
     "pins": "Review tools that have changed since they were accepted (on_tool_change).",
@@ -674,17 +667,23 @@ def make_app() -> App:
     app = App(
         name="mcp-actors",
         help="Check and use the MCP servers of a configuration file, as Claude, Cursor, VS Code and others write it.",
-        help_epilogue=_examples(*EXAMPLES.values()),
+        help_epilogue=_examples(*(EXAMPLES[each] for each in (check, tools, call)), "mcp-actors COMMAND --help"),
         help_format="plaintext",
         version=version("mcp-actors"),
     )
-    groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in GROUPS.items()}
+    titles = [Group(title, sort_key=place) for place, title in enumerate((*PANELS, "Options"))]
+    panels = {word: title for title, words in zip(titles, PANELS.values(), strict=False) for word in words.split()}
+    app["--help"].group = app["--version"].group = (titles[-1],)
+    groups = {
+        name: App(name=name, help=text, help_format="plaintext", group=panels[name]) for name, text in GROUPS.items()
+    }
     for name, group in groups.items():
         group.help_epilogue = _examples(*(line for each, line in EXAMPLES.items() if path_of(each)[0] == name))
     for command, example in EXAMPLES.items():
         *group_name, name = path_of(command)
         parent = groups[group_name[0]] if group_name else app
-        parent.command(command, name=name, help_epilogue=_examples(example))
+        panel = None if group_name else panels[name]
+        parent.command(command, name=name, group=panel, help_epilogue=_examples(example))
     for group in groups.values():
         app.command(group)
     return app

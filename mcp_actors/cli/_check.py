@@ -37,7 +37,7 @@ from ..kernel import Event
 from ..servers import ConfigRejected, ServerGroup, ServerRef, ServerStatus, StateChanged, open_servers
 from ._configuration import followed, load
 from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
-from ._output import Output, Signalled, until_signalled
+from ._output import Output, Signalled, at_the_command_line, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 
@@ -122,7 +122,7 @@ async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
         add(_finding(group, ref, stopwatch, signed_in, output))
 
     for name, error in loaded.failed.items():
-        add(Finding(name=name, state="invalid", error=str(error)))
+        add(Finding(name=name, state="invalid", error=at_the_command_line(str(error))))
     try:
         async with open_once(loaded, output, settled=settled, observers=[stopwatch]):
             pass
@@ -140,7 +140,8 @@ def _finding(
     reached, seconds = describe(ref.config.transport), stopwatch.took.get(ref.name)
     error = group.errors.get(ref.name)
     if error is not None:
-        return Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds, error=str(error))
+        said = at_the_command_line(str(error))
+        return Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds, error=said)
     info, mask = ref.info, masker_of(ref)
     hidden, misnamed = hidden_of(ref)
     if misnamed is not None:
@@ -174,7 +175,7 @@ def _print(finding: Finding, width: int, output: Output) -> None:
         words.append(f"  {finding.signed_in}")
     if finding.reached:
         words.append((f"  [{finding.reached}]", "dim"))
-    output.line(*words)
+    output.line(*words, wrap=True)
 
 
 # --- ``mcp-actors watch``: show the states of the servers as they change ----------------------------------------------
@@ -306,7 +307,7 @@ def draw(screen: Screen, now: float, columns: int, rows: int) -> Text:
     for line in shown:
         line.truncate(columns, overflow="ellipsis")
     for problem in screen.problems:  # in full, because the remedy is at its end
-        shown += [Text(piece, "red") for piece in chop_cells(plain_text(problem), columns)]
+        shown += [Text(piece, "red") for piece in chop_cells(plain_text(at_the_command_line(problem)), columns)]
     if len(shown) > rows:
         hidden = len(shown) - rows + 1
         shown[rows - 1 :] = [Text(f"… {hidden} more lines"[:columns], "dim")]
@@ -316,7 +317,7 @@ def draw(screen: Screen, now: float, columns: int, rows: int) -> Text:
 def _details(status: ServerStatus, words: str) -> list[Text]:
     details = []
     if status.last_error is not None:
-        details.append(Text(f"  error: {problem_of(status.last_error)}", "red"))
+        details.append(Text(f"  error: {at_the_command_line(problem_of(status.last_error))}", "red"))
     elif status.state != "connecting":  # the reason of that is the last line of its stderr
         details.append(Text(f"  reason: {plain_text(status.reason)}", "red"))
     if words:

@@ -2,10 +2,10 @@
 
 `open_once` is for all commands that connect but ``watch``: it opens a group of the enabled servers, with other options
 for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops on
-SIGTERM and SIGHUP, and with ``strict`` raises the first error. `open_one` loads one server and opens it so
-(`open_loaded` opens one that is loaded); `asked` awaits an answer, and `answered` makes the error for one that a server
-has answered. ``watch`` opens its group itself. `connecting` and `describe` return words about servers and transports.
-`masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the ref does not show.
+SIGTERM and SIGHUP, and with ``strict`` raises the first error, with the others as notes. `open_one` loads one server
+and opens it so (`open_loaded` opens one that is loaded); `asked` awaits an answer, and `answered` makes the error for
+one that a server has answered. ``watch`` opens its group itself. `connecting` and `describe` return words about servers
+and transports. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the ref does not show.
 
 ``_call``, ``_read`` and ``_check`` use it. It uses ``_configuration``, imports the servers, the configuration and the
 transports, and with them the SDK, and writes through the `Output` that it is given.
@@ -22,6 +22,7 @@ import attrs
 import trio
 from mcp import MCPError
 
+from .._collapse import first_of
 from .._errors import ConnectionLost
 from .._text import plain_text
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Socket, Stdio, Transport, TransportTemplate
@@ -43,6 +44,9 @@ MAX_SERVERS: Final = sys.maxsize
 
 REPORT_EVERY: Final = 5.0
 """Seconds between two progress lines about a server that is slow to start."""
+
+ADVISE_AFTER: Final = 15.0
+"""Seconds after which such a line says what to do."""
 
 LAST_LINES: Final = 10
 """Lines of its stderr that are shown for a server that has crashed: the end of a traceback."""
@@ -71,9 +75,8 @@ async def open_once(
         with output.waiting(connecting(servers)):
             group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
             await _connect(group, output, settled)
-        if strict:
-            for error in group.errors.values():
-                raise error
+        if strict and group.errors:
+            raise first_of(group.errors.values())
         yield group
 
 
@@ -97,8 +100,8 @@ async def open_loaded(loaded: LoadedConfig, output: Output) -> AsyncIterator[Ser
         ConfigError: the entry of one is not valid.
         ConnectFailed: one failed to connect.
     """
-    for error in loaded.errors:
-        raise error
+    if loaded.errors:
+        raise first_of(loaded.errors)
     async with open_once(loaded, output, strict=True) as group:
         yield group
 
@@ -153,7 +156,10 @@ async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
         await trio.sleep(REPORT_EVERY)
         for name, status in group.status().items():
             if status.state == "connecting":
-                output.progress(f"{name}: still starting after {trio.current_time() - began:.0f} s: {status.reason}")
+                waited, reason = trio.current_time() - began, status.reason
+                if waited < ADVISE_AFTER:  # a first start often takes that long, because it downloads the server
+                    reason = reason.partition("; check ")[0]
+                output.progress(f"{name}: still starting after {waited:.0f} s: {reason}")
 
 
 def connecting(servers: Iterable[ServerConfig]) -> str:

@@ -19,7 +19,7 @@ import trio
 
 from ..gateway.attach import Refused, check_socket, folder, holder, peer_uid, real_name
 from ._configuration import find_file, name_here
-from ._output import Failure, Misuse, Output
+from ._output import Failure, Misuse, Output, at_the_command_line
 
 PATIENCE: Final = 5.0
 """Seconds without a line after which a daemon is hung. It sends one each second."""
@@ -141,7 +141,7 @@ def _show(line: Line, output: Output) -> None:
         case {"status": status}:
             _show_status(status, output)
         case {"server": name, "state": state, "error": error}:
-            output.line((name, "bold"), f"  {state}", f"  {error}" if error else "")
+            output.line((name, "bold"), f"  {state}", f"  {at_the_command_line(error)}" if error else "")
         case {"server": name, "stderr": text} | {"log": name, "text": text}:
             for each in text.splitlines():
                 output.line((name, "dim"), f"  {each}")
@@ -175,7 +175,7 @@ def _show_status(status: Line, output: Output) -> None:
     for row, each in zip(rows, [{}, *servers], strict=True):
         output.line("  ".join(map(str.ljust, row, widths)).rstrip())
         if each.get("last_error") and each["state"] != "ready":
-            output.line((f"  error: {each['last_error']['message']}", "red"))
+            output.line((f"  error: {at_the_command_line(each['last_error']['message'])}", "red"))
     for each in status["sources"]:
         if each["error"]:
             output.warning(each["error"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -35,6 +36,19 @@ from rich.text import Text
 from .._misuse import nearest
 from .._text import indented, plain_text
 from .._user_files import replace_file
+
+_REWORDED: Final = {
+    r",? await servers\[(?:'([^']*)'|\"([^\"]*)\")\]\.((?:re)?start)\(\)": r": mcp-actors \3 \1\2",
+    r", or await servers\[.*?\]\.sign_in\(\)|, or a DirectorySource|, or pass an httpx2\.Auth in Python": "",
+    r", or set the approval of an agent's adapter|; set it in Python$": "",
+    r"read the file with load_config\(…, ask=…\) to ask for it": "run this at a terminal, or give it a default",
+    r"load_config: config (is a URL.*) write ServerConfig.*": r"--config \1 type the URL in the place of its name",
+    r"the server's tool_changes and await its approve_tools\(\.\.\.\)": "it with mcp-actors pins show",
+    r"change ServerConfig\.tool_filter": "change its lists of tools",
+    r"wait longer with wait_state\('ready'\), or raise": "raise",
+    r"; set (\w+) only in Python": r"; a file cannot set \1",
+}
+"""Remedies of messages that are for programs → those at the command line."""
 
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""
@@ -119,14 +133,17 @@ class Output:
             self._waits = Live(Text(text, "dim"), console=self.messages, auto_refresh=False, transient=True)
             self._waits.start(refresh=True)
 
-    def line(self, *parts: str | tuple[str, str]) -> None:
-        """Print one line of a result, in pieces that may have a style. It is never wrapped or shortened."""
+    def line(self, *parts: str | tuple[str, str], wrap: bool = False) -> None:
+        """Print one line of a result, in pieces that may have a style. It is never shortened.
+
+        With `wrap`, a terminal shows it with breaks between words, and else wherever its width ends.
+        """
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
             pieces = [(_on_one_line(text), style) for text, style in styled]
             awaited = self._awaited
             self.wait_for("")  # both streams may be the same terminal
-            self.results.print(Text.assemble(*pieces), soft_wrap=True)
+            self.results.print(Text.assemble(*pieces), soft_wrap=not (wrap and self.results.is_terminal))
             self.wait_for(awaited)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:
@@ -208,9 +225,8 @@ class Output:
 
     def error(self, error: BaseException | str) -> None:
         """Print an error and its notes on stderr."""
-        self._message("error", "bold red", str(error))
-        for note in getattr(error, "__notes__", ()):
-            self._message("error", "bold red", str(note))
+        for text in (error, *getattr(error, "__notes__", ())):
+            self._message("error", "bold red", str(text))
 
     def errors(self, errors: Iterable[BaseException]) -> int:
         """Print errors on stderr, and return the exit code: 1 if there are any."""
@@ -222,7 +238,7 @@ class Output:
     def failure(self, error: BaseException | str) -> None:
         """Print the error that ends the command on stderr, and as JSON if `as_json` is set."""
         self.error(error)
-        self.json({"error": str(error)})
+        self.json({"error": at_the_command_line(str(error))})
 
     def note(self, text: str) -> None:
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
@@ -234,8 +250,15 @@ class Output:
         self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
 
     def _message(self, word: str, style: str, text: str) -> None:
-        plain = indented(plain_text(text, limit=_LONGEST, lines=True))
+        plain = indented(plain_text(at_the_command_line(text), limit=_LONGEST, lines=True))
         self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)
+
+
+def at_the_command_line(text: str) -> str:
+    """Return a message with remedies for a command line in the place of those for a program."""
+    for pattern, replacement in _REWORDED.items():
+        text = re.sub(pattern, replacement, text)
+    return text
 
 
 class _Printer(logging.Handler):

@@ -50,6 +50,9 @@ SECONDS: Final = 5.0
 HEARTBEAT: Final = 1.0
 """Seconds between two lines of an answer at most."""
 
+RULE: Final = "---- its next process ----"
+"""Stands between the last lines of two processes of a server."""
+
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 
 logger = Log("mcp_actors.gateway")
@@ -168,7 +171,7 @@ class _Control:
             found["servers"] = {ref.name: found["servers"][ref.name] for ref in refs}
             await _write(stream, {"status": {"file": self.file, "pid": os.getpid(), **found}})
         elif request.do == "logs":
-            await _write(stream, *({"server": ref.name, "stderr": ref.stderr_tail} for ref in refs))
+            await _write(stream, *({"server": ref.name, "stderr": _stderr_of(ref)} for ref in refs))
         else:
             await _run(stream, self._changes(request, refs))
         await _write(stream, _DONE)
@@ -208,6 +211,12 @@ class _Control:
     async def _stop(self) -> Never:
         self.stop()
         await trio.sleep_forever()
+
+
+def _stderr_of(ref: ServerRef) -> str:
+    """Return the last lines of the processes of a server, those before included, with a rule between them."""
+    earlier = [text for each in ref._record.connections for text in each.earlier_stderr]
+    return f"\n{RULE}\n".join([*earlier, ref.stderr_tail]) if earlier else ref.stderr_tail
 
 
 async def _run(stream: trio.SocketStream, changes: Changes) -> None:

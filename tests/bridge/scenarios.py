@@ -290,7 +290,7 @@ async def a_tool_is_called_like_a_function(program: Program) -> None:
         assert await servers["a"].call("echo", text="here") == "here"
         assert await servers.call("mcp__a__echo", text="there") == "there"
         failed = await expect(ToolFailed, servers["a"].call, "fail")
-        assert str(failed) == "the tool failed: 'failed as asked'"
+        assert str(failed) == "tool 'fail' of server 'a' failed: 'failed as asked'"
         await expect(ToolNotFound, servers.call, "mcp__a__nothing")
         for call in (servers["a"].call, servers.call):
             wrong = await expect(TypeError, call, "echo", {"text": "x"})

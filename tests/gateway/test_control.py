@@ -18,7 +18,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 from mcp_actors.gateway import _control
-from mcp_actors.gateway._control import MAX_CONNECTIONS, MAX_REQUEST, SECONDS, read_request, serve_control
+from mcp_actors.gateway._control import MAX_CONNECTIONS, MAX_REQUEST, RULE, SECONDS, read_request, serve_control
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._listen import KeptSocket
 
@@ -153,6 +153,16 @@ class TestRequests:
         loud = ServerConfig("loud", Stdio(*command("--stderr", "warming up")), protocol="legacy")
         async with serving(place, loud) as (_, daemon):
             assert await daemon.ask("logs") == [{"server": "loud", "stderr": "warming up"}, DONE]
+
+    async def test_logs_have_the_last_lines_of_the_processes_before(self, place: Path) -> None:
+        """D-34: those of three at most, and of each in 4 KiB."""
+        loud = ServerConfig("loud", Stdio(*command("--stderr", "x" * 5000)), protocol="legacy")
+        async with serving(place, loud) as (group, daemon):
+            for _ in range(5):
+                await group["loud"].restart()
+            [logs, _] = await daemon.ask("logs", "loud")
+            assert logs["stderr"].split(f"\n{RULE}\n") == [*["x" * 4096] * 3, "x" * 5000]
+            assert group["loud"].stderr_tail == "x" * 5000
 
     async def test_stop_without_a_server_ends_the_daemon_and_the_connection_with_it(self, place: Path) -> None:
         lines = list[Any]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from typing import Any, Final, Literal
 
 import pytest
@@ -19,7 +20,16 @@ from mcp.types import (
     Tool,
 )
 
-from mcp_actors import InProcess, ServerConfig, ServerUnavailable, ToolFilter, bridge, open_servers
+from mcp_actors import (
+    InProcess,
+    ServerConfig,
+    ServerUnavailable,
+    ToolFailed,
+    ToolFilter,
+    bridge,
+    open_servers,
+    result_value,
+)
 
 Era = Literal["legacy", "2026-07-28"]
 ERAS: Final[list[Era]] = ["legacy", "2026-07-28"]
@@ -81,6 +91,21 @@ async def test_a_refusal_by_a_result_is_logged_with_the_nearest_listed_names(
         "server 'a' does not list a tool 'a__echo'; did you mean 'echo'; it was called, and its result is an error",
         "server 'a' does not list a tool 'a/echo'; did you mean 'echo'; it was called, and its result is an error",
     ]
+
+
+async def test_an_error_of_call_names_the_server_the_tool_and_the_nearest_name() -> None:
+    """D-34: the result keeps its JSON, and is equal to one without these words."""
+    async with open_servers(refusing()) as servers:
+        with pytest.raises(ToolFailed) as caught:
+            await servers["a"].call("ecoh", text="x")
+        assert str(caught.value) == f"tool 'ecoh' of server 'a' failed: 'Unknown tool: ecoh'; {HINT}"
+        result = await servers["a"].call_tool("ecoh")
+        plain = CallToolResult(content=[TextContent(type="text", text="Unknown tool: ecoh")], is_error=True)
+        assert (result, repr(result), result.model_dump_json()) == (plain, repr(plain), plain.model_dump_json())
+        with pytest.raises(ToolFailed, match=r"^tool 'ecoh' of server 'a' failed: "):
+            result_value(pickle.loads(pickle.dumps(result)))
+        with pytest.raises(ToolFailed, match=r"^the tool failed: "):
+            result_value(plain)
 
 
 def test_a_refusal_on_asyncio_is_logged_too(caplog: pytest.LogCaptureFixture) -> None:

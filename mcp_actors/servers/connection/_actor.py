@@ -224,7 +224,7 @@ class ServerActor(Actor):
         ):
             self._link, self._phase = link, Phase.NEGOTIATING
             self._record.session.masker = link.masker
-            self._record.read_stderr = lambda: link.obituary().stderr_tail
+            self._record.follow_stderr(lambda: link.obituary().stderr_tail)
             async with self._open_session(link, questions.for_session(), negotiation, patience):
                 patience.connected()
                 self._phase = Phase.SERVING

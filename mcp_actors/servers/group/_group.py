@@ -535,6 +535,8 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
     """Return the first failed connect in configured order; the others become its notes."""
     errors = (record.life.last_error for record in records if record.required or has_ended_group(record))
     failures = [error for error in errors if error is not None]
+    if others := [error.server for error in failures[1:] if isinstance(error, ServerError)]:
+        failures[0].args = (f"{failures[0]} (also failed: {', '.join(map(repr, others))})",)
     return first_of(failures) if failures else exc
 
 

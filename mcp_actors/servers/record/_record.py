@@ -44,6 +44,7 @@ program may have (`ServerRef`), and not when the garbage collector comes by.
 
 from __future__ import annotations
 
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from weakref import proxy
@@ -185,6 +186,7 @@ class ConnectionRecord:
         life: its state. Follows the events of its actor.
         session: facts about the current session. Written by the connection.
         read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
+        earlier_stderr: the last lines of the processes before that one, which have crashed or were replaced.
     """
 
     def __init__(self, server: ServerRecord, name: str, *, spare: bool = False) -> None:
@@ -203,6 +205,7 @@ class ConnectionRecord:
         self.health.on_change = self.life.health_changed
         self.session: Session = Session()
         self.read_stderr: Callable[[], str] = str
+        self.earlier_stderr: deque[str] = deque(maxlen=3)
 
     @property
     def pid(self) -> int | None:
@@ -212,6 +215,12 @@ class ConnectionRecord:
     def configure(self, config: ServerConfig) -> None:
         """Take over a changed configuration."""
         self.config, self.health.policy = config, config.health
+
+    def follow_stderr(self, read: Callable[[], str]) -> None:
+        """Read the stderr of a new process from now on, and keep the end of that of the one before, in 4 KiB."""
+        if text := self.read_stderr()[-4096:].strip():
+            self.earlier_stderr.append(text)
+        self.read_stderr = read
 
     def keep_stderr(self) -> None:
         """Keep the end of the stderr of a connection that has ended, and nothing else of it."""

@@ -30,6 +30,7 @@ import outcome
 import trio
 from attrs import frozen
 from mcp import MCPError
+from mcp.types import CallToolResult
 
 from ..._errors import (
     ActorCrashed,
@@ -45,6 +46,7 @@ from ..._errors import (
 )
 from ..._foreign import Log
 from ..._tasks import fan_out, open_background
+from ...catalog import note_call
 from ...kernel import open_actor
 from .._failures import mailbox_full, request_lost, stopped_under, unavailable, would_deadlock
 from .._rules import NoRetry, Retries
@@ -168,6 +170,8 @@ class Caller:
         if is_error:
             # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
             suggestion = request.suggestion(self._record)
+            if isinstance(result, CallToolResult):
+                note_call(result, self._config.name, request.subject or "", suggestion)
             if suggestion is not None:
                 logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
         self._calls.tokens.succeeded()
