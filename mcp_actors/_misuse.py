@@ -74,15 +74,24 @@ def explained_methods(kind: type[T]) -> type[T]:
     return kind
 
 
+_MEANT: Final = {
+    **dict.fromkeys(("aclose", "close", "disconnect", "shutdown"), "leave its block, or await stop() of one server"),
+    **dict.fromkeys(("connect", "initialize", "open", "session"), "it is connected by its block; call its tools"),
+    **dict.fromkeys(("tools", "get_tools", "list"), "write servers.tools, or await list_tools() of one server"),
+    **dict.fromkeys(("invoke", "run", "execute", "arun"), "await call(tool, …), or call_tool(tool, {…})"),
+}
+"""Attribute that people expect → what there is."""
+
+
 def _explain_attribute(instance: object, name: str) -> NoReturn:
     """Say what replaces an attribute with the name of a server or of a tool. Python suggests similar names itself."""
     hint = ""
-    if name.startswith("_") or nearest(name, dir(instance)):
-        pass
-    elif not isinstance(instance, Mapping):
-        hint = f"; write call({name!r}, …) for a tool"
-    elif name in instance:
+    if isinstance(instance, Mapping) and name in instance:
         hint = f"; write servers[{name!r}]"
+    elif name in _MEANT:
+        hint = f"; {_MEANT[name]}"
+    elif not (name.startswith("_") or nearest(name, dir(instance)) or isinstance(instance, Mapping)):
+        hint = f"; write call({name!r}, …) for a tool"
     raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}{hint}")
 
 
@@ -166,7 +175,7 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
             "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
             "asyncio: `async with asyncio.timeout(seconds):`; in threads: `with mcp_actors.sync.fail_after(seconds):`)"
         )
-    near = akin(word, known) or nearest(word, known)
+    near = akin(word, known) or [name for name in known if word.startswith(name)] or nearest(word, known)
     if near:
         *others, last = near[:_LISTED]
         return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"

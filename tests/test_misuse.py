@@ -227,6 +227,8 @@ def look_for_names(group: Any) -> None:
     for owner, name, hint in (
         (group, "a", "; write servers['a']"),
         (group, "ghost", ""),
+        (group, "aclose", "; leave its block, or await stop() of one server"),
+        (group["a"], "tools", "; write servers.tools, or await list_tools() of one server"),
         (group["a"], "echo", "; write call('echo', …) for a tool"),
         (group["a"], "call_tol", ""),  # Python suggests call_tool
         (group["a"], "_private", ""),

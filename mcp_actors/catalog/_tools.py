@@ -284,6 +284,10 @@ def result_value(result: CallToolResult) -> Any:
     Raises:
         ToolFailed: the tool failed (``is_error``), or a binary part is not base64.
     """
+    if not hasattr(result, "is_error"):
+        raise TypeError(
+            f"result_value() takes the result of call_tool(), not {type(result).__name__}; await call_tool()"
+        )
     if result.is_error:
         who, hint = vars(result).get(_CALL, ("the tool", ""))
         raise ToolFailed(f"{who} failed{_said(result)}{hint}", result=result)

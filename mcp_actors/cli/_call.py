@@ -193,7 +193,11 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
         ref = group[found.server]
         mask = masker_of(ref)
         if arguments is None:
-            arguments = parse_arguments(given, found.input_schema)
+            try:
+                arguments = parse_arguments(given, found.input_schema)
+            except Misuse as error:
+                see = f"; see mcp-actors tools {ref.name} {found.name}" if ref.config.source else ""
+                raise Misuse(f"server {ref.name!r}: tool {found.name!r}: {error}{see}") from None
         async with _progress_of(output) as report:
             try:
                 result = await asked(ref, ref.call_tool(found.name, arguments, progress=report))

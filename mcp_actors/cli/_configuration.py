@@ -520,7 +520,7 @@ def _ask(found: Path, review: _Review) -> None:
     path = plain_text(os.path.abspath(found))
     with _terminal() as terminal:
         if terminal is None:
-            problem = f"{found} was found and not named, and its content was never accepted at a terminal"
+            problem = f"{found} was found, not named with --config, and its content was never accepted at a terminal"
             raise Failure(f"{problem}; nothing was started; review the file, then name it: --config {found}")
         size = f"{number} server{'' if number == 1 else 's'} in {_rows(shown, terminal)} rows of this terminal"
         question = f"{path} is new or has changed. It would start or contact:\n{shown}\n{size}. Continue? [y/N] "

@@ -46,6 +46,7 @@ _REWORDED: Final = {
     r"the server's tool_changes and await its approve_tools\(\.\.\.\)": "it with mcp-actors pins show",
     r"change ServerConfig\.tool_filter": "change its lists of tools",
     r"wait longer with wait_state\('ready'\), or raise": "raise",
+    r"; check info\.supports\.\w+ first": "",
     r"; set (\w+) only in Python": r"; a file cannot set \1",
 }
 """Remedies of messages that are for programs → those at the command line."""

@@ -178,7 +178,7 @@ def _store(directory: str | None) -> CatalogStore:
 def _nothing(store: CatalogStore) -> str:
     return (
         f"no tools are remembered in {store.directory}; a program remembers them if it opens this file with "
-        "open_servers(FILE, catalog_store=True); run it once, or name its directory with --store"
+        "a catalog_store; run it once, or name its directory with --store"
     )
 
 

@@ -77,6 +77,8 @@ _check_client_info: Final = check.kind(
 def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
     if not isinstance(value, str) or not SERVER_NAME.fullmatch(value):
         remedy = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
+        if type(value).__module__.startswith("mcp_actors"):
+            remedy = f'the name comes first: ServerConfig("name", {type(value).__name__}(…))'
         message = f"server {check.shown(value)}: this is not a valid server name; {remedy}"
         raise ConfigError(message, source="ServerConfig", path="name")
 

@@ -207,7 +207,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
     transport = _resolved(config)
     oauth = http.oauth_of(config, transport) if isinstance(transport, Http | Sse) else None
     if oauth is None or not isinstance(transport, Http | Sse):
-        problem = "has no sign-in, because it is not reached over HTTP"
+        problem = "has no sign-in, because it is not reached over HTTP; give its credentials in env"
         if isinstance(transport, Http | Sse):
             problem = 'is not configured for a sign-in; set auth=OAuth(), in a file "auth": "oauth"'
         raise ConfigError(f"server {config.name!r} {problem}", source="ServerConfig", path="transport.auth")

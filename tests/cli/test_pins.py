@@ -159,7 +159,7 @@ class TestShow:
         for words in (["show"], ["approve", "my/mail"], ["reject", "my/mail"]):
             done = run("pins", *words, "--store", "none", "--json")
             assert done.returncode == 1
-            assert "a program remembers them if it opens this file with open_servers(FILE," in done.stderr
+            assert "a program remembers them if it opens this file with a catalog_store;" in done.stderr
             assert json.loads(done.stdout).keys() == {"error"}
         assert not Path("none").exists()
 

@@ -91,7 +91,7 @@ def test_a_refused_consent_is_an_error(authority: Authority, run: Run) -> None:
 def test_a_server_without_a_sign_in_is_refused_by_name(authority: Authority, tmp_path: Path, run: Run) -> None:
     token = {"url": "https://example.com/mcp", "auth": "a-token"}
     write(tmp_path, {"time": {"command": "time"}, "token": token})
-    process = "error: server 'time' has no sign-in, because it is not reached over HTTP\n"
+    process = "error: server 'time' has no sign-in, because it is not reached over HTTP; give its credentials in env\n"
     for command in ("login", "logout", "whoami"):
         done = run(command, "time")
         assert (done.returncode, done.stderr) == (1, process)

@@ -272,8 +272,7 @@ class ConnectionLife:
             case Restarting(delay=delay):
                 reason = f"trying again in {delay:.3g} s, after: {now}"
             case GaveUp(retry_in=seconds):
-                attempt = "no further attempt" if seconds is None else f"next attempt in {seconds:.0f} s"
-                reason = f"{attempt}, after: {now}"
+                reason = f"not retried: {now}" if seconds is None else f"{now}; next attempt in {seconds:.0f} s"
             case _:
                 reason = self._asked() if self.error is None else f"stopped, after: {now}"
         return reason
