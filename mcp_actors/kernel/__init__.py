@@ -11,8 +11,8 @@ of its other folders. Its tasks run in the blocks of `open_actor` and `open_supe
 opens no file or socket, and logs to ``mcp_actors.kernel``.
 
 The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
-``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_actor``, ``_serving``, ``_requests``, ``_incarnation``,
-``_restart``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
+``_envelope``, ``_mailbox``, ``_record``, ``_monitors``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
+``_requests``, ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from .._errors import (
     RestartLimitReached,
 )
 from .._exports import publish
-from ._actor import Actor, IgnoreStart, NotSent, StopActor, handles
+from ._actor import Actor, IgnoreStart, NotSent, StopActor
 from ._children import DormantSupervisor
+from ._envelope import Call, Message
 from ._events import (
     Crashed,
     DeadLetter,
@@ -52,12 +53,14 @@ from ._events import (
     Stopping,
     Unhandled,
 )
+from ._handlers import handles
 from ._incarnation import Shutdown
-from ._mailbox import Call, Message, OverflowPolicy
+from ._mailbox import OverflowPolicy
+from ._monitors import Down, Monitor
 from ._open import open_actor, open_supervisor
 from ._pool import Pool
 from ._record import ActorState, ActorStatistics, ChildInfo, ChildrenCount, DownReason, RestartType, TreeNode
-from ._ref import ActorRef, Down, Monitor, PendingCall, SupervisorRef
+from ._ref import ActorRef, PendingCall, SupervisorRef
 from ._restart import AutoShutdown, ChildSpec, Strategy, SupervisorOptions
 from ._supervisor import Supervisor
 from ._timers import Later, Timer
@@ -65,8 +68,8 @@ from ._timers import Later, Timer
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
 from ._events import EVENT_BUFFER as EVENT_BUFFER  # isort: skip
-from ._mailbox import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
-from ._mailbox import Receives as Receives, Reply as Reply  # isort: skip
+from ._envelope import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
+from ._envelope import Receives as Receives, Reply as Reply  # isort: skip
 from ._restart import shows_options as shows_options  # isort: skip
 
 __all__ = [

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from ._actor import Actor
     from ._circles import Calls, Node
-    from ._mailbox import Envelope
+    from ._envelope import Envelope
     from ._record import EndReason, Record
 
 

@@ -30,9 +30,10 @@ from .._foreign import plain_name
 from .._misuse import check_flavor
 from ._actor import check_actor
 from ._circles import current_sender, expect, is_bounded
+from ._envelope import M
 from ._events import EventHub
 from ._incarnation import Incarnation, stop
-from ._mailbox import MAILBOX_SIZE, M, Mailbox, OverflowPolicy, check_mailbox
+from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record, failure_of, not_started
 from ._ref import SupervisorRef, ref_to
 from ._requests import Sweeper

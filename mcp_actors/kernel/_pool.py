@@ -29,7 +29,8 @@ from .._errors import ActorError, ActorStopped
 from .._misuse import check_option, is_seconds, is_whole
 from . import _events as events
 from ._actor import Actor
-from ._mailbox import M_contra, Mailbox
+from ._envelope import M_contra
+from ._mailbox import Mailbox
 from ._record import CUT_SHORT, Change, Record, failure_text
 from ._ref import DeleteChild, StartChild
 from ._restart import ChildSpec
@@ -40,11 +41,12 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from .._backoff import Backoff
-    from ._children import Child, Run
     from ._circles import Node, Sender
+    from ._envelope import Envelope, Message
     from ._incarnation import Shutdown
-    from ._mailbox import Accepts, Envelope, Message, Taker
+    from ._mailbox import Accepts, Taker
     from ._restart import ParkRetry
+    from ._table import Child, Run
 
 
 # --- Give each message to the member with the most free slots ---------------------------------------------------------

@@ -24,12 +24,13 @@ from .._collapse import caused_by, flattened, is_a, is_exit
 from .._errors import ActorCrashed, ActorError, ActorStartError, ActorStopped, McpActorsError, RestartLimitReached
 from .._foreign import shown, words_of
 from .._text import plain_text
+from ._envelope import M_contra
 from ._events import DeadLetter, Stopped
-from ._mailbox import M_contra
 
 if TYPE_CHECKING:
+    from ._envelope import Envelope
     from ._events import Event, EventHub
-    from ._mailbox import Accepts, Envelope, Mailbox
+    from ._mailbox import Accepts, Mailbox
 
 
 # --- The end of an incarnation, and the errors that report it ---------------------------------------------------------

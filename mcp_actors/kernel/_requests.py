@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ._actor import Life
-    from ._mailbox import Envelope, Message
+    from ._envelope import Envelope, Message
     from ._record import Sweeps
 
 

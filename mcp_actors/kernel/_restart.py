@@ -22,8 +22,9 @@ from attrs import define, field, fields, frozen
 from .._backoff import Backoff
 from .._foreign import plain_name
 from .._misuse import check_option, is_seconds, is_whole
+from ._envelope import M_contra
 from ._incarnation import Shutdown
-from ._mailbox import MAILBOX_SIZE, M_contra, OverflowPolicy, check_mailbox
+from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
 from ._record import RestartType, Spec
 
 if TYPE_CHECKING:

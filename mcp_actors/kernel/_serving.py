@@ -53,7 +53,7 @@ from .._foreign import shown
 from . import _events as events
 from ._actor import Actor, NotSent, StopActor
 from ._circles import serving
-from ._mailbox import Holder
+from ._envelope import Holder
 from ._timers import Later
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
     from ._actor import Life
     from ._circles import Sender
-    from ._mailbox import Envelope, Message
+    from ._envelope import Envelope, Message
 
 
 # --- Decide how each message ends -------------------------------------------------------------------------------------

@@ -33,21 +33,17 @@ from .._misuse import is_number
 from . import _events as events
 from ._actor import Actor
 from ._children import (
-    Child,
     Children,
-    Group,
     Job,
-    Run,
     change_deadlocks,
     change_refused,
-    count_children,
     start_cut_short,
     start_failed,
     stopping_itself,
     wait_deadlocks,
 )
 from ._circles import expect, find_circle, serving
-from ._mailbox import Envelope, M_contra, Reply
+from ._envelope import Envelope, M_contra, Reply
 from ._record import CUT_SHORT, failure_text
 from ._ref import ChildChange, CountChildren, DeleteChild, RestartChild, StartChild, StopChild, WhichChildren, ref_to
 from ._restart import (
@@ -62,15 +58,16 @@ from ._restart import (
     shows_options,
     shuts_down,
 )
+from ._table import Child, Group, Run, count_children
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
-    from ._children import Fate
     from ._circles import Sender
     from ._incarnation import Incarnation
     from ._record import End
     from ._ref import ActorRef
+    from ._table import Fate
 
 
 # --- Restart failed children, within the budget and after a back-off --------------------------------------------------

@@ -33,8 +33,9 @@ from attrs import define, field
 from .._errors import ActorError
 from .._foreign import shown
 from .._misuse import is_number, is_seconds
-from ._mailbox import Envelope, Message
-from ._ref import ActorRef, Down, Monitor
+from ._envelope import Envelope, Message
+from ._monitors import Down, Monitor
+from ._ref import ActorRef
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -35,8 +35,8 @@ from mcp_actors.kernel import (
     Started,
     Supervisor,
     SupervisorRef,
+    _envelope,
     _events,
-    _mailbox,
     open_actor,
     open_supervisor,
 )
@@ -630,7 +630,7 @@ in the step of the user who gets the error."""
 
 def test_the_kernel_calls_the_logging_module_by_one_door() -> None:
     """C-30: every other call could raise within a step."""
-    doors = {_events.__file__, _mailbox.__file__}
+    doors = {_events.__file__, _envelope.__file__}
     for path in python_files(PACKAGE / "kernel"):
         for node in ast.walk(parse(path)):
             where = f"{path.name}:{getattr(node, 'lineno', 0)}"

@@ -11,7 +11,8 @@ from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ActorRef, ActorStopped, Call, DeadLetter, Event, MailboxFull, open_actor
 from mcp_actors.kernel._circles import Sender
-from mcp_actors.kernel._mailbox import Envelope, Holder, Mailbox
+from mcp_actors.kernel._envelope import Envelope, Holder
+from mcp_actors.kernel._mailbox import Mailbox
 
 from ..messages import Said
 from .actors import Do, DoNow, Gate, Get, Host, Put, PutNow

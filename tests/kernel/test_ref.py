@@ -20,7 +20,7 @@ from mcp_actors.kernel import (
     StopActor,
     open_actor,
 )
-from mcp_actors.kernel._mailbox import Reply
+from mcp_actors.kernel._envelope import Reply
 
 from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Get, Host, Put, hook, leaving, open_child, raising

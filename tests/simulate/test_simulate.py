@@ -18,7 +18,7 @@ import trio
 from attrs import evolve
 
 from mcp_actors import Backoff, RestartPolicy, ServerRef
-from mcp_actors.kernel._mailbox import Envelope
+from mcp_actors.kernel._envelope import Envelope
 from mcp_actors.kernel._pool import Crew
 from mcp_actors.servers import StateChanged
 

@@ -1,0 +1,276 @@
+"""Find the handler of a message among the methods of an actor's class.
+
+`handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
+table of the class (`handlers_of`). They are checked against their annotations and, unless the class overrides
+``handle`` or ``take``, against ``Actor[...]`` (`check_declared`). The errors for messages without a handler are made
+here.
+
+The file writes the marked methods. It calls nothing of an actor, and ``_actor`` calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from inspect import isasyncgenfunction, isfunction, isgeneratorfunction
+from types import NoneType, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Generic,
+    Never,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from ._envelope import Call, Message
+from ._timers import Later
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+# --- Find the handler of a message, and refuse messages that have none ------------------------------------------------
+
+# Methods with ``@handles(Add)`` make a table from message classes to names of methods, when their class is made.
+# Whatever can be wrong with them is an error then, also if the class declares other messages than it has handlers for
+# (``Actor[Add | Get]``). A message without a handler is refused when it is sent, or, if the class of the actor was not
+# known then, when it is taken.
+#
+# A class that overrides ``handle`` decides by itself. A function that falls through a ``match`` returns None, like one
+# that has handled the message. So there a result of None is checked: the class of the message may exclude it
+# (``Call[int]``), and the annotation of ``handle`` may exclude the message. A type that cannot be checked at run time
+# excludes nothing. Other results are not checked, so a call that returns a value pays nothing.
+
+
+A = TypeVar("A")
+R = TypeVar("R")
+M_co = TypeVar("M_co", bound=Message, covariant=True)
+
+Answer = Coroutine[Any, Any, R]
+
+MARK: Final = "_handles_message"
+
+UNIONS: Final = (Union, UnionType)
+
+NARROWER: Final[dict[type, tuple[type, ...]]] = {float: (int,), complex: (int, float)}
+"""Numbers that type checkers admit where a wider one is declared."""
+
+
+class handles(Generic[M_co]):  # noqa: N801 - a decorator
+    """Make a method of an actor the handler of a class of messages, and of its subclasses without one of their own.
+
+    ::
+
+        @handles(Lookup)
+        def look_up(self, message: Lookup) -> str | None:
+            return self._numbers.get(message.name)
+
+    An ``async def`` runs in a task of its own. A plain ``def`` runs without a task, in the step that delivers the
+    message, and so costs less; it must be quick, as nothing else runs meanwhile.
+
+    Subclasses inherit handlers, and override them by the name of the method or by the class of the message.
+
+    Raises:
+        TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
+            function, or contains ``yield``; another method of this class handles the same messages; or its annotations
+            contradict the class of the message or its answer.
+    """
+
+    def __init__(self, message: type[M_co]) -> None:
+        given: object = message
+        if not (isinstance(given, type) and issubclass(given, Message)):
+            raise TypeError(f"@handles takes a class derived from Message or Call[...], not {given!r}")
+        self._message = message
+
+    # A Call is a Message too; the first overload that fits counts.
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], Answer[R]]
+    ) -> Callable[[A, M_co], Answer[R]]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], Answer[R | Later[R]]]
+    ) -> Callable[[A, M_co], Answer[R | Later[R]]]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R]
+    ) -> Callable[[A, M_co], R]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap]  # see above
+        self: handles[Call[R]], method: Callable[[A, M_co], R | Later[R]]
+    ) -> Callable[[A, M_co], R | Later[R]]: ...
+    @overload
+    def __call__(
+        self: handles[Message], method: Callable[[A, M_co], Answer[None]]
+    ) -> Callable[[A, M_co], Answer[None]]: ...
+    @overload
+    def __call__(self: handles[Message], method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
+    def __call__(self, method: Any) -> Any:
+        if hasattr(method, MARK):
+            raise TypeError(f"{method.__qualname__}: @handles twice; write one method for each class of messages")
+        setattr(method, MARK, self._message)
+        return method
+
+
+def handlers_of(cls: type) -> dict[type[Message], str]:
+    """Return the names of the methods of a class that handle messages. Raise a `TypeError` if one is wrong."""
+    table: dict[type[Message], str] = {}
+    for base in reversed(cls.__mro__):
+        own: dict[type[Message], str] = {}
+        for name, method in vars(base).items():
+            kind = getattr(method, MARK, None)
+            if kind is not None:
+                if kind in own:
+                    both = f"{own[kind]}() and {name}()"
+                    raise TypeError(f"{base.__name__}: {both} handle {kind.__name__}; keep one of them")
+                own[kind] = name
+        table = {kind: name for kind, name in table.items() if name not in own.values()} | own
+    for kind, name in table.items():
+        if name in vars(cls):
+            _check(f"{cls.__name__}.{name}()", vars(cls)[name], kind)
+    return table
+
+
+def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
+    """Return the name of the method that handles messages of a class; None if there is none."""
+    return next((table[each] for each in kind.__mro__ if each in table), None)
+
+
+def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -> None:
+    """Raise a `TypeError` if a class handles other messages than it declares with ``Actor[...]``.
+
+    Args:
+        cls: the class.
+        actor: `Actor`.
+        table: its handlers.
+    """
+    declared = _declared(cls, actor)
+    members = _members(declared)
+    if members is None:
+        return
+    missing = [each for each in members if handler_for(table, each) is None]
+    if missing:
+        names = ", ".join(each.__name__ for each in missing)
+        raise TypeError(
+            f"{cls.__name__}: has no handler for {names}, which Actor[{_shown(members)}] declares; add a method with "
+            f"@handles({missing[0].__name__}), or leave it out of Actor[...]"
+        )
+    others = [kind for kind in table if not issubclass(kind, tuple(members))]
+    if others:
+        names = ", ".join(each.__name__ for each in others)
+        raise TypeError(
+            f"{cls.__name__}: handles {names}, which Actor[{_shown(members)}] omits; add it there, or remove "
+            f"{table[others[0]]}()"
+        )
+
+
+def _declared(cls: type, actor: type) -> Any:
+    """Return the type in the ``Actor[...]`` that a class is derived from, with or without `TypeVar`; `Any` for none."""
+    bases = vars(cls).get("__orig_bases__", cls.__bases__)
+    # Type checkers take the first base that has one, too; `Actor` itself comes last.
+    base = next(base for base in bases if _is_actor(base, actor))
+    arguments = get_args(base)
+    if (origin := get_origin(base) or base) is actor:
+        return arguments[0] if arguments else Any
+    declared = _declared(origin, actor)
+    parameters = getattr(declared, "__parameters__", (declared,) if isinstance(declared, TypeVar) else ())
+    if not parameters or not arguments:
+        return declared
+    given = dict(zip(origin.__parameters__, arguments, strict=True))
+    return given[declared] if declared in given else declared[tuple(given[each] for each in parameters)]
+
+
+def _is_actor(base: Any, actor: type) -> bool:
+    origin = get_origin(base) or base
+    return isinstance(origin, type) and issubclass(origin, actor)
+
+
+def _members(declared: Any) -> list[type[Message]] | None:
+    """Return the classes of messages that a declared type consists of; None if it cannot be checked."""
+    if declared in (Never, NoReturn):
+        return []
+    members = [
+        get_origin(each) or each for each in (get_args(declared) if get_origin(declared) in UNIONS else [declared])
+    ]
+    return members if all(isinstance(each, type) and each is not Any for each in members) else None
+
+
+def _shown(members: list[type[Message]]) -> str:
+    return " | ".join(each.__name__ for each in members) or "Never"
+
+
+def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
+    """Return the error for messages that a ``handle`` has no case for."""
+    name = kind.__name__
+    return TypeError(
+        f"actor {actor!r}: {cls.__name__}.handle() has no case for {name}; add one. If there is one that returns None, "
+        f"allow None in the reply type of {name}, and {name} in the annotation of handle()"
+    )
+
+
+def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
+    """Return True if a message of this class, handled by this method, may be answered with None."""
+    parameter, _ = _annotations(handle)
+    return _may_be(NoneType, kind) and _admits(parameter, kind)
+
+
+def _check(method: str, fn: Any, kind: type[Message]) -> None:
+    """Raise a `TypeError` if a function cannot handle messages of a class."""
+    if not isfunction(fn) or isgeneratorfunction(fn) or isasyncgenfunction(fn):
+        raise TypeError(
+            f"{method}: a handler is a function that returns the answer; write `def` or `async def`, without `yield`"
+        )
+    parameter, answer = _annotations(fn)
+    if not _admits(parameter, kind):
+        raise TypeError(f"{method}: handles {kind.__name__}, but takes {_name(parameter)}; annotate it with that class")
+    for each in get_args(answer) if get_origin(answer) in UNIONS else [answer]:
+        if not _may_be(each, kind):
+            remedy = "change its annotation, or the type in Call[...]"
+            raise TypeError(f"{method}: returns {_name(each)}, which is not an answer to {kind.__name__}; {remedy}")
+
+
+def _annotations(method: Callable[..., Any]) -> tuple[Any, Any]:
+    """Return the types of the message and of the result; `Any` for one that is missing or cannot be found."""
+    try:
+        hints = get_type_hints(method)
+    except Exception:
+        return Any, Any  # a name that is imported for type checkers only
+    answer = hints.pop("return", Any)
+    hints.pop("self", None)
+    return next(iter(hints.values()), Any), answer
+
+
+def _name(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+def _may_be(answer: Any, kind: type[Message]) -> bool:
+    """Return True if a type may be that of an answer to messages of a class. Only a `Call` restricts that."""
+    replies = [
+        get_args(base)[0]
+        for each in kind.__mro__
+        for base in vars(each).get("__orig_bases__", ())
+        if get_origin(base) is Call
+    ]
+    cls = get_origin(answer) or answer
+    return cls is Any or cls is Later or not isinstance(cls, type) or all(_admits(reply, cls) for reply in replies)
+
+
+def _admits(hint: Any, cls: type) -> bool:
+    """Return True if a type hint admits instances of a class, or cannot be checked."""
+    origin = get_origin(hint)
+    if origin in UNIONS:
+        return any(_admits(each, cls) for each in get_args(hint))
+    admitted = NoneType if hint is None else origin or hint
+    if admitted is Any or not isinstance(admitted, type):
+        return True
+    try:
+        return issubclass(cls, (admitted, *NARROWER.get(admitted, ())))
+    except TypeError:
+        return True  # a protocol
