@@ -9,7 +9,7 @@ are checks and errors for
 - blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
-- numbers and other options (`is_number`, `is_seconds`, `is_whole`, `check_option`);
+- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `check_option`);
 - names of states to wait for (`check_states`).
 
 The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
@@ -376,6 +376,11 @@ def is_seconds(value: object) -> TypeGuard[float]:
     """Return whether `value` is a positive and finite number."""
     # The comparison refuses NaN, and unlike `math.isfinite` it takes integers that are too large for a float.
     return is_number(value) and 0 < value < math.inf
+
+
+def is_name(name: object) -> TypeGuard[str]:
+    """Return True for a text of one line, which cannot forge a line of a log."""
+    return isinstance(name, str) and name.splitlines() == [name]
 
 
 def is_whole(value: object, lowest: int) -> TypeGuard[int]:

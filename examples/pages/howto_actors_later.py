@@ -22,6 +22,7 @@ from mcp_actors.kernel import (
     ActorCrashed,
     Call,
     Later,
+    LaterQueue,
     Message,
     NotSent,
     handles,
@@ -42,22 +43,18 @@ class Next(Call[str]):
 class Jobs(Actor):
     def __init__(self) -> None:
         self._jobs: deque[str] = deque()
-        self._waiting: deque[Later[str]] = deque()
+        self._waiting: LaterQueue[str] = LaterQueue()
 
     @handles(Next)
-    async def next(self, message: Next) -> str | Later[str]:
+    def next(self, message: Next) -> str | Later[str]:
         if self._jobs:
             return self._jobs.popleft()
-        later = self.defer(message, keep_slot=False)
-        self._waiting.append(later)
-        return later
+        return self._waiting.add(self.defer(message, keep_slot=False))
 
     @handles(Put)
-    async def put(self, message: Put) -> None:
-        while self._waiting:
-            if self._waiting.popleft().reply(message.job):
-                return
-        self._jobs.append(message.job)
+    def put(self, message: Put) -> None:
+        if not self._waiting.reply(message.job):
+            self._jobs.append(message.job)
 
 
 @frozen

@@ -28,7 +28,7 @@ from .._errors import (
     RestartLimitReached,
 )
 from .._exports import publish
-from ._actor import Actor, IgnoreStart, NotSent, StopActor
+from ._actor import Actor, IgnoreStart, NotSent, Postpone, StopActor
 from ._children import DormantSupervisor
 from ._envelope import Call, Message
 from ._events import (
@@ -59,11 +59,20 @@ from ._mailbox import OverflowPolicy
 from ._monitors import Down, Monitor
 from ._open import open_actor, open_supervisor
 from ._pool import Pool
-from ._record import ActorState, ActorStatistics, ChildInfo, ChildrenCount, DownReason, RestartType, TreeNode
+from ._record import (
+    ActorState,
+    ActorStatistics,
+    ChildInfo,
+    ChildrenCount,
+    DownReason,
+    HandledMessage,
+    RestartType,
+    TreeNode,
+)
 from ._ref import ActorRef, PendingCall, SupervisorRef
 from ._restart import AutoShutdown, ChildSpec, Strategy, SupervisorOptions
 from ._supervisor import Supervisor
-from ._timers import Later, Timer
+from ._timers import Later, LaterQueue, Timer
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
@@ -97,8 +106,10 @@ __all__ = [
     "EventHub",
     "EventStream",
     "GaveUp",
+    "HandledMessage",
     "IgnoreStart",
     "Later",
+    "LaterQueue",
     "MailboxFull",
     "MemberAdded",
     "MemberRemoved",
@@ -110,6 +121,7 @@ __all__ = [
     "OverflowPolicy",
     "PendingCall",
     "Pool",
+    "Postpone",
     "RequestFinished",
     "RequestStarted",
     "RestartLimitReached",

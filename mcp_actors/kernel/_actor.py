@@ -3,8 +3,8 @@
 `Actor` finds the handler of a message (``_handlers``). It has the methods that a class may override (`running`,
 `handle`, `take`, `ending`, `is_fatal`, `is_hopeless`), and those by which an actor ends itself, answers later, sets
 timers, watches other actors, and counts the work of a task as that of a handler (`join_handler`). It sees its
-incarnation as `Life`, and its requests as `Defers`. The exceptions `StopActor`, `IgnoreStart` and `NotSent`, and
-`check_actor`, which checks an actor before it runs, are here too.
+incarnation as `Life`, and its requests as `Defers`. The exceptions `StopActor`, `IgnoreStart`, `NotSent`
+and `Postpone`, and `check_actor`, which checks an actor before it runs, are here too.
 
 The file writes the tables of the classes and, in `join_handler`, the context variables of the running task
 (``_circles``). It makes references to the actor and its supervisor from the record, and starts no task. Incarnations,
@@ -87,6 +87,18 @@ class NotSent(Exception):
     """
 
 
+class Postpone(Exception):
+    """Raised from a handler that cannot handle its message yet, before it has done anything.
+
+    The message waits aside, and the actor handles others, until `Actor.resume` returns it to its old place in the
+    mailbox. It survives a crash: the next incarnation begins with all messages that were postponed. As many as the
+    ``mailbox_size`` may be postponed. One more is answered with `MailboxFull`, or dropped as a `DeadLetter`.
+
+    Meant for an actor that must finish something first (a connection, a transaction): it takes the place of a stash, of
+    ``become`` and of a selective receive.
+    """
+
+
 class Life(Protocol):
     """An incarnation, as its actor and its requests see it."""
 
@@ -135,10 +147,15 @@ class Actor(Receives[M_contra]):
 
     Attributes:
         max_in_flight: the number of messages that are handled at the same time. With 1, the default, no two handlers of
-            this actor ever interleave.
+            this actor ever interleave, except for those of control messages (`Message.control`). These run one at a
+            time, between two ``await`` of another handler.
         reentrant: True lets a handler call its own actor, which raises an error otherwise. Such a call takes a slot
             like any other. It is still refused if every handler with a slot would then wait for such a call, as with
             ``max_in_flight = 1``. Meant for handlers that run foreign code.
+        slow_after: seconds after which a warning names a message that is still being handled. None disables it.
+        finish_on_stop: True lets handlers that have begun finish when the actor is asked to stop, within its
+            ``shutdown`` time. By default they are cancelled. Messages that are queued are not begun in either case; see
+            `SupervisorRef.stop_child`.
         default_shutdown: seconds from the request to stop until the actor is killed, unless its `ChildSpec` has
             another value.
         kind: the kind that ``which_children`` reports.
@@ -146,9 +163,13 @@ class Actor(Receives[M_contra]):
 
     max_in_flight: int = 1
     reentrant: bool = False
+    slow_after: float | None = 60.0
+    finish_on_stop: bool = False
     default_shutdown: float | Literal["infinity"] = 5.0
     kind: Literal["worker", "supervisor"] = "worker"
 
+    _control_slots: ClassVar[float] = 1
+    """The number of control messages that are handled at the same time: more for actors that handle no others."""
     _incarnation: Life | None = None
     _requests: Defers | None = None
     _handlers: ClassVar[dict[type[Message], str]] = {}
@@ -162,7 +183,7 @@ class Actor(Receives[M_contra]):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._handlers, cls._found, cls._silent = handlers_of(cls), {}, {}
+        cls._handlers, cls._found, cls._silent = handlers_of(cls, Actor), {}, {}
         if cls.handle is Actor.handle and cls.take is Actor.take:
             check_declared(cls, Actor, cls._handlers)
         methods = ["handle"] if cls.handle is not Actor.handle else cls._handlers.values()
@@ -238,6 +259,10 @@ class Actor(Receives[M_contra]):
         if self._requests is not None:
             self._requests.take_again()
 
+    def resume(self) -> None:
+        """Handle again what was postponed (`Postpone`): each message returns to its old place in the mailbox."""
+        self._current.record.mailbox.resume()
+
     def defer(self, message: Call[T], *, keep_slot: bool = True) -> Later[T]:
         """Return a `Later` for the message that is being handled. The handler returns it instead of an answer.
 
@@ -250,6 +275,7 @@ class Actor(Receives[M_contra]):
 
         Raises:
             RuntimeError: the message is not being handled by the running task, or has a `Later` already.
+            TypeError: its class is not derived from `Call`, so it has no answer.
         """
         if self._requests is None:
             raise RuntimeError(f"{type(self).__name__} is not running, so there is no message to defer")
@@ -430,6 +456,12 @@ def check_actor(owner: str, actor: object) -> None:
     limit: object = actor.max_in_flight
     if not is_whole(limit, 1):
         raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {shown(limit)}")
+    slow: object = actor.slow_after
+    if slow is not None and not is_seconds(slow):
+        raise ValueError(f"{owner}: slow_after must be positive seconds or None, not {shown(slow)}")
+    finishes: object = actor.finish_on_stop
+    if not isinstance(finishes, bool):
+        raise ValueError(f"{owner}: finish_on_stop must be True or False, not {shown(finishes)}")
     shutdown: object = actor.default_shutdown
     if shutdown != "infinity" and not is_seconds(shutdown):
         raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shown(shutdown)}")

@@ -88,6 +88,13 @@ class Children(Node, ABC):
         self._records: dict[str, Record] = {}
         self._numbers = count(1)
 
+    def release(self) -> None:
+        """Refer to the incarnation, its tasks and the children no more, once all have ended, so that they are freed."""
+        self._jobs.close()  # the ends of children may be left in it
+        self.table.clear()
+        for name in ("_changes", "_life", "_nursery"):
+            vars(self).pop(name, None)
+
     @abstractmethod
     async def ended(self, run: Run) -> None:
         """Handle the end of an incarnation that has started, or that was overdue."""
@@ -210,11 +217,16 @@ class Children(Node, ABC):
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
-    def ask(self, child: Child, fate: Fate) -> Run | None:
+    def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
         """Begin a stop, in one synchronous step: leave the group, answer messages in flight, take no more.
 
         If two stops overlap, the later one decides what becomes of the child, with two exceptions: a decision to remove
         its row stays, and a restart of its group does not revive a child that was stopped for good.
+
+        Args:
+            child: the child.
+            fate: what becomes of it.
+            drain: True lets a child that serves handle what is queued, and refuse only what comes later.
 
         Returns:
             What is to be waited for; None if there is no incarnation, so the stop is done.
@@ -231,9 +243,15 @@ class Children(Node, ABC):
             self._nursery.start_soon(self._bound, run, child.spec.shutdown, name=f"{child.spec.id}:stop")
         if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
-        if fate in ("closed", "removed"):
+        if drain and run.started and not run.ending:
+            child.record.refuse("it was stopped")
+        elif fate in ("closed", "removed") and not run.draining:
             child.close("it was stopped")
-        run.end("shutdown", comes_back=fate in ("open", "restarted"))
+        comes_back = fate in ("open", "restarted")
+        if child.spec.shutdown == "brutal_kill":
+            run.end("shutdown", comes_back=comes_back)
+        else:
+            run.ask(comes_back=comes_back, drain=drain)
         return run
 
     def bound_end(self, run: Run) -> None:
@@ -451,6 +469,15 @@ def wait_deadlocks(supervisor: str, child: str, circle: Sequence[str]) -> ActorE
     return ActorError(
         f"supervisor {supervisor!r}: waiting for the end of child {child!r} would deadlock ({explain(circle)}); the "
         "child was asked to stop, so continue without waiting for it",
+        actor=supervisor,
+    )
+
+
+def cannot_drain(supervisor: str, child: str) -> ActorError:
+    """Return the error of a stop that is to drain a child that handles no messages of its own."""
+    return ActorError(
+        f"supervisor {supervisor!r}: child {child!r} is a supervisor, which cannot be drained; stop its children with "
+        "drain=True, then it without",
         actor=supervisor,
     )
 

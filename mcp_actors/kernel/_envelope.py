@@ -169,16 +169,20 @@ class Envelope(Reply[Any], Sender):
     For a ``call`` the slot is settled with the answer; for a ``tell`` in the entrance, by moving up to the queue.
 
     Attributes:
+        droppable: False if a full mailbox that drops its oldest messages keeps this one.
         message: the message.
         is_call: True for a ``call``, False for a ``tell``.
         holder: the mailbox, or the incarnation that has taken it.
         home: the mailbox that it was sent to, and returns to if its handling has not begun.
         number: its position in the order of arrival.
+        since: the Trio time at which its handling began; not set by a plain handler that answers in its step.
         context: the sender's `contextvars` context when it sent the message.
         scope: the cancel scope around its handler, once there is one; its `later` if no handler runs for it.
         later: the `Later` that settles it; None if its handler does.
         calls: the calls that its handler has made; see ``_circles``.
     """
+
+    droppable: ClassVar[bool] = True
 
     message: Message
     is_call: bool
@@ -188,6 +192,7 @@ class Envelope(Reply[Any], Sender):
     holder: Holder
     home: Home
     number: int
+    since: float
     context: contextvars.Context
 
     def __init__(self, message: Message, *, is_call: bool) -> None:
@@ -225,8 +230,9 @@ class Envelope(Reply[Any], Sender):
 
     @property
     def label(self) -> str:
-        """The name of the actor that handles it, and the message."""
-        return f"{self.holder.name!r} (handling {type(self.message).__name__})"
+        """The name of the actor that has it, and the message."""
+        doing = "handling" if self.handed_over else "to handle"
+        return f"{self.holder.name!r} ({doing} {type(self.message).__name__})"
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
         """Return True for the task of its handler."""
@@ -238,8 +244,15 @@ class Envelope(Reply[Any], Sender):
         return places(self.calls)
 
     def place(self) -> Node:
-        """Return itself while it is handled, else its holder."""
-        return self if self.handed_over else self.holder
+        """Return itself while it is handled, else the lane in which it waits."""
+        return self if self.handed_over else self.holder.lane_of(self)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """What its handler waits for, as text: actors that it calls without a deadline, and its `Later`."""
+        later = ["its Later"] if self.later is not None and self.scope is self.later else []
+        calls = [call for call in self.calls or () if call.open]
+        return (*later, *(call.label for call in calls))
 
     def abandoned(self) -> None:
         """Tell the holder that the sender has left."""
@@ -273,6 +286,10 @@ class Holder(Node, ABC):
     def forget(self, envelope: Envelope) -> None:
         """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
 
+    def lane_of(self, envelope: Envelope) -> Node:
+        """Return the node of the wait-for graph at which an envelope waits that is not handled yet."""
+        return self
+
 
 class Home(Holder):
     """The mailbox that an envelope was sent to."""
@@ -284,12 +301,16 @@ class Home(Holder):
         """Return an envelope whose handling has not begun to its old place; return False if it was refused instead."""
 
     @abstractmethod
+    def postpone(self, envelope: Envelope) -> MailboxFull | None:
+        """Keep an envelope aside until its actor resumes; return the error if no more may wait so."""
+
+    @abstractmethod
     def is_worked_off(self, sender: Sender) -> bool:
         """Return True if a handler other than the sender has a slot and waits for nothing."""
 
     @abstractmethod
-    def full(self) -> MailboxFull:
-        """Return the error of a sender that finds the mailbox full and may not wait."""
+    def full(self, text: str) -> MailboxFull:
+        """Return the error of a message for which there is no room."""
 
 
 # --- Base classes of messages, typed by their answers and their receivers ---------------------------------------------
@@ -305,8 +326,9 @@ class Message:
 
     Attributes:
         control: True puts messages of this class on the control lane. They overtake all queued messages and need no
-            in-flight slot, so a busy or full actor still answers them. Meant for questions about the actor itself
-            (health, statistics), not for its work.
+            in-flight slot, so a busy or full actor still answers them. Their handlers run between two ``await`` of
+            another handler, but one at a time. As many as the ``mailbox_size`` may wait. Meant for questions about the
+            actor itself (health, statistics), not for its work.
     """
 
     __slots__ = ()

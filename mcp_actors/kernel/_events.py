@@ -354,6 +354,22 @@ class EventHub:
                 observer.close()
 
 
+class Outward:
+    """Passes the events of a tree on to the hub of the actor whose code has opened the tree."""
+
+    def __init__(self, hub: EventHub) -> None:
+        self._hub = hub
+
+    @property
+    def wants_requests(self) -> bool:
+        """True if an observer there wants `RequestStarted` and `RequestFinished`."""
+        return self._hub.wants_requests
+
+    def __call__(self, event: Event, /) -> None:
+        """Pass an event on."""
+        self._hub.note(event)
+
+
 def _notify(observer: Observer, event: Event) -> None:
     """Call an observer. Raise only what ends the program."""
     try:

@@ -118,8 +118,13 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
         return method
 
 
-def handlers_of(cls: type) -> dict[type[Message], str]:
-    """Return the names of the methods of a class that handle messages. Raise a `TypeError` if one is wrong."""
+def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
+    """Return the names of the methods of a class that handle messages. Raise a `TypeError` if one is wrong.
+
+    Args:
+        cls: the class.
+        actor: `Actor`.
+    """
     table: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):
         own: dict[type[Message], str] = {}
@@ -132,6 +137,9 @@ def handlers_of(cls: type) -> dict[type[Message], str]:
                 own[kind] = name
         table = {kind: name for kind, name in table.items() if name not in own.values()} | own
     for kind, name in table.items():
+        if hasattr(actor, name):
+            what = f"{cls.__name__}.{name}(): a handler named like a member of Actor, which it would replace"
+            raise TypeError(f"{what}; rename it, for example to on_{name}()")
         if name in vars(cls):
             _check(f"{cls.__name__}.{name}()", vars(cls)[name], kind)
     return table
@@ -157,6 +165,9 @@ def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -
     missing = [each for each in members if handler_for(table, each) is None]
     if missing:
         names = ", ".join(each.__name__ for each in missing)
+        if missing[0] in (Message, Call):
+            what = f"{cls.__name__}: Actor[{_shown(members)}] names no class of messages"
+            raise TypeError(f"{what}; write Actor[Add | Get] with the classes that it handles, or Actor[Never] if none")
         raise TypeError(
             f"{cls.__name__}: has no handler for {names}, which Actor[{_shown(members)}] declares; add a method with "
             f"@handles({missing[0].__name__}), or leave it out of Actor[...]"

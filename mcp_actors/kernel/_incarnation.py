@@ -68,10 +68,12 @@ class Incarnation(Sender):
 
     Attributes:
         record: the part that outlives it, with the mailbox that it takes messages from.
-        nursery: runs the tasks of the actor, once it has begun.
+        nursery: runs the tasks of the actor, from its begin to its end.
         actor: the actor's object; None until `make` has returned it.
         started: True once it serves.
         started_at: the Trio time of its start.
+        finishing: True from a request to stop until the end, while handlers finish; see `ask`.
+        draining: True if what is queued is handled meanwhile.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
         default_shutdown: the actor's; read once, because it may be a property that raises.
         killed: True once it was killed. A start that is interrupted does not count.
@@ -85,11 +87,13 @@ class Incarnation(Sender):
     """
 
     record: Record
-    nursery: trio.Nursery = field(init=False)
+    nursery: trio.Nursery | None = field(default=None, init=False)
     actor: Actor | None = field(default=None, init=False)
     started: bool = field(default=False, init=False)
     started_at: float = field(default=0.0, init=False)
     default_shutdown: float | Literal["infinity"] = field(default=0.0, init=False)
+    finishing: bool = field(default=False, init=False)
+    draining: bool = field(default=False, init=False)
     overdue: bool = field(default=False, init=False)
     killed: bool = field(default=False, init=False)
     comes_back: bool = field(default=False, init=False)
@@ -99,6 +103,8 @@ class Incarnation(Sender):
     awaits: set[Incarnation] = field(factory=set, init=False)
     calls: Calls | None = field(default=None, init=False)
     pass_on_stop: Callable[[], None] | None = field(default=None, init=False)
+    _asked: bool = field(default=False, init=False)
+    _late: BaseException | None = field(default=None, init=False)
     _own: OwnMessages | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
@@ -157,7 +163,7 @@ class Incarnation(Sender):
         self._end_own()
         self.record.mailbox.life = None
         self._change()
-        self.record.end_run(self.final, comes_back=self.comes_back and (self.started or self.retried))
+        self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
 
@@ -173,7 +179,11 @@ class Incarnation(Sender):
             object.__setattr__(self.actor, "_requests", None)  # its class may refuse that any attribute is set
         if self._timers is not None:
             self._timers.release()
+        if self._own is not None:
+            self._own.nursery = None
         self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
+        self.nursery = self.pass_on_stop = self._late = None
+        self.awaits.clear()
 
     def forget_error(self) -> None:
         """Forget the failure that has ended it, once that was handled: its traceback refers to this object."""
@@ -280,14 +290,14 @@ class Incarnation(Sender):
     @property
     def busy(self) -> bool:
         """True while it starts or ends, for which others may wait."""
-        return self.final is None and (not self.started or self.ending)
+        return self.final is None and (not self.started or self.ending or self.finishing)
 
     open = busy
 
     @property
     def label(self) -> str:
         """The name of the actor, and whether it starts or stops."""
-        return f"{self.record.name!r} ({'stopping' if self.ending else 'starting'})"
+        return f"{self.record.name!r} ({'stopping' if self.started else 'starting'})"
 
     @property
     def outer_deadline(self) -> float:
@@ -303,7 +313,8 @@ class Incarnation(Sender):
         if not self.busy:
             return []
         handlers = self._requests.in_flight if self._requests is not None else []
-        return [*self.awaits, *handlers, *places(self.calls)]
+        own = places(self.calls) if self.ending or not self.started else []
+        return [*self.awaits, *handlers, *own]
 
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
@@ -321,6 +332,43 @@ class Incarnation(Sender):
         self.end("crashed", failure)
 
     # --- the end ----------------------------------------------------------------------------------------------------
+
+    @trio.lowlevel.enable_ki_protection
+    def ask(self, *, comes_back: bool, drain: bool = False) -> None:
+        """Ask it to stop: decide its end, now or once its handlers have finished (`Actor.finish_on_stop`).
+
+        Args:
+            comes_back: True if another incarnation follows.
+            drain: True lets it handle what is queued before it ends.
+        """
+        self._asked = comes_back
+        actor = self.actor
+        if self.finishing:
+            return
+        if not self.started or self.ending or actor is None or not (drain or actor.finish_on_stop):
+            self.end("shutdown", comes_back=comes_back)
+            return
+        self.finishing, self.draining = True, drain
+        self.record.become("stopping")
+        for each in self.record.working:
+            each.mailbox.on_fed = self._finish
+        if not drain:
+            self.record.mailbox.detach()
+        self._finish()
+
+    def _finish(self) -> None:
+        """Decide the end if nothing is left to be finished. Called whenever a slot was freed."""
+        assert self._requests is not None
+        if all(each.mailbox.idle for each in self.record.working) if self.draining else self._requests.idle:
+            self.end("shutdown")
+
+    def _as_asked(self, comes_back: bool | None) -> bool | None:
+        """Return what `ask` was given if handlers are finishing, whatever the reason is for which they do no longer."""
+        if not self.finishing:
+            return comes_back
+        for each in self.record.working:
+            each.mailbox.on_fed = None
+        return self._asked
 
     @trio.lowlevel.enable_ki_protection
     def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
@@ -341,6 +389,7 @@ class Incarnation(Sender):
                 self.verdict = End("crashed", leaves)
             return
         exc = exc if leaves is None else leaves
+        comes_back = self._as_asked(comes_back)
         self.verdict = end = End(reason, exc)
         if self._is_hopeless(exc) and self.verdict is end:
             self.verdict = End(reason, exc, hopeless=True)
@@ -435,6 +484,7 @@ class Incarnation(Sender):
             elif end.error is not None and not self.started:
                 blame(end.error, late)
             else:
+                self._late = late
                 text = "actor %r: running() raised an exception while stopping"
                 self.record.hub.log(WARNING, text, self.record.name, error=late)
                 self.record.note(events.StopFailed, error=late)
@@ -489,7 +539,8 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
     if shutdown == "brutal_kill":
         incarnation.kill("brutal_kill")
     else:
-        incarnation.end("shutdown", comes_back=False)
+        if not incarnation.finishing:
+            incarnation.ask(comes_back=False)
         seconds = _seconds(incarnation, shutdown)
         with trio.move_on_at(asked_at + seconds):
             await incarnation.wait_bounded()

@@ -18,7 +18,7 @@ import contextvars
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
 
 import outcome
 import trio
@@ -27,12 +27,13 @@ from attrs import define, field
 from .._errors import ActorError, MailboxFull
 from .._foreign import shown
 from .._misuse import check_option, is_whole
+from ._circles import Node
 from ._envelope import Envelope, Home, Message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ._circles import Node, Sender
+    from ._circles import Sender
 
 
 # --- The mailbox: a queue of messages that survives restarts of its actor ---------------------------------------------
@@ -41,10 +42,14 @@ if TYPE_CHECKING:
 # -------------------
 # Three lanes, each in the order of arrival:
 #
-# - *control*: unbounded; overtakes the others, and needs no in-flight slot;
-# - *queue*: at most ``size`` envelopes, which incarnations take;
-# - *entrance*: envelopes for which the queue had no room. They move up as it empties. A ``call`` waits here exactly as
-#   it waits in the queue, because its caller waits for the answer anyway; a ``tell`` waits until it moves up.
+# - *control*: overtakes the others, and needs no in-flight slot;
+# - *queue*: the envelopes that incarnations take;
+# - *postponed*: those that a handler has postponed. They return to the queue, each to its old place, when the actor
+#   resumes and when the next incarnation begins to serve.
+#
+# Each holds at most ``size`` envelopes. Those for which the queue had no room are in its *entrance*, and move up as it
+# empties. A ``call`` waits here exactly as it waits in the queue, because its caller waits for the answer anyway; a
+# ``tell`` waits until it moves up. If the control lane has more, the sender of a ``tell`` waits until it is taken.
 #
 # The mailbox has no task of its own. Each change (a sender, a finished request, a starting incarnation) moves all
 # envelopes that can move, in one synchronous step. So an envelope goes from the sender's step straight into a request
@@ -52,7 +57,7 @@ if TYPE_CHECKING:
 # envelope between two lanes.
 
 
-OverflowPolicy = Literal["wait", "fail"]
+OverflowPolicy = Literal["wait", "fail", "drop_oldest"]
 
 Accepts = Callable[[str, type[Message]], object]
 """Raises a `TypeError`, with the name of the actor, for a class of messages that the actor does not handle."""
@@ -85,6 +90,35 @@ class Taker(Protocol):
         """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
 
 
+class Owner(Taker, Protocol):
+    """An incarnation, which takes the control messages too."""
+
+    @property
+    def free_control(self) -> float:
+        """The number of control messages that it may begin to handle."""
+
+    @property
+    def idle(self) -> bool:
+        """True if no slot is taken and no control message is handled."""
+
+    def controls(self) -> Sequence[Node]:
+        """Return the handlers of control messages that others wait for; empty if another one may begin."""
+
+
+class ControlLane(Node):
+    """The control lane of a mailbox, as a node of the wait-for graph."""
+
+    needs_all = True
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+
+    def blockers(self) -> Sequence[Node]:
+        """Return the handlers of control messages, or an incarnation that starts or has to end first."""
+        owner, life = self._mailbox.owner, self._mailbox.life
+        return owner.controls() if owner is not None else [] if life is None else [life]
+
+
 @define(eq=False, repr=False)
 class Mailbox(Home):
     """Lanes of envelopes, and the incarnation that takes from them. See the comment above.
@@ -98,6 +132,9 @@ class Mailbox(Home):
         accepts: the check of the class of a message, once the class of the actor is known.
         route: for a pool with a key, returns the mailbox for a message that is sent to this one, or raises an error.
         on_wait: called when a message has to wait, if it is not None.
+        on_fed: called after a slot was freed and nothing more can be taken, if it is not None.
+        owner: the attached incarnation. It differs from the taker for a pool.
+        dropped: how many messages were dropped for newer ones.
     """
 
     name: str
@@ -108,11 +145,14 @@ class Mailbox(Home):
     accepts: Accepts | None = field(default=None, init=False)
     route: Callable[[Message], Mailbox] | None = field(default=None, init=False)
     on_wait: Callable[[], None] | None = field(default=None, init=False)
+    on_fed: Callable[[], object] | None = field(default=None, init=False)
+    owner: Owner | None = field(default=None, init=False)
+    dropped: int = field(default=0, init=False)
     # Each with the Trio time since which it waits. An envelope that finds a free slot needs no look at the clock.
-    _control: dict[Envelope, float] = field(factory=dict, init=False)
+    _control: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
-    _owner: Taker | None = field(default=None, init=False)
+    _postponed: dict[Envelope, float] = field(factory=dict, init=False)
     _in_order: bool = field(default=True, init=False)
     _last_number: int = field(default=0, init=False)
     _refusal: Callable[[], ActorError] | None = field(default=None, init=False)
@@ -122,18 +162,18 @@ class Mailbox(Home):
     @property
     def queued(self) -> int:
         """The number of envelopes in all lanes."""
-        return len(self._control) + len(self._queue) + len(self._entrance)
+        return len(self._control) + len(self._queue) + len(self._entrance) + len(self._postponed)
 
     @property
     def queued_since(self) -> float | None:
         """The Trio time since which the longest waiting envelope waits; None if none does."""
         # An envelope in the entrance came later than the whole queue.
-        return min(chain(self._control.values(), self._queue.values()), default=None)
+        return min(chain(self._control.values(), self._queue.values(), self._postponed.values()), default=None)
 
     @property
     def label(self) -> str:
         """The name of a pool, where a call waits for any member; empty for all others."""
-        is_pool = self.taker is not None and self.taker is not self._owner
+        is_pool = self.taker is not None and self.taker is not self.owner
         return f"{self.name!r} (no member is free)" if is_pool else ""
 
     def is_worked_off(self, sender: Sender) -> bool:
@@ -145,6 +185,10 @@ class Mailbox(Home):
         if self.taker is not None:
             return self.taker.slots()
         return [] if self.life is None else [self.life]
+
+    def lane_of(self, envelope: Envelope) -> Node:
+        """Return the node at which an envelope waits: itself, or its control lane."""
+        return ControlLane(self) if envelope.message.control else self
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
@@ -188,23 +232,45 @@ class Mailbox(Home):
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
         if envelope.message.control:
-            if self._owner is not None:
-                self._owner.take(envelope, here=True)
-            else:
-                envelope.holder = self
-                self._control[envelope] = trio.current_time()
-            return True
+            return self._put_control(envelope, wait)
         taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:
             taker.take(envelope, here=True)
             if self._queue:  # the actor has refused it, or has sent messages while it took this one
                 self.feed()
             return True
-        if len(self._queue) >= self.size and not (self.policy == "wait" if wait is None else wait):
-            raise self.full()
+        if len(self._queue) >= self.size:
+            self._make_room(self._queue, wait)
         if self.on_wait is not None:
             self.on_wait()
         return self._append(envelope)
+
+    def _put_control(self, envelope: Envelope, wait: bool | None) -> bool:
+        if self.owner is not None and self.owner.free_control > 0 and not self._control:
+            self.owner.take(envelope, here=True)
+            return True
+        if len(self._control) >= self.size:
+            self._make_room(self._control, wait)
+        envelope.holder = self
+        self._control[envelope] = trio.current_time()
+        return len(self._control) <= self.size
+
+    def _make_room(self, lane: OrderedDict[Envelope, float], wait: bool | None) -> None:
+        """Drop the oldest envelope of a full lane, or let the new one wait, as the policy says; else raise an error."""
+        if self.policy == "drop_oldest" and wait is not True:
+            self._restore_order()
+            # The messages of an incarnation to itself are few, and a `Down` comes only once.
+            oldest = next((each for each in lane if each.droppable), None)
+            if oldest is not None:
+                del lane[oldest]
+                self.dropped += 1
+                text = f"{type(oldest.message).__name__} was dropped for a newer message (overflow='drop_oldest')"
+                oldest.settle(outcome.Error(self.full(f"{text}; send fewer messages at a time, or raise mailbox_size")))
+                return
+        if self.policy == "fail" if wait is None else not wait:
+            remedy = "or use overflow='wait'" if self.policy == "fail" else "or wait for room with tell() or call()"
+            what = f"mailbox full ({len(lane)} messages); send fewer messages at a time, raise mailbox_size"
+            raise self.full(f"{what}, {remedy}")
 
     def _append(self, envelope: Envelope) -> bool:
         """Append an envelope to the queue, or to the entrance if the queue is full. Return True for the queue."""
@@ -213,49 +279,67 @@ class Mailbox(Home):
         (self._entrance if full else self._queue)[envelope] = trio.current_time()
         return not full
 
-    def full(self) -> MailboxFull:
-        """Return the error of a sender that finds the mailbox full and may not wait."""
-        return MailboxFull(
-            f"actor {self.name!r}: mailbox full ({len(self._queue)} messages); send fewer messages at a time, raise "
-            "mailbox_size, or use overflow='wait'",
-            actor=self.name,
-        )
+    def full(self, text: str) -> MailboxFull:
+        """Return the error of a message for which there is no room."""
+        return MailboxFull(f"actor {self.name!r}: {text}", actor=self.name)
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
         """Drop a queued envelope whose sender has left: it is never served."""
-        for lane in (self._control, self._queue, self._entrance):
+        for lane in (self._control, self._queue, self._entrance, self._postponed):
             lane.pop(envelope, None)
         self._move_up()
 
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
-    def attach(self, taker: Taker) -> None:
+    def attach(self, owner: Owner) -> None:
         """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
-        self._owner = taker
-        self.taker = self.taker or taker
-        self._restore_order()
-        waiting, self._control = self._control, {}
-        for envelope in waiting:
-            taker.take(envelope)
-        self.feed()
+        self.owner = owner
+        self.taker = self.taker or owner
+        self.resume()
 
     def detach(self) -> None:
         """Give the incarnation, whose end was decided, no more envelopes."""
-        if self.taker is self._owner:
+        if self.taker is self.owner:
             self.taker = None
-        self._owner = None
+        self.owner = None
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
-        """Fill the free slots from the queue."""
+        """Give the incarnation what it may begin to handle."""
+        while self._control and self.owner is not None and self.owner.free_control > 0:
+            if not self._in_order:
+                self._restore_order()
+            envelope, _ = self._control.popitem(last=False)
+            if not envelope.is_call:
+                envelope.settle(outcome.Value(None))  # its sender may wait for room
+            self.owner.take(envelope)
         while self._queue and self.taker is not None and self.taker.free > 0:
             if not self._in_order:
                 self._restore_order()
             envelope, _ = self._queue.popitem(last=False)
             self._move_up()
             self.taker.take(envelope)
+        if self.on_fed is not None:
+            self.on_fed()
+
+    def postpone(self, envelope: Envelope) -> MailboxFull | None:
+        """Keep an envelope aside until `resume`; return the error if as many as the mailbox holds wait so."""
+        if len(self._postponed) >= self.size:
+            what = f"{type(envelope.message).__name__} cannot be postponed ({self.size} messages wait so already)"
+            return self.full(f"{what}; call self.resume() when the actor can handle them, or raise mailbox_size")
+        envelope.holder = self
+        self._postponed[envelope] = trio.current_time()
+        return None
+
+    @trio.lowlevel.enable_ki_protection
+    def resume(self) -> None:
+        """Return what was postponed to its old place, and fill the free slots."""
+        postponed, self._postponed = self._postponed, {}
+        for envelope in postponed:
+            self.put_back(envelope)
+        self.feed()
 
     @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
@@ -316,11 +400,22 @@ class Mailbox(Home):
         Return the dropped envelopes without a waiting sender. ``refusal`` returns a new exception for each sender.
         """
         self._refusal = refusal
-        drained = [*self._control, *self.drain()]
+        drained = [*self._control, *self._postponed, *self.drain()]
         self._control.clear()
+        self._postponed.clear()
         return [
             envelope for envelope in drained if not (envelope.settle(outcome.Error(refusal())) and envelope.awaited)
         ]
+
+    def refuse(self, refusal: Callable[[], ActorError]) -> None:
+        """Refuse later senders like `close`, and let those that wait be served."""
+        self._refusal = refusal
+
+    @property
+    def idle(self) -> bool:
+        """True if nothing waits that an incarnation would take, and no slot is taken."""
+        waits = self._control or self._queue or self._entrance
+        return not waits and (self.owner is None or self.owner.idle)
 
     @property
     def closed(self) -> bool:
@@ -352,7 +447,8 @@ class Mailbox(Home):
 def check_mailbox(owner: str, size: object, policy: object) -> None:
     """Raise a `ValueError` if a mailbox cannot have this size or policy."""
     check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
-    check_option(owner, "overflow", policy, "'wait' or 'fail'", valid=policy in ("wait", "fail"))
+    known = get_args(OverflowPolicy)
+    check_option(owner, "overflow", policy, f"one of {', '.join(map(repr, known))}", valid=policy in known)
 
 
 def _arrival(queued: tuple[Envelope, float]) -> int:

@@ -29,7 +29,8 @@ class Down(Message):
         reason: ``"normal"`` (it ended itself), ``"shutdown"`` (it was stopped, or its supervisor gave up on a child),
             ``"crashed"`` (also: it failed to start), ``"killed"`` (it did not stop in time), ``"ignored"`` (there was
             nothing to run); or ``"not_running"``: it had stopped before it was watched, or is not started after all.
-        error: the failure, for reading: the exception of a crash, or a supervisor's `RestartLimitReached`.
+        error: the failure, for reading: the exception of a crash, a supervisor's `RestartLimitReached`, or what the
+            clean-up in ``running()`` raised after another end.
         incarnation: the number of the incarnation that has ended.
         comes_back: True if another incarnation is expected. Its supervisor may still give up, so watch it again.
     """

@@ -27,11 +27,11 @@ from attrs import define, field
 from .._collapse import collapse, exit_in, forget_cancelled, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
 from .._foreign import plain_name
-from .._misuse import check_flavor
+from .._misuse import check_flavor, is_name
 from ._actor import check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._envelope import M
-from ._events import EventHub
+from ._events import EventHub, Outward
 from ._incarnation import Incarnation, stop
 from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record, failure_of, not_started
@@ -74,7 +74,7 @@ async def open_actor(
         actor: the actor to run. An object runs once; create a new one for each call.
         name: its name in errors, events and logs.
         mailbox_size: the maximum number of queued messages.
-        overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
+        overflow: the behaviour of a full mailbox, as for `ChildSpec`.
         observers: called synchronously with every event.
 
     Yields:
@@ -195,6 +195,11 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     opener = current_sender()
     if opener is not None and opener.busy and not is_bounded(opener):
         expect(opener, root)
+    outer = opener.record if isinstance(opener, Incarnation) else None
+    if outer is not None:
+        # The tree of the actor whose code opens this one shows it, and its observers see the events.
+        outer.opened = {**(outer.opened or {}), record: None}
+        record.hub.add(Outward(outer.hub))
     entered = False
     from_block: BaseException | None = None
     escaped: BaseException | None = None
@@ -216,6 +221,8 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
                 root.ends.set()
     except BaseException as exc:
         escaped = exc
+    if outer is not None:
+        outer.opened = {each: None for each in outer.opened or () if each is not record} or None
     verdict = _verdict(root, from_block, escaped, entered=entered)
     forget_cancelled(from_block, instead=verdict)
     root.forget_error()
@@ -288,6 +295,6 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
 def checked_name(name: str) -> str:
     """Return the name of an actor as a plain str. Raise a `ValueError` if it is not valid."""
     given: object = name
-    if not isinstance(given, str) or not given:
-        raise ValueError(f"an actor's name must be a non-empty str, not {given!r}")
+    if not is_name(given):
+        raise ValueError(f"an actor's name must be a non-empty str of one line, not {given!r}")
     return plain_name(name)

@@ -25,11 +25,11 @@ import outcome
 import trio
 from attrs import evolve
 
-from .._errors import ActorError, ActorStopped
+from .._errors import ActorError, ActorStopped, MailboxFull
 from .._misuse import check_option, is_seconds, is_whole
 from . import _events as events
 from ._actor import Actor
-from ._envelope import M_contra
+from ._envelope import Envelope, M, M_contra
 from ._mailbox import Mailbox
 from ._record import CUT_SHORT, Change, Record, failure_text
 from ._ref import DeleteChild, StartChild
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
     from .._backoff import Backoff
     from ._circles import Node, Sender
-    from ._envelope import Envelope, Message
+    from ._envelope import Message
     from ._incarnation import Shutdown
-    from ._mailbox import Accepts, Taker
+    from ._mailbox import Accepts, Owner, Taker
+    from ._ref import ActorRef
     from ._restart import ParkRetry
     from ._table import Child, Run
 
@@ -79,12 +80,12 @@ class Lane(Mailbox):
     crew: Crew
 
     @trio.lowlevel.enable_ki_protection
-    def attach(self, taker: Taker) -> None:
+    def attach(self, owner: Owner) -> None:
         """Serve with an incarnation, whose actor also says which messages the pool accepts."""
         if self.accepts is not None:
             self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
         self.crew.away.pop(self, None)
-        super().attach(taker)
+        super().attach(owner)
 
     @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
@@ -96,12 +97,17 @@ class Lane(Mailbox):
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
         """Fill the free slots from its own queue, then from that of the pool. Called for every slot that gets free."""
-        if self._queue:
+        if self._queue or self._control or self.on_fed is not None:
             super().feed()
         if self.taker is not None:
             self.crew.place(self.taker)
         # Also after its end: a handler that raises `NotSent` then has returned its message to the pool.
         self.crew.mailbox.feed()
+
+    def resume(self) -> None:
+        """Return what was postponed, also what members have postponed of the messages to the pool."""
+        super().resume()
+        self.crew.mailbox.resume()
 
     def detach(self) -> None:
         """Give the incarnation, whose end was decided, no more envelopes."""
@@ -380,6 +386,7 @@ class Pool(Supervisor[M_contra]):
                 nursery.cancel_scope.cancel("the pool stops")
         finally:
             record.mailbox.taker = record.mailbox.route = record.mailbox.on_wait = None
+            self._specs = ()  # they refer to this object
 
     def _id(self, number: int | Literal[""]) -> str:
         return f"{self._life.record.name}{self._separator}{number}"
@@ -411,6 +418,57 @@ class Pool(Supervisor[M_contra]):
             cast("Lane", known.mailbox).crew = self._crew
         known.mailbox.reopen()
         return known
+
+    @staticmethod
+    @trio.lowlevel.enable_ki_protection
+    async def broadcast(ref: ActorRef[M], message: M) -> int:
+        """Send a message to every member of a pool, in one step, without waiting for answers.
+
+        A member handles it before the messages that wait in the pool. Members that have stopped do not get it.
+
+        **Cancellation**: checked before the message is sent. Afterwards it ends the wait for members whose mailbox is
+        full, which do not get it then.
+
+        Args:
+            ref: the reference to the pool.
+            message: the message.
+
+        Returns:
+            The number of members that have got it.
+
+        Raises:
+            MailboxFull: the mailbox of a member is full and its policy is ``"fail"``; the others have got the message.
+            TypeError: this is not a pool, or its members do not handle the message.
+            RuntimeError: as for `ActorRef.call`.
+        """
+        record = ref._record
+        if not record.is_pool:
+            raise TypeError(f"actor {ref.name!r}: broadcast() takes the reference to a pool that has started")
+        ref._check_run()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        sent: list[Envelope] = []
+        waiting: list[Envelope] = []
+        full: MailboxFull | None = None
+        for member in tuple((record.children or {}).values()):
+            envelope = Envelope(message, is_call=False)
+            try:
+                (sent if member.mailbox.put(envelope) else waiting).append(envelope)
+            except ActorStopped:
+                pass
+            except MailboxFull as exc:
+                full = exc
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        try:
+            for envelope in waiting:
+                with suppress(ActorStopped):
+                    await envelope.wait()
+                    sent.append(envelope)
+        finally:
+            for envelope in waiting:
+                envelope.withdraw()
+        if full is not None:
+            raise full
+        return len(sent)
 
     async def handle(self, message: Any) -> Any:
         """Answer as a supervisor does, but refuse changes of the table of members."""

@@ -14,6 +14,7 @@ report it or a use outside the Trio run; the types of states, reasons and restar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Generic, Literal, Protocol, get_args
 
@@ -154,12 +155,14 @@ class ActorStatistics:
         queued: messages that wait in the mailbox.
         in_flight: messages that are being handled. Not counted are calls that the end of an incarnation has answered,
             although their handlers have not yet ended.
+        dropped: messages that a full mailbox with ``overflow="drop_oldest"`` has dropped.
     """
 
     state: ActorState
     incarnation: int
     queued: int
     in_flight: int
+    dropped: int = 0
 
 
 class Change:
@@ -203,10 +206,10 @@ class Change:
 class Sweeps(Protocol):
     """The sweeper of a tree of actors."""
 
-    def add(self, sweep: Callable[[], bool]) -> None:
-        """Call a function periodically until it returns False."""
+    def add(self, sweep: Callable[[], float | None], after: float) -> None:
+        """Call a function after so many seconds, and again after those that it returns, until it returns None."""
 
-    def discard(self, sweep: Callable[[], bool]) -> None:
+    def discard(self, sweep: Callable[[], float | None]) -> None:
         """Do not call it any more, and forget it."""
 
 
@@ -228,6 +231,7 @@ class Record:
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
         last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
         sweeper: frees what its actors do not need any more. Only the record at the top has one.
+        opened: the records of the actors and supervisors that code of this actor, outside its handlers, has opened.
     """
 
     name: str
@@ -247,6 +251,7 @@ class Record:
     restarts: int = field(default=0, init=False)
     last_error: str | None = field(default=None, init=False)
     sweeper: Sweeps | None = field(default=None, init=False)
+    opened: dict[Record, None] | None = field(default=None, init=False)
     _thread: int = field(factory=get_ident, init=False)
     _watchers: dict[Report, None] = field(factory=dict, init=False)
     change: Change = field(factory=Change, init=False)
@@ -311,16 +316,22 @@ class Record:
         """Report no end to this function any more."""
         self._watchers.pop(report, None)
 
-    def end_run(self, end: End, *, comes_back: bool) -> None:
-        """Report to all watchers that an incarnation has ended and released everything."""
-        if end.error is not None:
-            known = is_a(end.error, McpActorsError)
-            text = words_of(end.error) if known else shown(flattened(end.error))
+    def end_run(self, end: End, late: BaseException | None, *, comes_back: bool) -> None:
+        """Report to all watchers that an incarnation has ended and released everything.
+
+        Args:
+            end: its end.
+            late: an exception of its clean-up.
+            comes_back: True if another incarnation is expected.
+        """
+        error = late if end.error is None else end.error
+        if error is not None:
+            text = words_of(error) if is_a(error, McpActorsError) else shown(flattened(error))
             self.last_error = plain_text(text, limit=SUMMARY)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
         # The supervisor may have decided already, if the end was overdue.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
-        self._report(reason, end.error, comes_back)
+        self._report(reason, error, comes_back)
 
     def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
         watchers, self._watchers = self._watchers, {}
@@ -348,7 +359,7 @@ class Record:
 
     def runs(self, actor_class: type) -> bool:
         """Return False if it, or the members of a pool, are known to be actors of another class."""
-        known = [record.actor_class for record in self._working if record.actor_class is not None]
+        known = [record.actor_class for record in self.working if record.actor_class is not None]
         return not known or any(issubclass(each, actor_class) for each in known)
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -365,28 +376,42 @@ class Record:
 
     def close(self, why: str) -> None:
         """Close the mailbox, and answer all queued messages: nothing restarts the actor automatically."""
-        for record in self._working:
-            for dropped in record.mailbox.close(lambda: stopped(self.name, why)):
+        for record in self.working:
+            for dropped in record.mailbox.close(partial(stopped, self.name, why)):
                 self.note(DeadLetter, message=type(dropped.message).__name__)
+
+    def refuse(self, why: str) -> None:
+        """Refuse later messages, and let those that are queued be handled."""
+        for record in self.working:
+            record.mailbox.refuse(partial(stopped, self.name, why))
 
     def statistics(self) -> ActorStatistics:
         """Return a snapshot, as frozen data."""
         return ActorStatistics(
             state=self.state,
             incarnation=self.incarnation,
-            queued=sum(record.mailbox.queued for record in self._working),
+            queued=sum(record.mailbox.queued for record in self.working),
             # Copied in one step, because another thread may ask (the asyncio bridge) while this one changes it.
-            in_flight=sum(not each.interrupted for record in self._working for each in record.in_flight.copy()),
+            in_flight=sum(not each.interrupted for record in self.working for each in record.in_flight.copy()),
+            dropped=sum(record.mailbox.dropped for record in self.working),
         )
+
+    def handling(self) -> tuple[HandledMessage, ...]:
+        """Return the messages that are being handled, the oldest first."""
+        now = trio.current_time()
+        handled = [each for record in self.working for each in record.in_flight if not each.interrupted]
+        # A plain handler that runs now has begun just now.
+        found = [HandledMessage(type(e.message).__name__, now - getattr(e, "since", now), e.waits_for) for e in handled]
+        return tuple(sorted(found, key=lambda each: -each.seconds))
 
     @property
     def queued_since(self) -> float | None:
         """The Trio time since which the longest waiting message waits; None if none does."""
-        times = [record.mailbox.queued_since for record in self._working]
+        times = [record.mailbox.queued_since for record in self.working]
         return min((time for time in times if time is not None), default=None)
 
     @property
-    def _working(self) -> tuple[Record, ...]:
+    def working(self) -> tuple[Record, ...]:
         """Itself and, for a pool, the members."""
         return (self, *self.children.values()) if self.is_pool and self.children else (self,)
 
@@ -461,6 +486,25 @@ SHOWN: Final = 100
 """Characters of a last error that a drawing shows: the line of an actor should fit on a screen."""
 
 
+@frozen
+class HandledMessage:
+    """A message that an actor is handling; see `TreeNode`.
+
+    Attributes:
+        message: the name of its class.
+        seconds: since when it is handled.
+        waits_for: what its handler waits for, as text: the actors that it calls without a deadline, and its `Later`.
+    """
+
+    message: str
+    seconds: float
+    waits_for: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        waits = f", waits for {' and '.join(self.waits_for)}" if self.waits_for else ""
+        return f"{self.message} for {_duration(self.seconds)}{waits}"
+
+
 @frozen(kw_only=True, repr=False)
 class TreeNode:
     """One actor of a tree, with those below it; see `SupervisorRef.tree`. ``print(node)`` draws the tree.
@@ -473,10 +517,13 @@ class TreeNode:
         incarnation: the number of the incarnation, counted from 1; 0 before the first.
         queued: messages that wait in the mailbox.
         in_flight: messages that are being handled.
+        handling: each of them, the oldest first.
+        dropped: messages that a full mailbox has dropped for newer ones.
         oldest_wait: the seconds that the longest waiting of the queued messages has waited; None if none is queued.
         restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
         last_error: the text of the last failure, shortened; None if there was none.
-        children: the children of a supervisor, in the order in which they start.
+        children: the children of a supervisor, in the order in which they start, and the actors and supervisors that
+            code of this actor, outside its handlers, has opened.
     """
 
     id: str
@@ -490,6 +537,8 @@ class TreeNode:
     restarts: int
     last_error: str | None
     children: tuple[TreeNode, ...]
+    handling: tuple[HandledMessage, ...] = ()
+    dropped: int = 0
 
     def __repr__(self) -> str:
         return f"<TreeNode {self.path!r} {self.state}, {len(self.children)} children>"
@@ -506,8 +555,12 @@ class TreeNode:
     def _activity(self) -> str:
         """Return the facts about it that are out of the ordinary, as text."""
         facts = [f"{self.in_flight} in flight"] if self.in_flight else []
+        facts += [f"({each})" for each in self.handling[:1] if each.seconds >= 1 or each.waits_for]
+        facts = [" ".join(facts)] if facts else []
         if self.oldest_wait is not None:
             facts.append(f"{self.queued} queued for {_duration(self.oldest_wait)}")
+        if self.dropped:
+            facts.append(f"{self.dropped} dropped")
         if self.restarts:
             facts.append("1 restart" if self.restarts == 1 else f"{self.restarts} restarts")
         if self.last_error is not None:
@@ -538,12 +591,16 @@ def tree_of(root: Record) -> TreeNode:
     """Return the tree below a record as it is now."""
     found = [(root, root.path)]
     for record, path in found:
-        found.extend((child, f"{path}/{child.name}") for child in (record.children or {}).values())
+        found.extend((child, f"{path}/{child.name}") for child in _below(record))
     nodes: dict[Record, TreeNode] = {}
     for record, path in reversed(found):  # children first
-        children = tuple(nodes.pop(child) for child in (record.children or {}).values())
+        children = tuple(nodes.pop(child) for child in _below(record))
         nodes[record] = _node(record, path, children)
     return nodes[root]
+
+
+def _below(record: Record) -> list[Record]:
+    return [*(record.children or {}).values(), *(record.opened or ())]
 
 
 def _node(record: Record, path: str, children: tuple[TreeNode, ...]) -> TreeNode:
@@ -560,4 +617,6 @@ def _node(record: Record, path: str, children: tuple[TreeNode, ...]) -> TreeNode
         restarts=record.restarts,
         last_error=record.last_error,
         children=children,
+        handling=record.handling(),
+        dropped=now.dropped,
     )

@@ -111,7 +111,7 @@ class ActorRef(Receives[M_contra]):
     ``mcp_actors.bridge``. `state` and `statistics` may be read from anywhere.
     """
 
-    __slots__ = ("_record",)
+    __slots__ = ("__weakref__", "_record")
 
     def __init__(self, record: Record) -> None:
         self._record = record
@@ -237,9 +237,12 @@ class ActorRef(Receives[M_contra]):
             await trio.lowlevel.cancel_shielded_checkpoint()
             return
         if sender is not None and sender.busy and not is_bounded(sender):
-            if _circle(sender, envelope):
+            circle = _circle(sender, envelope)
+            if circle:
                 envelope.withdraw()
-                raise envelope.home.full()
+                what = f"mailbox full, and waiting for room would deadlock ({explain(circle)})"
+                remedy = "send the message from a task that no handler waits for, or raise mailbox_size"
+                raise envelope.home.full(f"{what}; {remedy}")
             expect(sender, envelope)
         await envelope.wait()
 
@@ -248,7 +251,7 @@ class ActorRef(Receives[M_contra]):
 
         Raises:
             ActorStopped: the actor has stopped and will not restart by itself.
-            MailboxFull: the mailbox is full, with any policy. It is a `trio.WouldBlock` too.
+            MailboxFull: the mailbox is full, and its policy is not ``"drop_oldest"``. It is a `trio.WouldBlock` too.
             TypeError, RuntimeError: as for `call`.
         """
         self._check_run()
@@ -337,6 +340,8 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
     if envelope.holder is not mailbox:
         # It may have been taken in this very step, and may have sent calls that wait for this sender.
         return find_circle(sender, envelope) if envelope.calls else []
+    if envelope.message.control:
+        return find_circle(sender, envelope.place())
     return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)
 
 
@@ -360,6 +365,7 @@ class StopChild(Call[None]):
     control: ClassVar[bool] = True
     id: str
     keep_mailbox: bool = False
+    drain: bool = False
 
 
 @frozen(eq=False)
@@ -523,7 +529,7 @@ class SupervisorRef(ActorRef[Any]):
         """
         return await self.call(StartChild(spec))
 
-    async def stop_child(self, id: str, *, keep_mailbox: bool = False) -> None:
+    async def stop_child(self, id: str, *, keep_mailbox: bool = False, drain: bool = False) -> None:
         """Stop a child in any state. A start or back-off in progress ends at once. The child stays in the table.
 
         **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
@@ -531,11 +537,18 @@ class SupervisorRef(ActorRef[Any]):
         Args:
             id: the child's id.
             keep_mailbox: True keeps its mailbox open, so that messages wait for a ``restart_child`` that follows.
+            drain: True lets a child that serves finish the messages that have begun and handle those that are queued,
+                within its ``shutdown`` time; later ones are refused. Of a pool, all members do.
 
         Raises:
+            ActorError: the child is a supervisor other than a pool, which cannot be drained.
             ChildError: the child was not found (``not_found``).
+            ValueError: ``keep_mailbox`` and ``drain`` contradict each other.
         """
-        await self.call(StopChild(id, keep_mailbox))
+        if keep_mailbox and drain:
+            what = f"supervisor {self.name!r}: keep_mailbox=True and drain=True contradict each other for child {id!r}"
+            raise ValueError(f"{what}; remove one of them")
+        await self.call(StopChild(id, keep_mailbox, drain))
 
     @overload
     async def restart_child(self, id: str) -> ActorRef: ...

@@ -29,8 +29,11 @@ one idle slot, and after a minute without requests none, because a slot is half 
 from __future__ import annotations
 
 import contextvars
+import math
 from collections import deque
 from functools import partial
+from heapq import heappop, heappush
+from itertools import count
 from operator import attrgetter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -41,7 +44,7 @@ from .._errors import ActorError
 from ._actor import Actor
 from ._circles import serving
 from ._record import Change
-from ._serving import Taken
+from ._serving import HERE, Taken
 from ._timers import Later
 
 if TYPE_CHECKING:
@@ -49,7 +52,6 @@ if TYPE_CHECKING:
 
     from ._actor import Life
     from ._envelope import Envelope, Message
-    from ._record import Sweeps
 
 
 # --- Run plain ``def`` handlers in the step that delivers a message ---------------------------------------------------
@@ -77,9 +79,6 @@ Handler: TypeAlias = "Callable[[Message], Any]"
 
 AT_ONCE: Final = 64
 """Messages that are handled in one step before Trio runs other tasks. Plain handlers take microseconds each."""
-
-HERE: Final = object()
-"""The `Envelope.scope` of a message that a plain handler handles."""
 
 
 class Steps:
@@ -145,7 +144,9 @@ class Plain(Taken):
 
     def _run_in_step(self, envelope: Envelope, handler: Handler, steps: Steps) -> None:
         """Handle a message, or have it handled after those that are due."""
-        if not envelope.message.control:
+        if envelope.message.control:
+            self.free_control -= 1
+        else:
             self.free -= 1
         if steps.busy or self._due:
             if self._due is None:
@@ -280,6 +281,8 @@ class Requests(Plain):
         # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
         if needs_slot:
             self.free -= 1
+        else:
+            self.free_control -= 1
 
     def release(self) -> None:
         """Refer to the actor and its nursery no more."""
@@ -303,7 +306,8 @@ class Requests(Plain):
             interruption: returns a new exception for each caller.
         """
         self._interruption = interruption
-        self._sweeper.discard(self._sweep)
+        for check in (self._sweep, self._check_slow, self._check_deferred):
+            self._sweeper.discard(check)
         self._record.mailbox.detach()
         self._settle_unsent()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
@@ -320,19 +324,13 @@ class Requests(Plain):
                 self._abandon(envelope)
         self._return_due()
 
-    @property
-    def _sweeper(self) -> Sweeps:
-        sweeper = self._record.top.sweeper
-        assert sweeper is not None  # open_actor() and open_supervisor() set it
-        return sweeper
-
-    def _sweep(self) -> bool:
-        """Close idle slots: all but one if there was a request since the last sweep. Return False if none is left."""
+    def _sweep(self) -> float | None:
+        """Close idle slots: all but one if there was a request since the last sweep. Return when to sweep again."""
         keep, self._used = int(self._used), False
         while len(self._idle_slots) > keep:
             self._idle_slots.pop().cancel_scope.cancel("the slot is not needed any more")
         self._swept = bool(self._idle_slots)
-        return self._swept
+        return SWEEP_PERIOD if self._swept else None
 
     # --- a request task ---------------------------------------------------------------------------------------------
 
@@ -352,7 +350,10 @@ class Requests(Plain):
                 self._return(envelope)
             elif envelope.open or not envelope.withdrawn:
                 envelope.scope = slot.cancel_scope
+                envelope.since = self._now()
                 self._in_flight.add(envelope)
+                if not self._watched:
+                    self._watch_slow()
                 serving.set(envelope)
                 handle = self._handle_observed if self._observed else self._handle
                 result = await interruptible(handle, envelope.message)
@@ -368,7 +369,7 @@ class Requests(Plain):
                 self._idle_slots.append(slot)
                 if not self._swept and self._interruption is None:
                     self._swept = True
-                    self._sweeper.add(self._sweep)
+                    self._sweeper.add(self._sweep, SWEEP_PERIOD)
             self._handler_ended(envelope)
 
     async def _handle_observed(self, message: Message) -> object:
@@ -377,35 +378,56 @@ class Requests(Plain):
 
 
 class Sweeper:
-    """Closes slots that are not needed any more, in one task for all actors of a tree."""
+    """Calls functions of all actors of a tree after their times, in one task."""
 
     def __init__(self) -> None:
-        self._due: dict[Callable[[], bool], None] = {}
+        # The heap refers to no function: it would keep an ended incarnation alive, and the failure that has ended it.
+        self._heap: list[tuple[float, int]] = []
+        self._sweeps: dict[int, Callable[[], float | None]] = {}
+        self._ids: dict[Callable[[], float | None], int] = {}
+        self._numbers = count()
         self._news = Change()
         # Shielded, because a cancellation of the block would leave this task as an exception. `stop` always ends it.
         self._scope = trio.CancelScope(shield=True)
 
-    def add(self, sweep: Callable[[], bool]) -> None:
-        """Call a function every `SWEEP_PERIOD` until it returns False."""
-        self._due[sweep] = None
-        self._news()
+    def add(self, sweep: Callable[[], float | None], after: float) -> None:
+        """Call a function after so many seconds, and again after those that it returns, until it returns None."""
+        id = next(self._numbers)
+        self._ids[sweep], self._sweeps[id] = id, sweep
+        entry = (trio.current_time() + after, id)
+        heappush(self._heap, entry)
+        if self._heap[0] is entry:
+            self._news()
 
-    def discard(self, sweep: Callable[[], bool]) -> None:
-        """Do not call it any more. It would keep an ended incarnation alive, and the failure that has ended it."""
-        self._due.pop(sweep, None)
+    def discard(self, sweep: Callable[[], float | None]) -> None:
+        """Do not call it any more, and forget it."""
+        self._sweeps.pop(self._ids.pop(sweep, -1), None)
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Sweep until it is stopped. While there is nothing to do, no deadline wakes this task."""
         with self._scope:
             while True:
-                await self._news.until(lambda: self._due)
-                await trio.sleep(SWEEP_PERIOD)
-                for number, sweep in enumerate(tuple(self._due)):
-                    if not sweep():
-                        self.discard(sweep)
-                    if number % SWEEP_STEP == 0:
-                        await trio.lowlevel.checkpoint()
+                while self._heap and self._heap[0][1] not in self._sweeps:
+                    heappop(self._heap)
+                with trio.move_on_at(self._heap[0][0] if self._heap else math.inf):
+                    await self._news.wait()
+                await self._sweep_due()
+
+    async def _sweep_due(self) -> None:
+        now = trio.current_time()
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heappop(self._heap)[1])
+        for number, id in enumerate(due):
+            sweep = self._sweeps.pop(id, None)
+            if sweep is not None:
+                del self._ids[sweep]
+                again = sweep()
+                if again is not None:
+                    self.add(sweep, again)
+            if number % SWEEP_STEP == 0:
+                await trio.lowlevel.checkpoint()
 
     def stop(self) -> None:
         """End `run`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, TypeVar, get_args
 
@@ -21,7 +21,7 @@ from attrs import define, field, fields, frozen
 
 from .._backoff import Backoff
 from .._foreign import plain_name
-from .._misuse import check_option, is_seconds, is_whole
+from .._misuse import check_option, is_name, is_seconds, is_whole
 from ._envelope import M_contra
 from ._incarnation import Shutdown
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
@@ -133,12 +133,28 @@ class SupervisorPolicy:
                 f"Supervisor: park_retry has no effect with on_limit={self.on_limit!r}; use on_limit='park', or remove "
                 "park_retry"
             )
-        needed = self.backoff.total(self.max_restarts)
+
+    def check_budget(self, *, per_child: bool) -> None:
+        """Raise a `ValueError` if the budget can never be spent, because the back-offs alone take longer.
+
+        Children that share a budget may fail at the same time. With ``"one_for_all"`` each attempt waits for the one
+        before, but each may be the first of another child.
+        """
+        needed = 0.0
+        if per_child:
+            needed = self.backoff.total(self.max_restarts)
+        elif self.strategy == "one_for_all" and self.strict:
+            needed = self.backoff.first * self.max_restarts
         if self.max_restarts and needed >= self.window:
             raise ValueError(
                 f"Supervisor: max_restarts={self.max_restarts} within window={self.window} can never be reached, "
                 f"because the back-offs alone take {needed:g} s; widen the window or shorten the back-off"
             )
+
+
+def _copied(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a copy, so that a later change of the mapping reaches no incarnation."""
+    return dict(given) if isinstance(given, Mapping) else given  # type: ignore[redundant-expr,unused-ignore]  # checked later
 
 
 @frozen
@@ -148,6 +164,8 @@ class ChildSpec(Spec[M_contra]):
     Attributes:
         id: its name, unique in its supervisor.
         factory: called once per incarnation, in the task that then owns the actor; returns a new actor each time.
+        args, kwargs: the arguments for the factory. A ``lambda`` in a loop would look its variables up at each restart,
+            and give all children the arguments of the last.
         restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
             leaves the child table when it ends).
         start_timeout: seconds that ``running()`` may take until its yield; None disables the limit. During that time a
@@ -158,11 +176,15 @@ class ChildSpec(Spec[M_contra]):
             ``"infinity"`` never. None, the default, means the actor's `~Actor.default_shutdown`: 5 seconds, and
             ``"infinity"`` for a supervisor.
         mailbox_size: the maximum number of queued messages.
-        overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`.
+        overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`,
+            ``"drop_oldest"`` drops the message that has waited longest, which `ActorStatistics.dropped` counts; if that
+            is a call, it raises `MailboxFull`.
     """
 
     id: str = field(converter=plain_name)
-    factory: Callable[[], Actor[M_contra]]
+    factory: Callable[..., Actor[M_contra]]
+    args: tuple[Any, ...] = field(default=(), kw_only=True)
+    kwargs: Mapping[str, Any] = field(factory=dict, kw_only=True, hash=False, converter=_copied)
     restart: RestartType = field(default="permanent", kw_only=True)
     start_timeout: float | None = field(default=None, kw_only=True)
     shutdown: Shutdown | None = field(default=None, kw_only=True)
@@ -173,14 +195,17 @@ class ChildSpec(Spec[M_contra]):
     def __attrs_post_init__(self) -> None:
         """Raise a `ValueError` that names the invalid argument."""
         id: object = self.id
-        if not isinstance(id, str) or not id:
-            raise ValueError(f"ChildSpec: id must be a non-empty str, not {id!r}")
+        if not is_name(id):
+            raise ValueError(f"ChildSpec: id must be a non-empty str of one line, not {id!r}")
         child = f"child {self.id!r}"
         if not callable(self.factory):
             raise ValueError(
                 f"{child}: factory must be a callable that makes a new actor for every start, not {self.factory!r}; "
                 "give the class itself, or a lambda"
             )
+        check_option(child, "args", self.args, "a tuple", valid=isinstance(self.args, tuple))
+        valid = isinstance(self.kwargs, dict) and all(isinstance(each, str) for each in self.kwargs)
+        check_option(child, "kwargs", self.kwargs, "a dict with names as keys", valid=valid)
         known = get_args(RestartType)
         check_option(child, "restart", self.restart, f"one of {', '.join(known)}", valid=self.restart in known)
         valid = self.start_timeout is None or is_seconds(self.start_timeout)

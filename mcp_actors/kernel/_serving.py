@@ -51,9 +51,9 @@ from .._collapse import collapse, is_a
 from .._errors import ActorError
 from .._foreign import shown
 from . import _events as events
-from ._actor import Actor, NotSent, StopActor
+from ._actor import Actor, NotSent, Postpone, StopActor
 from ._circles import serving
-from ._envelope import Holder
+from ._envelope import Call, Holder
 from ._timers import Later
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from ._actor import Life
     from ._circles import Sender
     from ._envelope import Envelope, Message
+    from ._record import Sweeps
 
 
 # --- Decide how each message ends -------------------------------------------------------------------------------------
@@ -109,6 +110,9 @@ class Answers(Holder):
         verdict = collapse(exc)
         if is_a(verdict, NotSent):
             return True
+        if is_a(verdict, Postpone):
+            self._postpone(envelope)
+            return False
         if is_a(verdict, StopActor):
             self._incarnation.end(verdict.reason)
             self._interrupt(envelope)
@@ -173,6 +177,25 @@ class Answers(Holder):
         if self._interruption is not None and envelope.is_call and envelope.open:
             envelope.settle(outcome.Error(self._interruption(envelope)))
 
+    def _postpone(self, envelope: Envelope) -> None:
+        """Keep a message aside, or return it to the mailbox if this incarnation ends."""
+        self._clear_context(envelope)
+        if self._interruption is not None or self._record.mailbox.closed or envelope.withdrawn:
+            self._return(envelope)
+            return
+        full = envelope.home.postpone(envelope)
+        if full is not None and not (envelope.is_call and envelope.settle(outcome.Error(full))):
+            self._record.hub.log(WARNING, "%s", full)
+            self._record.note(events.DeadLetter, message=type(envelope.message).__name__)
+
+    @staticmethod
+    def _clear_context(envelope: Envelope) -> None:
+        """Prepare a message for its return to the mailbox after the actor has seen it."""
+        # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
+        # is never served.
+        envelope.context = envelope.context.copy()
+        envelope.context.run(serving.set, None)
+
     def _return(self, envelope: Envelope) -> None:
         """Return an envelope that was taken and not handled to the mailbox."""
         if envelope.withdrawn:
@@ -202,21 +225,36 @@ class Answers(Holder):
 
 T = TypeVar("T")
 
+DEFERRED_PATIENCE: Final = 1.0
+"""Seconds that a message waits behind deferred answers before that is logged: another message should answer them."""
+
+HERE: Final = object()
+"""The `Envelope.scope` of a message that a plain handler handles."""
+
 
 class Taken(Answers):
     """Messages in flight, some of them without a task. See the top of the file.
 
     Attributes:
         free: the number of free in-flight slots; not positive while nothing may be taken.
+        free_control: the number of control messages that may begin; see `Actor._control_slots`.
     """
 
-    __slots__ = ("_offered", "_refuses", "_size", "_take", "free")
+    __slots__ = (
+        *("_deferred", "_now", "_offered", "_refuses", "_reported", "_size", "_take", "_watched"),
+        *("free", "free_control"),
+    )
 
     free: int
 
     def __init__(self, incarnation: Life, actor: Actor) -> None:
         super().__init__(incarnation, actor)
         self.free = self._size = actor.max_in_flight
+        self.free_control = actor._control_slots
+        self._now = trio.lowlevel.current_clock().current_time
+        self._deferred = False
+        self._watched = actor.slow_after is None
+        self._reported: set[Envelope] = set()
         self._take = None if type(actor).take is Actor.take else actor.take
         self._offered: Later[Any] | None = None
         self._refuses = False
@@ -238,10 +276,75 @@ class Taken(Answers):
         held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
         return held if len(held) == self._size else []
 
+    def controls(self) -> list[Envelope]:
+        """Return the control messages that are handled; empty if another one may begin."""
+        if self.free_control > 0:
+            return []
+        return [each for each in self.in_flight if each.message.control and not isinstance(each.scope, Later)]
+
+    @property
+    def idle(self) -> bool:
+        """True if no slot is taken and no control message is handled."""
+        return self.free == self._size and self.free_control == self._actor._control_slots
+
     @property
     def in_flight(self) -> list[Envelope]:
         """The envelopes that are being handled."""
         return [envelope for envelope in self._in_flight if envelope.holder is self]
+
+    # --- messages that are handled for too long ---------------------------------------------------------------------
+
+    @property
+    def _sweeper(self) -> Sweeps:
+        sweeper = self._record.top.sweeper
+        assert sweeper is not None  # open_actor() and open_supervisor() set it
+        return sweeper
+
+    def _watch_slow(self) -> None:
+        """Have the messages in flight checked, until there are none."""
+        self._watched = True
+        assert self._actor.slow_after is not None
+        self._sweeper.add(self._check_slow, self._actor.slow_after)
+
+    def _check_slow(self) -> float | None:
+        """Warn of each message that is handled for longer than ``slow_after``, once. Return when to check again."""
+        now, limit = self._now(), self._actor.slow_after
+        assert limit is not None
+        in_flight = self.in_flight
+        self._reported.intersection_update(in_flight)
+        others = [each for each in in_flight if each not in self._reported]
+        for envelope in [each for each in others if now - each.since >= limit]:
+            self._reported.add(envelope)
+            others.remove(envelope)
+            waits = " and ".join(envelope.waits_for) or "no actor"
+            text = "actor %r: %s has been handled for %g s (it waits for %s); set a deadline there, or raise slow_after"
+            self._record.hub.log(WARNING, text, self.name, type(envelope.message).__name__, now - envelope.since, waits)
+        self._watched = bool(others)
+        return min(each.since for each in others) + limit - now if others else None
+
+    def _watch_deferred(self) -> None:
+        """Have the slots checked if all of them wait for answers that handlers have deferred."""
+        if self.free <= 0 and not self._deferred and self._take is None:
+            self._deferred = True
+            self._sweeper.add(self._check_deferred, DEFERRED_PATIENCE)
+
+    def _check_deferred(self) -> float | None:
+        """Warn, once, if messages are queued and all slots wait for deferred answers. Return when to check again."""
+        held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
+        if len(held) < self._size or not all(isinstance(each.scope, Later) for each in held):
+            self._deferred = False
+            return None
+        mailbox = self._record.mailbox
+        waited = 0.0 if mailbox.queued_since is None else self._now() - mailbox.queued_since
+        if waited < DEFERRED_PATIENCE:
+            return DEFERRED_PATIENCE - waited
+        kinds = ", ".join(sorted({type(each.message).__name__ for each in held}))
+        text = (
+            "actor %r: all slots wait for deferred answers while messages are queued (deferred: %d of %s; queued: %d); "
+            "answer them, raise max_in_flight, or use defer(message, keep_slot=False)"
+        )
+        self._record.hub.log(WARNING, text, self.name, len(held), kinds, mailbox.queued)
+        return None
 
     # --- messages without a task ------------------------------------------------------------------------------------
 
@@ -249,6 +352,7 @@ class Taken(Answers):
         """Offer a message to the actor. Return False if ``handle`` is to serve it."""
         later: Later[Any] = Later(envelope, self)
         envelope.scope = envelope.later = self._offered = later
+        envelope.since = self._now()
         self._in_flight.add(envelope)
         self.free -= 1 + self._size
         taken: object = True
@@ -265,6 +369,8 @@ class Taken(Answers):
         if envelope.later is not later:
             return True
         if taken:
+            if not self._watched:
+                self._watch_slow()
             if self._interruption is not None:
                 self._abandon(envelope)
             elif self._record.hub.wants_requests:
@@ -277,6 +383,10 @@ class Taken(Answers):
 
     def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
         """Make the `Later` of the message that the running handler serves."""
+        if not isinstance(message, Call):
+            kind = type(message).__name__
+            what = f"actor {self.name!r}: defer() of {kind}, which has no answer"
+            raise TypeError(f"{what}; derive {kind} from Call[...], or do the work in a task of the actor")
         envelope = cast("Envelope", serving.get())
         if envelope not in self._in_flight or envelope.holder is not self or envelope.message is not message:
             raise RuntimeError(f"actor {self.name!r}: call defer(message) in the handler of that message")
@@ -349,14 +459,6 @@ class Taken(Answers):
         self._clear_context(envelope)
         self._return(envelope)
 
-    @staticmethod
-    def _clear_context(envelope: Envelope) -> None:
-        """Prepare a message for its return to the mailbox after the actor has seen it."""
-        # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
-        # is never served.
-        envelope.context = envelope.context.copy()
-        envelope.context.run(serving.set, None)
-
     def _settle_unsent(self) -> None:
         """Let the actor put messages back, because the incarnation ends."""
         try:
@@ -411,6 +513,10 @@ class Taken(Answers):
         # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
         goes_on = self._interruption is None and (later.open or envelope in self._left)
         if envelope.later is later and goes_on:
+            if envelope.scope is HERE:
+                envelope.since = self._now()
+                if not self._watched:
+                    self._watch_slow()
             envelope.scope = later
         else:
             self._interrupt(envelope)
@@ -421,9 +527,15 @@ class Taken(Answers):
         later = envelope.scope
         if not isinstance(later, Later):
             self._finish(envelope)
+            return
+        if envelope.message.control:
+            self.free_control += 1
         elif not later.keep_slot:
-            self.free += not envelope.message.control
-            self._record.mailbox.feed()
+            self.free += 1
+        else:
+            self._watch_deferred()
+            return
+        self._record.mailbox.feed()
 
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a message that was answered, put back or dropped, and take the next."""
@@ -431,7 +543,9 @@ class Taken(Answers):
             # Whatever has gone wrong, its caller must not wait forever.
             envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
         scope = envelope.scope
-        if not envelope.message.control and (scope.__class__ is not Later or scope.keep_slot):
+        if envelope.message.control:
+            self.free_control += scope.__class__ is not Later
+        elif scope.__class__ is not Later or scope.keep_slot:
             self.free += 1
         self._in_flight.discard(envelope)
         envelope.scope = envelope.later = envelope.calls = None

@@ -35,6 +35,7 @@ from ._actor import Actor
 from ._children import (
     Children,
     Job,
+    cannot_drain,
     change_deadlocks,
     change_refused,
     start_cut_short,
@@ -109,11 +110,11 @@ class Recovery(Children):
         child.failures = 0
         child.probation = None
 
-    def ask(self, child: Child, fate: Fate) -> Run | None:
+    def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
         """Begin a stop, and forget the failures of a child that has run for long: it may be started again."""
         if child.run is not None and self._lasted(child.run):
             self.forgive(child)
-        return super().ask(child, fate)
+        return super().ask(child, fate, drain=drain)
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -428,11 +429,14 @@ class Supervisor(Actor[M_contra]):
 
     default_shutdown: float | Literal["infinity"] = "infinity"
     kind: Literal["worker", "supervisor"] = "supervisor"
+    slow_after: float | None = None  # a change waits for a child, whose start_timeout and shutdown bound that
+    _control_slots = math.inf
     _budget_per_child = False
 
     @shows_options
     def __init__(self, *specs: ChildSpec, **options: Unpack[SupervisorOptions]) -> None:
         self._policy = SupervisorPolicy(**options)
+        self._policy.check_budget(per_child=self._budget_per_child)
         check_specs(specs, self._policy.auto_shutdown)
         self._specs = specs
 
@@ -442,24 +446,27 @@ class Supervisor(Actor[M_contra]):
     @trio.lowlevel.enable_ki_protection
     async def running(self) -> AsyncIterator[None]:
         """Start the children, run their manager, and stop them."""
-        async with trio.open_nursery() as nursery:
-            per_child = self._budget_per_child
-            self._children = Recovery(self._life, self._policy, nursery, budget_per_child=per_child)
-            try:
-                children = self._children.add_all(self._specs)
-                async with trio.open_nursery() as managing:
-                    # In parallel, a first start that hangs must not delay the restart of a child that has started.
-                    if self._policy.start_order == "parallel":
-                        self._manage_in(managing)
-                    await self._start(children)
-                    if self._policy.start_order == "sequential":
-                        self._manage_in(managing)
-                    self._life.pass_on_stop = self._begin_to_stop
-                    yield
-                    managing.cancel_scope.cancel("the supervisor stops")
-            finally:
-                await self._stop_children()
-                nursery.cancel_scope.cancel("all children have stopped")
+        try:
+            async with trio.open_nursery() as nursery:
+                per_child = self._budget_per_child
+                self._children = Recovery(self._life, self._policy, nursery, budget_per_child=per_child)
+                try:
+                    children = self._children.add_all(self._specs)
+                    async with trio.open_nursery() as managing:
+                        # In parallel, a first start that hangs must not delay the restart of a child that has started.
+                        if self._policy.start_order == "parallel":
+                            self._manage_in(managing)
+                        await self._start(children)
+                        if self._policy.start_order == "sequential":
+                            self._manage_in(managing)
+                        self._life.pass_on_stop = self._begin_to_stop
+                        yield
+                        managing.cancel_scope.cancel("the supervisor stops")
+                finally:
+                    await self._stop_children()
+                    nursery.cancel_scope.cancel("all children have stopped")
+        finally:
+            self._children.release()
 
     @property
     def _life(self) -> Incarnation:
@@ -559,8 +566,8 @@ class Supervisor(Actor[M_contra]):
             case StartChild(spec):
                 start = partial(self._start_child, cast("ChildSpec", spec))
                 return await self._in_turn(start, partial(self._wait_started, self._undo_start))
-            case StopChild(id, keep_mailbox):
-                return await self._stop_child(id, "open" if keep_mailbox else "closed")
+            case StopChild(id, keep_mailbox, drain):
+                return await self._stop_child(id, "open" if keep_mailbox else "closed", drain=drain)
             case RestartChild(id):
                 restart = partial(self._restart_child, id)
                 return await self._in_turn(restart, partial(self._wait_started, self._undo_restart))
@@ -665,8 +672,10 @@ class Supervisor(Actor[M_contra]):
     def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
         self._children.give_up(child, exc.__cause__, words_of(exc))
 
-    async def _stop_child(self, id: str, fate: Fate) -> None:
+    async def _stop_child(self, id: str, fate: Fate, *, drain: bool) -> None:
         child = self._children.table.get(id)
+        if drain and child is not None and child.kind == "supervisor" and not child.record.is_pool:
+            raise cannot_drain(self._life.record.name, id)
         if child is not None and self._asks(child):
             raise stopping_itself(self._life.record.name, id)
         if child is not None and child.in_between:
@@ -674,9 +683,13 @@ class Supervisor(Actor[M_contra]):
             if run is not None:
                 self._expect(cast("Sender", serving.get()), run)
         else:
-            run = await self._in_turn(lambda: self._children.ask(self._find(id), fate), self._children.wait_stopped)
+            begin = partial(self._ask, id, fate, drain=drain)
+            run = await self._in_turn(begin, self._children.wait_stopped)
         if run is not None:
             await self._children.wait_finished(run)  # for an overdue child this caller waits, the manager does not
+
+    def _ask(self, id: str, fate: Fate, *, drain: bool) -> Run | None:
+        return self._children.ask(self._find(id), fate, drain=drain)
 
     @staticmethod
     def _asks(child: Child) -> bool:

@@ -89,7 +89,8 @@ class Run(Incarnation):
 
     def make(self) -> Actor:
         """Call the factory."""
-        actor = self.child.spec.factory()
+        spec = self.child.spec
+        actor = spec.factory(*spec.args, **spec.kwargs)
         if isinstance(actor, Actor):  # else the incarnation raises an error
             self.child.kind = actor.kind
         return actor
@@ -194,7 +195,7 @@ class Child:
 
         The actors below a child that serves are left to that child. They may still be cleaning up.
         """
-        if not self.record.mailbox.closed:
+        if not self.record.mailbox.closed or self.record.mailbox.queued:
             self.record.close(why)
         if self.run is None or self.run.ending:
             below = close_below(self.record, why)

@@ -1,6 +1,7 @@
 """Timers, late answers, and other messages of an actor to itself.
 
 `Timer` and `Timers` send an actor a message after a delay or periodically; `Later` is an answer that is given later;
+`LaterQueue` keeps such answers in order;
 `OwnMessages` sends an incarnation the messages of its timers and of its monitors of other actors (`OwnMonitor`), and
 removes them when the incarnation ends.
 
@@ -21,10 +22,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import OrderedDict
 from contextvars import Context
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, cast
 from weakref import WeakSet
 
 import trio
@@ -269,6 +271,67 @@ class Later(Generic[T]):
         return self._settles.fail(self, exc)
 
 
+class LaterQueue(Generic[T]):
+    """Answers that wait, in order. An answer leaves by itself as soon as its caller has left.
+
+    ::
+
+        @handles(Next)
+        def next(self, message: Next) -> str | Later[str]:
+            if self._jobs:
+                return self._jobs.popleft()
+            return self._waiting.add(self.defer(message, keep_slot=False))
+
+        @handles(Put)
+        def put(self, message: Put) -> None:
+            if not self._waiting.reply(message.job):
+                self._jobs.append(message.job)
+    """
+
+    __slots__ = ("_laters",)
+
+    def __init__(self) -> None:
+        self._laters: OrderedDict[Later[T], Callable[[Later[T]], object] | None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._laters)
+
+    def __iter__(self) -> Iterator[Later[T]]:
+        return iter(tuple(self._laters))
+
+    def add(self, later: Later[T]) -> Later[T]:
+        """Add an answer at the end, and return it. If it has an ``on_cancel``, that is called when the caller leaves.
+
+        A handler adds it and returns it without an ``await`` between.
+        """
+        self._laters[later] = later.on_cancel
+        later.on_cancel = self._left
+        return later
+
+    def popleft(self) -> Later[T] | None:
+        """Remove the answer that has waited longest, and return it; None if none waits."""
+        while self._laters:
+            later, on_cancel = self._laters.popitem(last=False)
+            later.on_cancel = on_cancel
+            if later.open:
+                return later
+        return None
+
+    def reply(self, value: T) -> bool:
+        """Answer the caller that has waited longest. Return False if none waits."""
+        while (later := self.popleft()) is not None:
+            if later.reply(value):
+                return True
+        return False
+
+    def _left(self, later: Later[T]) -> None:
+        on_cancel = self._laters.pop(later, None)
+        if on_cancel is not None:
+            on_cancel(later)
+        else:
+            later.reply(cast("T", None))  # which frees the slot; no caller gets it
+
+
 # --- Messages of an incarnation to itself, from its timers and monitors -----------------------------------------------
 
 # They wait in the mailbox like the messages of others, in their order of arrival, but do not survive their incarnation:
@@ -292,6 +355,8 @@ class OwnEnvelope(Envelope):
     """A message of an incarnation to itself. No sender waits for it, so it is never open."""
 
     __slots__ = ("_source",)
+
+    droppable = False
 
     def __init__(self, message: Message, source: Source) -> None:
         super().__init__(message, is_call=False)
@@ -344,7 +409,7 @@ class OwnMessages:
     """
 
     record: Record
-    nursery: trio.Nursery
+    nursery: trio.Nursery | None
     crash: Callable[[BaseException], object]
     over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
@@ -353,11 +418,13 @@ class OwnMessages:
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
         """Run a function in a task that ends with the incarnation."""
+        assert self.nursery is not None  # the incarnation has begun, and has not ended
         self._in_context(partial(self.nursery.start_soon, fn, name=f"{self.record.name}:{name}"))
 
     def _in_context(self, fn: Callable[[], object]) -> None:
         # A copy: the context itself may be in use, by the owner or, where an actor takes messages without a task, by
         # another message to itself.
+        assert self.nursery is not None
         self.nursery.parent_task.context.copy().run(fn)
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:

@@ -437,7 +437,6 @@ def declared(*bases: Any, **handlers: Any) -> type:
     [
         (Actor[Add | Reset], "Reset"),
         (Actor[Add | Reset | Name], "Reset, Name"),
-        (Actor[Call[int]], "Call"),
         (Counting[Add | Reset], "Reset"),
         (Pair[int, Add | Reset], "Reset"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import outcome
@@ -22,6 +23,8 @@ class Taker(Holder):
     """Takes envelopes and keeps them."""
 
     name = "taker"
+    free_control = math.inf
+    idle = False
 
     def __init__(self, free: int) -> None:
         self.free = free
@@ -39,6 +42,9 @@ class Taker(Holder):
         raise AssertionError("nobody here is an actor")
 
     def slots(self) -> list[Envelope]:
+        raise AssertionError("nobody here is an actor")
+
+    def controls(self) -> list[Envelope]:
         raise AssertionError("nobody here is an actor")
 
     @property

@@ -235,7 +235,6 @@ def test_an_impossible_child_is_refused(given: dict[str, Any], row: str, said: S
         ({"start_order": "random"}, "supervisor: start_order=random"),
         ({"stop_order": "random"}, "supervisor: stop_order=random"),
         ({"strict": "yes"}, "supervisor: strict=yes"),
-        ({"max_restarts": 3, "window": 5, "backoff": Backoff(initial=2)}, "supervisor: limit never reached"),
     ],
 )
 def test_an_impossible_policy_is_refused(given: dict[str, Any], row: str, said: Said) -> None:

@@ -51,7 +51,8 @@ async def test_a_tree_is_drawn_with_everything_that_is_out_of_the_ordinary(autoj
             "│  ├─ cellar/  running",
             "│  │  └─ pump  running",
             "│  └─ boiler   failed    last error: Boom('the boiler is cold')",
-            "├─ weather     running   1 in flight, 3 queued for 3.2 s, 1 restart, last error: Boom('no wind')",
+            "├─ weather     running   1 in flight (Hang for 3.2 s), 3 queued for 3.2 s, 1 restart, "
+            "last error: Boom('no wind')",
             "├─ door        stopped",
             "└─ empty/      running",
         ]
@@ -192,7 +193,8 @@ async def test_a_wait_is_rounded(autojump_clock: MockClock, seconds: float, text
             nursery.start_soon(top.child("a").call, Do(trio.sleep_forever))
         await settle()
         await trio.sleep(seconds)
-        assert drawn(top)[1] == f"└─ a         running   1 in flight, 1 queued for {text}"
+        handled = f" (Do for {text})" if seconds >= 1 else ""
+        assert drawn(top)[1] == f"└─ a         running   1 in flight{handled}, 1 queued for {text}"
         nursery.cancel_scope.cancel("the test is done")
 
 

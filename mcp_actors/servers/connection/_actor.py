@@ -131,6 +131,9 @@ class ServerActor(Actor):
         closing: the order in which the group closes; None for a server that belongs to no group.
     """
 
+    slow_after = None  # requests have timeouts of their own
+    _control_slots = math.inf  # a probe does not wait for another one
+
     def __init__(
         self,
         config: ServerConfig,

@@ -148,6 +148,8 @@ class LifecycleActor(Actor):
     """
 
     max_in_flight = MAX_CHANGES
+    slow_after = None  # a handler waits for its server, within that server's timeouts
+    _control_slots = MAX_CHANGES
 
     def __init__(
         self, roster: Roster, closing: ClosingOrder, memory: CatalogMemory | None, board: StatusBoard, drain: float
