@@ -64,16 +64,18 @@ async def deposit(account: ActorRef[Deposit], amount: int, totals: list[int]) ->
 
 async def main() -> None:
     totals: list[int] = []
-    async with open_actor(Account(), name="account") as account:
-        async with trio.open_nursery() as nursery:
-            await account.tell(Close())
-            for amount in (10, 20):
-                nursery.start_soon(deposit, account, amount, totals)
-                await trio.testing.wait_all_tasks_blocked()
-            waiting = account.statistics().queued
-            print(f"while it is closed: {waiting} deposits wait")
-            await account.tell(Reopen())
-    print(*totals)
+    async with (
+        open_actor(Account(), name="account") as account,
+        trio.open_nursery() as nursery,
+    ):
+        await account.tell(Close())
+        for amount in (10, 20):
+            nursery.start_soon(deposit, account, amount, totals)
+            await trio.testing.wait_all_tasks_blocked()
+        waiting = account.statistics().queued
+        print(f"while it is closed: {waiting} deposits wait")
+        await account.tell(Reopen())
+    print(*sorted(totals))
 
 
 trio.run(main)

@@ -137,14 +137,9 @@ class SupervisorPolicy:
     def check_budget(self, *, per_child: bool) -> None:
         """Raise a `ValueError` if the budget can never be spent, because the back-offs alone take longer.
 
-        Children that share a budget may fail at the same time. With ``"one_for_all"`` each attempt waits for the one
-        before, but each may be the first of another child.
+        Children that share a budget may fail at the same time, and their number may grow.
         """
-        needed = 0.0
-        if per_child:
-            needed = self.backoff.total(self.max_restarts)
-        elif self.strategy == "one_for_all" and self.strict:
-            needed = self.backoff.first * self.max_restarts
+        needed = self.backoff.total(self.max_restarts) if per_child else 0.0
         if self.max_restarts and needed >= self.window:
             raise ValueError(
                 f"Supervisor: max_restarts={self.max_restarts} within window={self.window} can never be reached, "

@@ -313,7 +313,8 @@ class Taken(Answers):
         in_flight = self.in_flight
         self._reported.intersection_update(in_flight)
         others = [each for each in in_flight if each not in self._reported]
-        for envelope in [each for each in others if now - each.since >= limit]:
+        # The sum is compared and returned, because a rounded difference could ask to check again in no time.
+        for envelope in [each for each in others if each.since + limit <= now]:
             self._reported.add(envelope)
             others.remove(envelope)
             waits = " and ".join(envelope.waits_for) or "no actor"
@@ -335,9 +336,10 @@ class Taken(Answers):
             self._deferred = False
             return None
         mailbox = self._record.mailbox
-        waited = 0.0 if mailbox.queued_since is None else self._now() - mailbox.queued_since
-        if waited < DEFERRED_PATIENCE:
-            return DEFERRED_PATIENCE - waited
+        now = self._now()
+        due = (now if mailbox.queued_since is None else mailbox.queued_since) + DEFERRED_PATIENCE
+        if now < due:
+            return due - now
         kinds = ", ".join(sorted({type(each.message).__name__ for each in held}))
         text = (
             "actor %r: all slots wait for deferred answers while messages are queued (deferred: %d of %s; queued: %d); "

@@ -261,6 +261,7 @@ async def test_a_broadcast_waits_for_room_and_leaves_with_its_caller() -> None:
             await settle()
             assert counts == []
             gate.open()
+        await settle()
         assert counts == [2]
         assert sorted(item for host in hosts for item in host.seen) == ["all", "all", "fills", "gone"]
 

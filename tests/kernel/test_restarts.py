@@ -348,7 +348,7 @@ async def test_taken_messages_are_answered_when_nothing_comes_back() -> None:
 
 
 async def test_a_message_sent_between_two_incarnations_waits_in_its_lane() -> None:
-    """The control lane needs no room, and is emptied first."""
+    """The control lane needs no room in the queue, and is emptied first."""
     seen: list[object] = []
     hosts: list[Host] = []
 
@@ -359,7 +359,7 @@ async def test_a_message_sent_between_two_incarnations_waits_in_its_lane() -> No
     async def note() -> None:
         seen.append("control")
 
-    async with open_child(make, mailbox_size=1) as supervisor:
+    async with open_child(make, mailbox_size=3) as supervisor:
         ref = supervisor.child("child")
         hosts[0].fail(Boom())
         ref.tell_nowait(Put("queued"))
