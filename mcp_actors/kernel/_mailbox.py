@@ -102,7 +102,7 @@ class Owner(Taker, Protocol):
         """True if no slot is taken and no control message is handled."""
 
     def controls(self) -> Sequence[Node]:
-        """Return the handlers of control messages that others wait for; empty if another one may begin."""
+        """Return the handlers of control messages, for which those that are queued wait."""
 
 
 class ControlLane(Node):

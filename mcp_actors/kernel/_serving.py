@@ -277,9 +277,7 @@ class Taken(Answers):
         return held if len(held) == self._size else []
 
     def controls(self) -> list[Envelope]:
-        """Return the control messages that are handled; empty if another one may begin."""
-        if self.free_control > 0:
-            return []
+        """Return the control messages that are handled, for which those that are queued wait."""
         return [each for each in self.in_flight if each.message.control and not isinstance(each.scope, Later)]
 
     @property

@@ -437,6 +437,19 @@ async def test_a_message_that_is_handled_for_too_long_is_named_once(
         nursery.cancel_scope.cancel("the test is done")
 
 
+async def test_a_check_never_asks_to_be_made_again_at_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A trap: of times that binary numbers round, a difference may be less than the limit when the sum is not."""
+    async with open_actor(Host(max_in_flight=100), name="host") as ref, trio.open_nursery() as nursery:
+        for number in range(100):
+            nursery.start_soon(ref.call, Do(trio.sleep_forever))
+            await trio.sleep(0.1 + number / 7)
+        await trio.sleep(1000)
+        assert len(caplog.records) == 100
+        nursery.cancel_scope.cancel("the test is done")
+
+
 @pytest.mark.parametrize("limit", [None, 5.0])
 async def test_the_limit_for_slow_messages_may_differ_or_be_off(
     limit: float | None, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture

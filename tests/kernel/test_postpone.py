@@ -290,6 +290,20 @@ async def test_an_answer_that_was_given_elsewhere_is_passed_over() -> None:
         assert jobs.canceled[1].reply("too")
 
 
+async def test_a_message_of_a_tell_that_waits_for_an_answer_is_passed_over() -> None:
+    jobs, got = Jobs(), []
+    async with open_actor(jobs, name="jobs") as ref, trio.open_nursery() as nursery:
+
+        async def take() -> None:
+            got.append(await ref.call(Next()))
+
+        await ref.tell(Next())
+        nursery.start_soon(take)
+        await settle()
+        await ref.tell(Put("a"))
+    assert got == ["a"]
+
+
 async def test_the_end_of_an_actor_empties_its_queue_of_answers() -> None:
     jobs: list[Jobs] = []
 
