@@ -51,7 +51,9 @@ DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
 """What results without them mean."""
 
 
-def read_result(method: str, version: str, result: Json, report: Callable[[ValidationError], object]) -> Any:
+def read_result(
+    method: str, version: str, result: Json, report: Callable[[ValidationError], object], *, certain: bool = True
+) -> Any:
     """Validate a result; if it is not valid, keep what can be read, and report the error.
 
     Args:
@@ -59,6 +61,7 @@ def read_result(method: str, version: str, result: Json, report: Callable[[Valid
         version: the protocol version of the session.
         result: the parsed ``result`` of the answer. It is changed to what was read.
         report: takes the error of a result that was read nevertheless.
+        certain: whether the server is known to speak this version. If not, what each result of it must have tells.
 
     Raises:
         pydantic_core.ValidationError: nothing of it can be read, or it is a request for input.
@@ -70,7 +73,7 @@ def read_result(method: str, version: str, result: Json, report: Callable[[Valid
     try:
         if result.get("resultType") == "input_required":
             raise problem
-        mended = _Reader().result(method, version, dict(result))
+        mended = _Reader().result(method, version, dict(result), DEFAULTS if certain else {})
         without_later_fields(method, version, mended)
         if method == "tools/call":  # its parts were checked one by one; structured content may be any JSON
             value = bounded(CallToolResult).validate_python(mended, by_name=False)
@@ -94,7 +97,7 @@ class _Reader:
     def __init__(self) -> None:
         self._left = MOST_VALUES
 
-    def result(self, method: str, version: str, result: Json) -> Json:
+    def result(self, method: str, version: str, result: Json, defaults: Json) -> Json:
         kind = methods.SERVER_RESULTS[method, version]
         if method == "tools/call":
             content, is_error = result.get("content"), result.get("isError")
@@ -105,7 +108,7 @@ class _Reader:
                 result["content"] = [part] if part else []
         model = (get_args(kind) or (kind,))[0]
         given = {name: each for name, each in result.items() if each is not None}
-        return {name: each for name, each in DEFAULTS.items() if name in _fields(model)} | self._members(model, given)
+        return {name: each for name, each in defaults.items() if name in _fields(model)} | self._members(model, given)
 
     def _value(self, kind: Any, value: Any) -> Any:
         self._left -= 1

@@ -174,6 +174,7 @@ class Session:
         self.claims: dict[str, ResultClaim[Any]] = {}
         self.oddities: Oddities = Oddities(server)
         self.return_objects: set[str] = set()
+        self._answered = False  # whether the server itself has named the version, on this connection
         self._info = info
         self._callbacks = callbacks
         self._extensions = extensions
@@ -337,7 +338,9 @@ class Session:
 
     def _read_answer(self, method: str, version: str, result: Json) -> Any:
         without_later_fields(method, version, result)
-        return self.read(method, result, version)
+        answer = self.read(method, result, version)
+        self._answered = True
+        return answer
 
     def read(self, method: str, result: Json, version: str | None = None) -> Any:
         """Return a result that was parsed from JSON, as far as it can be understood. What is odd is logged.
@@ -356,7 +359,7 @@ class Session:
             said = f"a result of {method} is not valid ({what}), and was read as far as possible"
             self.oddities.note((method, re.sub(r"\d+", "", what)), said)
 
-        return read_result(method, version or self.version, result, report)
+        return read_result(method, version or self.version, result, report, certain=self._answered)
 
     async def notify(self, method: str) -> None:
         """Send a notification without params; drop it if the connection has ended."""

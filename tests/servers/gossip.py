@@ -55,7 +55,7 @@ def call(tool: str) -> dict[str, Any]:
     if tool == "error":
         return {"error": {"code": -32001, "message": f"token={GOSSIP} is invalid", "data": {"given": [GOSSIP]}}}
     if tool == "misfit":
-        return {"result": {"content": [{"type": GOSSIP, GOSSIP: GOSSIP}]}}
+        return {"result": {"content": 5, GOSSIP: GOSSIP}}
     if tool in ("shape", "other"):
         structured = {"as": GOSSIP} if tool == "shape" else {"of": "x"}
         return {"result": {"content": [], "structuredContent": structured}}

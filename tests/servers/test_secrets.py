@@ -256,7 +256,7 @@ REFUSALS: Final = {
     "no MCP": response(200, BEARER, kind=f"text/{BEARER}"),
     "elsewhere": response(307, "", f"Location: https://elsewhere.example/{BEARER}"),
     "no HTTP": f"HTTP/9.9 {BEARER}\r\n\r\n",
-    "misfit": response(200, f'{{"jsonrpc": "2.0", "id": {{id______}}, "result": {{"content": [{{"{BEARER}": 1}}]}}}}'),
+    "misfit": response(200, f'{{"jsonrpc": "2.0", "id": {{id______}}, "result": {{"content": 5, "{BEARER}": 1}}}}'),
     "another": response(200, f'{{"jsonrpc": "2.0", "id": "{BEARER}", "result": {{}}}}'),
 }
 
