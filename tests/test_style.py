@@ -80,6 +80,12 @@ def test_implementation_files_are_private() -> None:
     assert public == [PACKAGE / "gateway" / "attach.py", PACKAGE / "hosts" / "ray.py"]  # a program; an extra
 
 
+def test_no_test_brings_the_modules_of_all_tests_back_into_garbage_collections() -> None:
+    """After that, each full collection of the process would take a second."""
+    undone = "gc.unfreeze" + "()"
+    assert [path for path in python_files(ROOT / "tests") if undone in path.read_text()] == []
+
+
 def test_only_public_folders_list_their_names() -> None:
     listing = {path for path in python_files(PACKAGE) if re.search(r"^__all__\b", path.read_text(), re.MULTILINE)}
     assert {str(path.relative_to(PACKAGE)) for path in listing} == {

@@ -7,12 +7,11 @@ an end in the middle of anything. Between two steps the event loop turns a few t
 
 from __future__ import annotations
 
-import gc
 import json
 import logging
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -26,10 +25,11 @@ from mcp_actors.gateway import _output, _serve, _session
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._session import Gateway
 
+from ..processor_time import freeze
 from ..programs import FULL_SIZE, SEED
 from .hosts import in_process
 
-CHUNK: Final = 200 if FULL_SIZE else 25
+CHUNK: Final = 200 if FULL_SIZE else 10
 """Interleavings of one test. They take half a minute, or two on a busy machine, and a test may take five."""
 
 CHUNKS: Final = 50 if FULL_SIZE else 1
@@ -209,21 +209,12 @@ async def interleave(seed: int) -> tuple[int, int]:
     return sum(each.checked for each in guests), secrets.served
 
 
-@pytest.fixture
-def frozen_heap() -> Iterator[None]:
-    """Let collections look at the objects of a test only: those of all modules take a sixth of the time of each."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("frozen_heap")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_each_answer_of_many_sessions_carries_the_secret_of_its_request(
     chunk: int, record_property: Callable[[str, object], None]
 ) -> None:
     """Calls are cancelled, sent twice, cut off; sessions end and the server is restarted."""
+    freeze()  # collections look at the objects of this test only
     checked = carried_out = 0
     first = seed = SEED + chunk * CHUNK
     logging.disable(logging.CRITICAL)
