@@ -12,6 +12,7 @@ Where a shell or a program starts Python, `interpreter` is what it starts: a pro
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import marshal
@@ -27,13 +28,14 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Final, NamedTuple, Self, TypeAlias
+from typing import IO, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
 
 import mcp_actors
 
@@ -45,7 +47,10 @@ IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mc
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
 
 running: Final[list[int]] = []
-"""The process that forks, once it has been started. All forks are its children."""
+"""The processes that fork, once they have been started. All forks are their children."""
+
+LONG: Final = 120.0
+"""Seconds in which a process that forks has imported everything. It takes one or two."""
 
 LONGEST: Final = 2**20
 """Bytes that a request, most of which is the environment, may have."""
@@ -133,13 +138,15 @@ def start_python(
     start_new_session: bool = False,
     preexec_fn: Callable[[], None] | None = None,
     executable: str = sys.executable,
+    imported: tuple[str, ...] = (),
     cold: bool = False,
 ) -> Program:
     """Start a program as ``python *arguments`` does, with open files as its standard streams.
 
     The arguments may begin with ``-W error``; then comes a file, ``-m MODULE`` or ``-c CODE``, and what the program
     gets. There is nothing to read without `stdin`. `preexec_fn` must be one that can be pickled. `executable` is what
-    the program finds as `sys.executable`. A new interpreter is started if the program is to be `cold`.
+    the program finds as `sys.executable`. A fork has also `imported` these modules, which are large and which several
+    tests need. A new interpreter is started if the program is to be `cold`.
     """
     environment = dict(os.environ if env is None else env)
     words = tuple(map(str, arguments))
@@ -158,7 +165,7 @@ def start_python(
     request: Any = Request(words, str(cwd), environment, start_new_session, prepare, executable, (0, 1, 2), ())
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        server.connect(_address())
+        server.connect(_address(*imported))
         with open(os.devnull) as nothing:
             files = (nothing if stdin is None else stdin, stdout, stderr)
             numbers = [file if isinstance(file, int) else file.fileno() for file in files]
@@ -224,11 +231,16 @@ main({address!r})
 
 
 @cache
-def _address() -> str:
-    """Start the process that forks, and return the abstract address where it listens."""
+def _address(*imported: str) -> str:
+    """Start a process that forks, and return the abstract address where it listens.
+
+    One that has imported more than the first one is a fork of it.
+    """
     address = f"\0mcp_actors-tests-{secrets.token_hex(8)}"
-    command = [sys.executable, "-m", __name__, address[1:], str(os.getpid())]
-    started = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    words = ("-m", __name__, address[1:], str(os.getpid()), *imported)
+    started = run_python(*words, cwd=ROOT, timeout=LONG, cold=not imported)
+    if started.returncode:
+        raise RuntimeError(started.stderr)
     running.append(int(started.stdout))
     return address
 
@@ -302,8 +314,8 @@ class Server:
             os.close(number)
 
 
-def become(request: Request) -> None:
-    """Run a program in place of this one. It ends as its interpreter would, by what leaves this."""
+def become(request: Request) -> NoReturn:
+    """Run a program in place of this one, and end as its interpreter would."""
     os.chdir(request.folder)
     os.environ.clear()
     os.environ.update(request.environment)
@@ -319,7 +331,45 @@ def become(request: Request) -> None:
     stream = partial(_stream, request.streams, encoding or sys.stdout.encoding)
     sys.stdin, sys.stdout, sys.stderr = stream(0, errors), stream(1, errors), stream(2, "backslashreplace")
     sys.path[1:1] = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
-    _run([*request.arguments])
+    _end(_outcome([*request.arguments]))
+
+
+def _outcome(words: list[str]) -> int:
+    """Run what the words of a command line ask for, and return its exit code, or minus the signal that ends it."""
+    ours = {*vars(sys.modules["__main__"])}
+    code = 0
+    try:
+        _run(words)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if code and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        code = -signal.SIGINT if isinstance(error, KeyboardInterrupt) else 1
+    for name in vars(sys.modules["__main__"]).keys() - ours:
+        del vars(sys.modules["__main__"])[name]  # as an interpreter frees the variables of a program
+    return code
+
+
+def _end(code: int) -> NoReturn:
+    """End as an interpreter does, but for the modules: to free them would copy all that the forks share.
+
+    That would be nine tenths of the time of a short program.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads; an interpreter calls it, too
+    atexit._run_exitfuncs()
+    gc.collect()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except OSError:
+            code = code or 120
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
 
 
 def _stream(streams: Sequence[int], encoding: str, number: int, errors: str) -> Any:
@@ -378,14 +428,14 @@ def write_scripts(folder: Path, address: str) -> None:
         (folder / name).chmod(0o700)
 
 
-def main(address: str, owner: str) -> None:
+def main(address: str, owner: str, *imported: str) -> None:
     """Listen, import, and let the tests go on; then fork."""
     address = f"\0{address}"
     server = Server(address, int(owner))
     write_scripts(_folder(address), address)
     for name in mcp_actors.__all__:
         getattr(mcp_actors, name)
-    for name in IMPORTED:
+    for name in (*IMPORTED, *imported):
         importlib.import_module(name)
     if pid := os.fork():
         os.write(1, b"%d" % pid)

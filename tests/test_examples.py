@@ -60,6 +60,15 @@ OPTIONAL: Final = re.compile(
 NEEDS: Final = {"pydantic_ai.mcp": "fastmcp"}
 """Module of a framework → the package that it cannot be imported without."""
 
+FRAMEWORKS: Final = {
+    "agents": "agents",
+    "anthropic": "anthropic",
+    "langchain": "langchain.agents",
+    "langchain_core": "langchain.agents",
+    "pydantic_ai": "pydantic_ai",
+}
+"""What an example imports → what the process has imported already that forks for it, which takes about a second."""
+
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
 
@@ -125,7 +134,8 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
         pytest.skip("it is for older versions of Python")
     if path in CONFINED and not HAS_LANDLOCK:
         pytest.skip("the kernel cannot restrict all that a sandbox does")
-    if lacking := missing((EXAMPLES / path).read_text()):
+    source = (EXAMPLES / path).read_text()
+    if lacking := missing(source):
         pytest.skip(lacking)
     docstring = ast.get_docstring(parse(EXAMPLES / path))
     expected = expected_output(docstring)
@@ -136,6 +146,7 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
         cwd=tmp_path,
         env=readers_environment(tmp_path, python),
         executable=python,
+        imported=tuple(sorted({FRAMEWORKS[module] for module, _ in OPTIONAL.findall(source) if module in FRAMEWORKS})),
         timeout=TIMEOUT,
     )
     assert finished.returncode == 0, finished.stderr

@@ -29,6 +29,10 @@ PROGRAMS = {
     "streams": "import sys; print([(s.encoding, s.errors, s.line_buffering) for s in (sys.stdin, sys.stdout)])",
     "input": "import sys; print(repr(sys.stdin.read()))",
     "warning": "import warnings; warnings.warn('careful')",
+    "words": "raise SystemExit('no such file')",
+    "unclosed file": "file = open('/dev/null')",
+    "unclosed file in a cycle": "files = [open('/dev/null')]; files.append(files); del files",
+    "exit of a thread": "import _thread, threading; threading.Thread(target=_thread.interrupt_main).start()",
 }
 MAIN = "import sys; print(__name__, sys.modules['__main__'].__name__, sys.argv, sys.path[0])"
 
@@ -158,6 +162,15 @@ def test_a_fork_starts_with_the_sdk_and_leads_the_session_that_was_asked_for(tmp
             assert program.wait(PATIENCE) == 0
     assert (tmp_path / "out").read_text() == "True True\n"
     assert program.poll() == 0
+
+
+@forked
+def test_a_fork_has_imported_what_it_was_asked_to_have_and_no_other_has(tmp_path: Path) -> None:
+    code = "import sys; print('ftplib' in sys.modules, 'mcp' in sys.modules)"
+    found = [
+        run_python("-c", code, cwd=tmp_path, timeout=PATIENCE, imported=modules).stdout for modules in (("ftplib",), ())
+    ]
+    assert found == ["True True\n", "False True\n"]
 
 
 def test_an_interpreter_in_a_path_that_no_script_line_can_hold_runs_a_script(tmp_path: Path) -> None:
