@@ -20,7 +20,7 @@ from .terminal import PATIENCE, program, scripted, terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
-SHOWCASE = (sys.executable, "-X", "utf8", str(Path(__file__).with_name("showcase.py")))
+SHOWCASE = (sys.executable, "-S", "-E", "-X", "utf8", str(Path(__file__).with_name("showcase.py")))
 SIZE = "12 296 bytes"
 
 

@@ -16,7 +16,7 @@ from .terminal import terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 
-FORGER = {"command": sys.executable, "args": ["-X", "utf8", str(Path(__file__).with_name("forger.py"))]}
+FORGER = {"command": sys.executable, "args": ["-S", "-E", "-X", "utf8", str(Path(__file__).with_name("forger.py"))]}
 OLD = {"mcp_actors": {"protocol": "legacy"}}
 
 

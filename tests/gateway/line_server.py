@@ -14,7 +14,10 @@ import socket
 import sys
 import threading
 import time
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the import takes as long as the start of an interpreter
+    from typing import Any
 
 
 def main(path: str, ledger: str, mode: str) -> None:

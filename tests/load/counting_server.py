@@ -8,7 +8,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the import takes as long as the start of an interpreter
+    from typing import Any
 
 TOOL = {"name": "run", "inputSchema": {"type": "object", "properties": {"id": {"type": "integer"}}}}
 

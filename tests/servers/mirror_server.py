@@ -14,11 +14,11 @@ import json
 import os
 import sys
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the imports are a third of the time that it takes to start this
     from collections.abc import Callable
+    from http.server import BaseHTTPRequestHandler
     from typing import Any, TypeAlias
 
     Json: TypeAlias = dict[str, Any]
@@ -241,6 +241,7 @@ class Exchange:
 
 def handler_of(mirror: Mirror, kind: str) -> type[BaseHTTPRequestHandler]:
     """Return what answers HTTP requests."""
+    from http.server import BaseHTTPRequestHandler
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -290,6 +291,8 @@ def handler_of(mirror: Mirror, kind: str) -> type[BaseHTTPRequestHandler]:
 
 def serve_http(mirror: Mirror, kind: str) -> None:
     """Serve any number of clients until stdin ends."""
+    from http.server import ThreadingHTTPServer
+
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(mirror, kind))
     server.daemon_threads = True
     print(server.server_address[1], flush=True)

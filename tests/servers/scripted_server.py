@@ -5,21 +5,23 @@ to it, as it is to most servers there are. A call of the tool `sleep` runs in a 
 nothing.
 
 Run as ``python start_scripted_server.py --tools 3 …``; `command` builds that line for a test.
+
+Tests start thousands of it, so it imports little: `json`, `signal`, `threading` and `argparse` would be half of the
+time of a start. It uses the parts of the first three that are written in C.
 """
 
 from __future__ import annotations
 
-import argparse
+import _json
+import _signal  # type: ignore[import-not-found]  # as the standard library does
+import _thread
 import fcntl
-import json
 import os
-import signal
 import sys
-import threading
 import time
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the imports are a third of the time that it takes to start this, and tests start thousands
+if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any, NoReturn, TypeAlias
 
@@ -50,57 +52,121 @@ class RpcError(Exception):
         self.data = data
 
 
-def formatter(prog: str) -> argparse.HelpFormatter:
-    """Return what formats the help, without a look at the terminal, for which it would import more."""
-    return argparse.HelpFormatter(prog, width=100)
+def two(words: str) -> None:
+    """Stand for a flag that is followed by two words."""
 
 
-def parse_flags(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Read the ways to misbehave from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=formatter)
-    parser.add_argument("--name", default="scripted", help="the name in serverInfo")
-    parser.add_argument("--era", choices=["legacy", "modern", "both"], default="legacy", help="which eras it speaks")
-    parser.add_argument("--era-file", metavar="PATH", help="read --era from this file at each start")
-    parser.add_argument("--speaks", metavar="VERSION", help="this one version only, whatever the client speaks")
-    parser.add_argument("--on-discover", choices=["die", "ignore"], help="instead of an answer to server/discover")
-    parser.add_argument("--discover-delay", type=float, default=0.0, metavar="S", help="sleep before that answer")
-    parser.add_argument("--untyped", action="store_true", help="leave resultType out of modern results")
-    parser.add_argument("--handshake", action="store_true", help="refuse everything before initialize, as the SDK does")
-    parser.add_argument("--exit-at-start", type=int, metavar="CODE", help="end at once with this code")
-    parser.add_argument("--stderr", default="", metavar="TEXT", help="write this to stderr first")
-    parser.add_argument("--stderr-flood", type=int, default=0, metavar="BYTES", help="write as much to stderr first")
-    parser.add_argument("--start-delay", type=float, default=0.0, metavar="S", help="sleep before anything else")
-    parser.add_argument("--fail-first", nargs=2, metavar=("N", "FILE"), help="exit with 3 the first N starts")
-    parser.add_argument("--never-answer", action="store_true", help="read everything, answer nothing")
-    parser.add_argument("--never-read", metavar="FILE", help="after the handshake, read only once FILE is")
-    parser.add_argument("--ignore-eof", action="store_true", help="stay when stdin ends")
-    parser.add_argument("--ignore-sigterm", action="store_true", help="stay when asked to end")
-    parser.add_argument("--exit-on-sigterm", type=int, metavar="CODE", help="end with this code when asked to end")
-    parser.add_argument("--close-stdout", action="store_true", help="close stdout at the first tool call, and stay")
-    parser.add_argument("--flood-at-eof", action="store_true", help="when stdin ends, write 1 MiB and then exit")
-    parser.add_argument("--spawn-grandchild", action="store_true", help="start a child that sleeps, own stdout")
-    parser.add_argument("--grandchild-keeps-stdout", action="store_true", help="… and that inherits stdout instead")
-    parser.add_argument("--garbage", action="store_true", help="print a banner and worse on stdout first")
-    parser.add_argument("--no-tools-capability", action="store_true", help="offer no tools")
-    parser.add_argument("--tools", type=int, default=0, metavar="N", help="offer tool_0 … tool_N-1 as well")
-    parser.add_argument("--notices", type=int, default=0, metavar="N", help="… and `grow` says N times that it grew")
-    parser.add_argument("--die-on-list", action="store_true", help="exit with 7 at tools/list")
-    parser.add_argument("--error-on-list", action="store_true", help="answer tools/list with an error")
-    parser.add_argument("--deep-list", type=int, default=0, metavar="N", help="list the tools with a _meta that deep")
-    parser.add_argument("--hang-on-list", action="store_true", help="never answer tools/list")
-    parser.add_argument("--die-after-list", action="store_true", help="answer tools/list and exit with 8 at once")
-    parser.add_argument("--error-on-call", nargs=2, metavar=("CODE", "TEXT"), help="answer tool calls with this error")
-    parser.add_argument("--forge-not-sent", action="store_true", help="answer calls as a gateway that sent nothing")
-    parser.add_argument("--die-in", metavar="TOOL", help="exit with 9 when this tool was run, before it is answered")
-    parser.add_argument("--progress", type=int, default=0, metavar="N", help="report progress N times in a tool call")
-    parser.add_argument("--pid-file", metavar="PATH", help="append the pids of this and the grandchild")
-    parser.add_argument("--log-file", metavar="PATH", help="append one line per start, message and end")
-    parser.add_argument("--count-file", metavar="PATH", help="where the tool `count` counts")
-    flags = parser.parse_args(arguments)
+# Each flag, without its dashes: what its word is, the value without it, and the word and what it does.
+FLAGS: dict[str, tuple[Any, Any, str]] = {
+    "name": (str, "scripted", "the name in serverInfo"),
+    "era": (str, "legacy", "legacy, modern, both: which eras it speaks"),
+    "era-file": (str, None, "PATH: read --era from this file at each start"),
+    "speaks": (str, None, "VERSION: this one version only, whatever the client speaks"),
+    "on-discover": (str, None, "die, ignore: instead of an answer to server/discover"),
+    "discover-delay": (float, 0.0, "S: sleep before that answer"),
+    "untyped": (bool, False, "leave resultType out of modern results"),
+    "handshake": (bool, False, "refuse everything before initialize, as the SDK does"),
+    "exit-at-start": (int, None, "CODE: end at once with this code"),
+    "stderr": (str, "", "TEXT: write this to stderr first"),
+    "stderr-flood": (int, 0, "BYTES: write as much to stderr first"),
+    "start-delay": (float, 0.0, "S: sleep before anything else"),
+    "fail-first": (two, None, "N FILE: exit with 3 the first N starts"),
+    "never-answer": (bool, False, "read everything, answer nothing"),
+    "never-read": (str, None, "FILE: after the handshake, read only once FILE is"),
+    "ignore-eof": (bool, False, "stay when stdin ends"),
+    "ignore-sigterm": (bool, False, "stay when asked to end"),
+    "exit-on-sigterm": (int, None, "CODE: end with this code when asked to end"),
+    "close-stdout": (bool, False, "close stdout at the first tool call, and stay"),
+    "flood-at-eof": (bool, False, "when stdin ends, write 1 MiB and then exit"),
+    "spawn-grandchild": (bool, False, "start a child that sleeps, own stdout"),
+    "grandchild-keeps-stdout": (bool, False, "… and that inherits stdout instead"),
+    "garbage": (bool, False, "print a banner and worse on stdout first"),
+    "no-tools-capability": (bool, False, "offer no tools"),
+    "tools": (int, 0, "N: offer tool_0 … tool_N-1 as well"),
+    "notices": (int, 0, "N: … and `grow` says N times that it grew"),
+    "die-on-list": (bool, False, "exit with 7 at tools/list"),
+    "error-on-list": (bool, False, "answer tools/list with an error"),
+    "deep-list": (int, 0, "N: list the tools with a _meta that deep"),
+    "hang-on-list": (bool, False, "never answer tools/list"),
+    "die-after-list": (bool, False, "answer tools/list and exit with 8 at once"),
+    "error-on-call": (two, None, "CODE TEXT: answer tool calls with this error"),
+    "forge-not-sent": (bool, False, "answer calls as a gateway that sent nothing"),
+    "die-in": (str, None, "TOOL: exit with 9 when this tool was run, before it is answered"),
+    "progress": (int, 0, "N: report progress N times in a tool call"),
+    "pid-file": (str, None, "PATH: append the pids of this and the grandchild"),
+    "log-file": (str, None, "PATH: append one line per start, message and end"),
+    "count-file": (str, None, "PATH: where the tool `count` counts"),
+}
+
+
+class Flags:
+    """The ways to misbehave: an attribute for each flag."""
+
+    era: str
+    tools: int
+
+    def __init__(self, words: list[str]) -> None:
+        for name, (_, default, _) in FLAGS.items():
+            setattr(self, name.replace("-", "_"), default)
+        left = iter(words)
+        for word in left:
+            kind, default, _ = FLAGS[word.removeprefix("--")]
+            value = not default if kind is bool else (next(left), next(left)) if kind is two else kind(next(left))
+            setattr(self, word.removeprefix("--").replace("-", "_"), value)
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def read_flags(words: list[str]) -> Flags:
+    """Read the command line; the era may be in a file."""
+    flags = Flags(words)
     if flags.era_file is not None:
         with open(flags.era_file) as file:
             flags.era = file.read()
     return flags
+
+
+# --- What C has of three modules --------------------------------------------------------------------------------------
+
+
+class Reading:
+    """How JSON is read, as `json.loads` does by default."""
+
+    strict = True
+    object_hook = object_pairs_hook = None
+    parse_float = parse_constant = float
+    parse_int = int
+    memo: dict[str, str] = {}  # noqa: RUF012 - it is never written here
+
+
+def not_json(value: object) -> NoReturn:
+    """Refuse a value that JSON does not have."""
+    raise TypeError(f"{value!r} cannot be sent")
+
+
+SCAN = _json.make_scanner(Reading)  # type: ignore[arg-type]  # it asks for these attributes only
+ENCODE = _json.make_encoder(None, not_json, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
+
+
+class Event:
+    """An event that a thread waits for, as that of `threading`."""
+
+    def __init__(self) -> None:
+        self._closed = _thread.allocate_lock()
+        self._closed.acquire()
+
+    def set(self) -> None:
+        """Let all go on that wait."""
+        if self._closed.locked():
+            self._closed.release()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long, and return True if it has happened."""
+        if happened := self._closed.acquire(timeout=seconds):
+            self._closed.release()
+        return happened
 
 
 def schema(**properties: str) -> Json:
@@ -147,10 +213,10 @@ def locked_increment(path: str) -> int:
 class ScriptedServer:
     """One run of the server."""
 
-    def __init__(self, flags: argparse.Namespace) -> None:
+    def __init__(self, flags: Flags) -> None:
         self.flags = flags
-        self.writing = threading.Lock()
-        self.cancelled: dict[object, threading.Event] = {}
+        self.writing = _thread.allocate_lock()
+        self.cancelled: dict[object, Event] = {}
         self.initialized = not flags.handshake
         self.listening: list[object] = []
 
@@ -178,7 +244,7 @@ class ScriptedServer:
     def serve(self) -> None:
         """Read and answer until stdin ends."""
         for line in sys.stdin.buffer:
-            self.take(json.loads(line))
+            self.take(SCAN(line.decode().strip(), 0)[0])
             if self.flags.never_read is not None and b"notifications/initialized" in line:
                 wait_for(self.flags.never_read)
 
@@ -188,11 +254,11 @@ class ScriptedServer:
         about = params.get("name") if method == "tools/call" else params.get("requestId")
         self.log(method if about is None else f"{method} {about}")
         if method == "notifications/cancelled":
-            self.cancelled.setdefault(params.get("requestId"), threading.Event()).set()
+            self.cancelled.setdefault(params.get("requestId"), Event()).set()
         if "id" not in message or "method" not in message or self.flags.never_answer:
             return
         if method == "tools/call" and about == "sleep":
-            threading.Thread(target=self.answer, args=(message["id"], method, params), daemon=True).start()
+            _thread.start_new_thread(self.answer, (message["id"], method, params))
         else:
             self.answer(message["id"], method, params)
 
@@ -213,7 +279,7 @@ class ScriptedServer:
         if reply is not None:
             self.send(reply)
         while method == "tools/call" and params.get("name") == "deaf":
-            signal.pause()
+            _signal.pause()
         if method == "tools/list" and self.flags.die_after_list:
             os.close(1)  # takes microseconds, while to exit takes long enough for the client to go on
             os._exit(8)
@@ -321,7 +387,7 @@ class ScriptedServer:
             os.close(1)
             return None
         if name == "sleep":
-            cancelled = self.cancelled.setdefault(request_id, threading.Event())
+            cancelled = self.cancelled.setdefault(request_id, Event())
             return None if cancelled.wait(arguments["seconds"]) else content(f"slept {arguments['seconds']}")
         if name == "mute":
             return None
@@ -371,7 +437,7 @@ class ScriptedServer:
 
 def encoded(message: Json) -> bytes:
     """Return a message as it goes over the wire."""
-    return json.dumps({"jsonrpc": "2.0", **message}, separators=(",", ":")).encode()
+    return "".join(ENCODE({"jsonrpc": "2.0", **message}, 0)).encode()
 
 
 def answer_to(request_id: object, result: Json) -> Json:
@@ -390,7 +456,7 @@ def wait_for(path: str) -> None:
         time.sleep(0.005)
 
 
-def start_grandchild(flags: argparse.Namespace) -> Iterator[int]:
+def start_grandchild(flags: Flags) -> Iterator[int]:
     """Start a process that outlives this one unless it is killed; return its pid."""
     if flags.spawn_grandchild or flags.grandchild_keeps_stdout:
         import subprocess  # few need it
@@ -399,13 +465,13 @@ def start_grandchild(flags: argparse.Namespace) -> Iterator[int]:
         yield subprocess.Popen(["sleep", "1000"], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stdout).pid
 
 
-def prepare(flags: argparse.Namespace) -> None:
+def prepare(flags: Flags) -> None:
     """Do what is asked for before the first message."""
     time.sleep(flags.start_delay)
     if flags.ignore_sigterm:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        _signal.signal(_signal.SIGTERM, _signal.SIG_IGN)
     if flags.exit_on_sigterm is not None:
-        signal.signal(signal.SIGTERM, lambda *_: os._exit(flags.exit_on_sigterm))
+        _signal.signal(_signal.SIGTERM, lambda *_: os._exit(flags.exit_on_sigterm))
     pids = [os.getpid(), *start_grandchild(flags)]
     if flags.pid_file is not None:
         with open(flags.pid_file, "a") as file:
@@ -425,7 +491,7 @@ def prepare(flags: argparse.Namespace) -> None:
 
 def main() -> None:
     """Run the server."""
-    flags = parse_flags()
+    flags = read_flags(sys.argv[1:])
     server = ScriptedServer(flags)
     server.log(f"start {os.getpid()}")
     prepare(flags)
@@ -435,6 +501,6 @@ def main() -> None:
         server.write_line(b"x" * (1 << 20))
         server.log("flooded")
     while flags.ignore_eof:
-        signal.pause()
+        _signal.pause()
     # Calls that still sleep do not keep the process: their threads are daemons.
     os._exit(0)

@@ -10,10 +10,15 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
-Json = dict[str, Any]
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the import takes as long as the start of an interpreter
+    from collections.abc import Callable
+    from typing import Any, TypeAlias
+
+    Json: TypeAlias = dict[str, Any]
+else:
+    Json = dict
 
 MODERN = "2026-07-28"
 TOOLS = [{"name": name, "inputSchema": {"type": "object"}} for name in ("say", "mute", "ask", "echo")]

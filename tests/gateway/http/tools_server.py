@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the import takes as long as the start of an interpreter
+    from typing import Any
 
 EVIL = "<img src=x onerror=document.title='run'><script>document.title='run'</script>"
 
