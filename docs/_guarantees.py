@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,13 +25,20 @@ def sentences() -> dict[str, dict[str, str]]:
     return tomllib.loads((ROOT / "docs" / "guarantees.toml").read_text())
 
 
+@cache
+def tests() -> dict[str, dict[str, str]]:
+    """Return the docstrings of all tests: by the path of their module, by their name."""
+    paths = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {path.relative_to(ROOT).as_posix(): dict(_tests(ast.parse(path.read_text()))) for path in paths}
+
+
 def proofs() -> dict[str, list[str]]:
     """Return the tests by the ids in their docstrings, as pytest names them."""
     found: defaultdict[str, list[str]] = defaultdict(list)
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for name, docstring in _tests(ast.parse(path.read_text())):
+    for module, docstrings in tests().items():
+        for name, docstring in docstrings.items():
             for each in dict.fromkeys(ID.findall(docstring)):
-                found[each].append(f"{path.relative_to(ROOT).as_posix()}::{name}")
+                found[each].append(f"{module}::{name}")
     return dict(found)
 
 
@@ -44,15 +52,15 @@ def _tests(tree: ast.Module | ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 def page() -> str:
     """Return the guarantees and their proofs as Markdown."""
-    tests = proofs()
-    return "\n".join(line for topic, held in sentences().items() for line in _section(topic, held, tests))
+    found = proofs()
+    return "\n".join(line for topic, held in sentences().items() for line in _section(topic, held, found))
 
 
-def _section(topic: str, held: dict[str, str], tests: dict[str, list[str]]) -> Iterator[str]:
+def _section(topic: str, held: dict[str, str], found: dict[str, list[str]]) -> Iterator[str]:
     yield f"## {topic}\n"
     for each, sentence in held.items():
         yield f"- {sentence} ({each})"
-        yield from (f"  - `{test}`" for test in tests[each])
+        yield from (f"  - `{test}`" for test in found[each])
     yield ""
 
 

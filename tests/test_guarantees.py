@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
-from types import ModuleType
-
-from .source import ROOT
-
-
-def page_of_guarantees() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("guarantees", ROOT / "docs" / "_guarantees.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from .source import ROOT, docs_module
 
 
 def test_each_guarantee_has_a_test_and_each_id_in_a_test_is_a_guarantee() -> None:
-    guarantees = page_of_guarantees()
+    guarantees = docs_module("_guarantees")
     listed = [each for held in guarantees.sentences().values() for each in held]
     assert sorted(listed) == sorted(guarantees.proofs())
 
 
 def test_the_page_lists_every_guarantee_with_its_tests() -> None:
-    guarantees = page_of_guarantees()
+    guarantees = docs_module("_guarantees")
     page = guarantees.page()
     for held in guarantees.sentences().values():
         for each, sentence in held.items():
@@ -33,5 +21,5 @@ def test_the_page_lists_every_guarantee_with_its_tests() -> None:
 
 
 def test_no_guarantee_is_listed_twice() -> None:
-    sentences = [sentence for held in page_of_guarantees().sentences().values() for sentence in held.values()]
+    sentences = [sentence for held in docs_module("_guarantees").sentences().values() for sentence in held.values()]
     assert len(set(sentences)) == len(sentences)

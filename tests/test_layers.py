@@ -175,20 +175,22 @@ def imports_of(path: Path, package: Path) -> list[Import]:
     is_folder = parts[-1] == "__init__"
     importer = parts[:-1] if is_folder else parts
     home = (package.name, *importer) if is_folder else (package.name, *importer[:-1])
-    tree = parse(path)
-    inside = {id(node) for function in ast.walk(tree) if _is_function(function) for node in ast.walk(function)}
-    typing = {id(node) for block in ast.walk(tree) if _is_for_types(block) for node in ast.walk(block)}
     return [
-        Import(
-            ".".join(importer),
-            getattr(node, "lineno", 0),
-            target,
-            in_function=id(node) in inside,
-            for_types=id(node) in typing,
-        )
-        for node in ast.walk(tree)
+        Import(".".join(importer), getattr(node, "lineno", 0), target, in_function=in_function, for_types=for_types)
+        for node, in_function, for_types in _placed(parse(path), "import_" in path.read_text())
         for target in _targets(node, home)
     ]
+
+
+def _placed(tree: ast.AST, expressions: bool) -> Iterator[tuple[ast.AST, bool, bool]]:
+    """Yield the statements of a tree, and the `expressions`, and if they are in a function and for type checkers."""
+    left = [(tree, False, False)]
+    while left:
+        node, in_function, for_types = left.pop()
+        yield node, in_function, for_types
+        in_function, for_types = in_function or _is_function(node), for_types or _is_for_types(node)
+        children = ast.iter_child_nodes(node)
+        left += [(each, in_function, for_types) for each in children if expressions or not isinstance(each, ast.expr)]
 
 
 def _is_function(node: ast.AST) -> bool:
